@@ -13,6 +13,24 @@ Problem = tuple[str, str]
 """Dotted path below the spec of the task, and a sentence without subject."""
 
 
+_CONTAINER_SHAPE: dict[str, Any] = {
+    "env": [{}],
+    "volumeMounts": [],
+    "resources": {"limits": {}},
+    "securityContext": {},
+}
+
+_SHAPE: dict[str, Any] = {
+    "metadata": {"labels": {}, "annotations": {}},
+    "spec": {
+        "containers": [_CONTAINER_SHAPE],
+        "initContainers": [_CONTAINER_SHAPE],
+        "volumes": [],
+    },
+}
+"""What the executor reads of a template, or adds to."""
+
+
 def problems(template: task.PodTemplate, *, runs_call: bool) -> Iterator[Problem]:
     """What is wrong with it. `runs_call`: it is for a Python call."""
     policy = template.spec.get("restartPolicy", "Never")
@@ -21,22 +39,34 @@ def problems(template: task.PodTemplate, *, runs_call: bool) -> Iterator[Problem
         yield "pod.spec.restartPolicy", f"must be Never or OnFailure, not {policy!r}"
     elif runs_call and policy != "Never":
         yield "pod.spec.restartPolicy", "must be Never for a call: spec.retry has its retries"
-    if not isinstance(containers, list) or not containers:
+    whole = {"metadata": template.metadata, "spec": template.spec}
+    shaped = list(_shape_problems(whole, _SHAPE, "pod"))
+    yield from shaped
+    if not containers:
         yield "pod.spec.containers", "must be a list of at least one container"
-    elif not all(isinstance(container, dict) for container in containers):
-        yield "pod.spec.containers", "must be a list of objects"
-    elif runs_call:
+    elif runs_call and not shaped:
         yield from _call_container_problems(containers)
     try:
-        yield from substitution.find_problems(
-            {"metadata": template.metadata, "spec": template.spec},
-            substitution.TASK_VARIABLES,
-            "pod",
-        )
+        yield from substitution.find_problems(whole, substitution.TASK_VARIABLES, "pod")
     except documents.LimitExceeded as error:
         yield "pod", str(error)
     for field in template.metadata.keys() - {"labels", "annotations"}:
         yield f"pod.metadata.{field}", "may not be given: only labels and annotations may"
+
+
+def _shape_problems(given: Any, shape: Any, field: str) -> Iterator[Problem]:
+    """Where parsed JSON is no object or list although `shape` is: an object with the shapes of
+    some of its fields, or a list with that of its items. A field that is null is not there."""
+    if not isinstance(given, type(shape)):
+        wanted = "an object" if isinstance(shape, dict) else "a list"
+        yield field, f"must be {wanted}, not {documents.show(given)}"
+    elif isinstance(shape, list):
+        for position, value in enumerate(given if shape else ()):
+            yield from _shape_problems(value, shape[0], f"{field}[{position}]")
+    else:
+        for key, below in shape.items():
+            if given.get(key) is not None:
+                yield from _shape_problems(given[key], below, f"{field}.{key}")
 
 
 def _call_container_problems(containers: list[dict[str, Any]]) -> Iterator[Problem]:

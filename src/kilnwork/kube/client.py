@@ -152,11 +152,17 @@ class Client:
         resource: resources.Resource,
         obj: Any,
         namespace: str | None = None,
+        *,
+        strict: bool = False,
     ) -> meta.JsonObject:
-        """Create `obj` (name or generateName in its metadata); gives what was stored."""
+        """Create `obj` (name or generateName in its metadata); gives what was stored.
+
+        `strict`: fields that the server does not know make it Invalid, instead of being left out.
+        """
         namespace = namespace or objects.key(obj)[0] or None
         path = self._path(resource, None, namespace)
-        return await self._send("POST", path, _typed(resource, obj))
+        query = _given({"fieldValidation": "Strict" if strict else ""})
+        return await self._send("POST", path, _typed(resource, obj), query=query)
 
     async def replace(
         self,

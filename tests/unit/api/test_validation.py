@@ -76,6 +76,38 @@ def test_wrong_field_is_named(spec: dict[str, Any], field: str) -> None:
     assert fields(**spec) == [field]
 
 
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"containers": [1]}, "spec.containers[0]"),
+        ({"containers": {"name": "a"}}, "spec.containers"),
+        ({"containers": [{"env": {"A": "b"}}]}, "spec.containers[0].env"),
+        ({"containers": [{"env": ["A=b"]}]}, "spec.containers[0].env[0]"),
+        ({"containers": [{"env": [{}, None]}]}, "spec.containers[0].env[1]"),
+        ({"containers": [{"volumeMounts": 5}]}, "spec.containers[0].volumeMounts"),
+        ({"containers": [{"resources": "x"}]}, "spec.containers[0].resources"),
+        (
+            {"containers": [{"resources": {"limits": ["cpu"]}}]},
+            "spec.containers[0].resources.limits",
+        ),
+        (
+            {"containers": [{"securityContext": "${task.name}"}]},
+            "spec.containers[0].securityContext",
+        ),
+        ({"containers": [{}], "initContainers": {"name": "a"}}, "spec.initContainers"),
+        ({"containers": [{}], "volumes": "x"}, "spec.volumes"),
+    ],
+)
+def test_a_pod_of_the_wrong_shape_is_refused_at_once(spec: dict[str, Any], field: str) -> None:
+    assert fields(pod={"spec": spec}) == [f"spec.pod.{field}"]
+
+
+def test_labels_of_a_pod_are_an_object() -> None:
+    spec = {"containers": [{"env": None, "resources": None}], "volumes": None}
+    assert fields(pod={"spec": spec, "metadata": {"labels": {"a": "b"}}}) == []
+    assert fields(pod={"spec": spec, "metadata": {"labels": []}}) == ["spec.pod.metadata.labels"]
+
+
 def test_jsonpath_of_an_input_is_taken() -> None:
     assert fields(inputs=[{"name": "a", "task": "t", "path": "$.value[0]"}]) == []
 

@@ -234,7 +234,7 @@ class PodExecutor:
         except (substitution.InvalidTemplate, documents.LimitExceeded) as error:
             return _refused(_R.INVALID_SPEC, str(error))
         try:
-            made = await self._client.create(resource.PODS, wanted)
+            made = await self._client.create(resource.PODS, wanted, strict=True)
         except errors.AlreadyExists:
             found = await self._read(attempt)
             if found is None:
