@@ -6,6 +6,7 @@ What is the same for every executor is in tests/contract/test_executors.py.
 import contextlib
 import signal
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -336,6 +337,32 @@ async def test_what_the_api_server_finds_invalid_fails_with_its_words(
     await world.task("a", pod={"containers": [{"name": "UPPER", "image": "x"}]})
     status = await world.says("a", "Failed", "AdmissionError")
     assert "containers[0].name" in status["message"]
+
+
+async def test_a_field_that_the_api_server_does_not_know_is_not_left_out(
+    world: pod_world.World,
+) -> None:
+    await world.task(
+        "a", pod={"activeDeadlineSecond": 5, "containers": [{"name": "main", "image": "x"}]}
+    )
+    status = await world.says("a", "Failed", "AdmissionError")
+    assert 'unknown field "spec.activeDeadlineSecond"' in status["message"]
+
+
+async def test_a_pod_whose_labels_are_taken_away_is_followed(
+    world: pod_world.World, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("kilnwork.executors.pod.executor.UNWATCHED_CHECK_S", 0.5)
+    gate = tmp_path / "gate"
+    await world.task("a", f"until [ -e {gate} ]; do sleep 0.1; done")
+    await world.says("a", "Running", "Started")
+    [pod] = await world.pods()
+    labels = dict.fromkeys(pod["metadata"]["labels"])
+    name = pod["metadata"]["name"]
+    await world.kube.merge_patch(resource.PODS, name, {"metadata": {"labels": labels}}, NS)
+    gate.touch()
+    status = await world.says("a", "Success")
+    assert status["attempts"] == 1
 
 
 async def test_no_taskcluster_is_needed_or_touched(world: pod_world.World) -> None:

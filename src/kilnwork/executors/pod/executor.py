@@ -45,8 +45,8 @@ class PodExecutor:
         self._wake: port.Wake = lambda ref: None
         self._held: dict[attempts.AttemptRef, tuple[str, str]] = {}
         """Namespace and name of the Pods that our finalizer keeps."""
-        self._unproven: set[attempts.AttemptRef] = set()
-        """Their Pods are gone, although their containers were not seen to end."""
+        self._unproven: set[tuple[str, str]] = set()
+        """Pods that are gone, although their containers were not seen to end."""
 
     def watch(self, wake: port.Wake) -> None:
         self._wake = wake
@@ -54,7 +54,7 @@ class PodExecutor:
     def changed(self, key: tuple[str, str], old: pod.Pod | None, new: pod.Pod | None) -> None:
         """A Pod came, changed or went."""
         seen = new or old
-        ref = None if seen is None else template.ref_of(seen.metadata.labels)
+        ref = None if seen is None else template.ref_of(seen)
         if seen is None or ref is None:
             return
         if new is not None and _is_held(new):
@@ -62,7 +62,7 @@ class PodExecutor:
         else:
             self._held.pop(ref, None)
         if new is None and _runs(seen):
-            self._unproven.add(ref)
+            self._unproven.add(key)
         self._wake(ref)
 
     def is_pod_of(
@@ -72,9 +72,7 @@ class PodExecutor:
         seen = self._pods.get((namespace, name))
         if seen is None:
             return None
-        task = seen.metadata.annotations.get(template.TASK_ANNOTATION, "")
-        mine = template.ref_of(seen.metadata.labels) == ref
-        return mine and seen.metadata.uid == uid and name == template.pod_name(task, ref)
+        return template.ref_of(seen) == ref and seen.metadata.uid == uid
 
     async def ensure(self, attempt: port.Attempt) -> port.Observation:
         """What the cache does not have is created, not asked for: nearly always it is not there,
@@ -160,7 +158,7 @@ class PodExecutor:
 
     async def release(self, attempt: port.Attempt) -> None:
         """Let the Pod go; that of a spawned task, which no Task owns, is deleted."""
-        self._unproven.discard(attempt.ref)
+        self._unproven.discard(_key(attempt))
         seen = await self._find(attempt)
         if seen is None or not _is_ours(attempt, seen):
             return
@@ -183,7 +181,7 @@ class PodExecutor:
         return port.Attempt(
             ref=ref,
             namespace=metadata.namespace,
-            name=metadata.annotations.get(template.TASK_ANNOTATION, ""),
+            name=template.task_name_in(seen),
             owner_uid="" if owner is None else owner.uid,
             spec=task.TaskSpec(pod=task.PodTemplate(spec={})),
             began=True,
@@ -213,9 +211,9 @@ class PodExecutor:
 
     def _ran_last(self, attempt: port.Attempt, name: str) -> bool:
         """Whether its Pod ran when it was seen last, so that its absence proves nothing."""
-        known = self._pods.get((attempt.namespace, name))
+        known = self._pods.get(_key(attempt))
         running = known is not None and _is_ours(attempt, known) and _runs(known)
-        return running or attempt.ref in self._unproven
+        return running or _key(attempt) in self._unproven
 
     def _judge(
         self, attempt: port.Attempt, seen: pod.Pod, how: port.Stop | None = None
@@ -226,7 +224,10 @@ class PodExecutor:
                 f"Pod {seen.metadata.name} is not ours: delete or rename it, then retry the task",
             )
         made_of = attempt.spec.pod
-        return judge.observe(seen, how, spec={} if made_of is None else made_of.spec)
+        observed = judge.observe(seen, how, spec={} if made_of is None else made_of.spec)
+        if observed.outcome is None and _key(attempt) not in self._pods:
+            return msgspec.structs.replace(observed, check_s=UNWATCHED_CHECK_S)
+        return observed
 
     async def _create(self, attempt: port.Attempt) -> pod.Pod | port.Observation:
         try:
@@ -248,8 +249,7 @@ class PodExecutor:
 
     async def _find(self, attempt: port.Attempt) -> pod.Pod | None:
         """From the cache; what is not there may only not have been seen yet."""
-        name = template.pod_name(attempt.name, attempt.ref)
-        known = self._pods.get((attempt.namespace, name))
+        known = self._pods.get(_key(attempt))
         return await self._read(attempt) if known is None else known
 
     async def _read(self, attempt: port.Attempt) -> pod.Pod | None:
@@ -292,6 +292,10 @@ def _is_held(seen: pod.Pod) -> bool:
     return template.FINALIZER in seen.metadata.finalizers
 
 
+UNWATCHED_CHECK_S = 5.0
+"""How often a Pod is looked at that the watch has not seen yet, or no more: somebody may have taken
+away the label by which it is watched."""
+
 CREATE_AGAIN_S = 5.0
 """How often a Pod is tried again that a ResourceQuota, or a missing account, does not let in:
 nothing wakes us."""
@@ -312,9 +316,19 @@ def _refused(reason: str, message: str) -> port.Observation:
     return port.Observation(phase=port.Phase.OVER, reason=reason, message=message, outcome=outcome)
 
 
+def _key(attempt: port.Attempt) -> tuple[str, str]:
+    """Namespace and name of its Pod."""
+    return attempt.namespace, template.pod_name(attempt.name, attempt.ref)
+
+
 def _is_ours(attempt: port.Attempt, seen: pod.Pod) -> bool:
-    """It was made for this very attempt: by its labels, and by the uid of the Task that owns it."""
-    if template.ref_of(seen.metadata.labels) != attempt.ref:
+    """It was made for this very attempt: by its name, and by the uid of the Task that owns it.
+
+    Who may patch Pods can take its labels or its owner away, but hardly adds our finalizer.
+    """
+    if template.ref_of(seen) != attempt.ref:
         return False
     owner: meta.OwnerReference | None = seen.metadata.controller()
-    return (owner.uid if owner is not None else "") == attempt.owner_uid
+    if owner is None:
+        return _is_held(seen) or not attempt.owner_uid
+    return owner.uid == attempt.owner_uid

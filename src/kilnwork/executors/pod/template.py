@@ -3,10 +3,12 @@
 Used by `executor`. What is wrong with a template beyond what is refused here, the API server says.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kilnwork.api import attempts, kinds, meta, names, substitution
+from kilnwork.api import pod as api_pod
 from kilnwork.executors import port
 from kilnwork.executors.pod import call, sidecar
 from kilnwork.kit import ids
@@ -23,6 +25,10 @@ FINALIZER = "kilnwork.dev/attempt"
 """Keeps the Pod until its outcome is stored, whoever deletes it."""
 
 MANAGED = {"app.kubernetes.io/managed-by": "kilnwork", "app.kubernetes.io/name": "kilnwork"}
+
+
+_IDENTITY = re.compile(r"-([0-9a-f]{32})-([1-9][0-9]{0,9})-([1-9][0-9]{0,9})\Z")
+"""The end of the name of a Pod: id of the task, run and attempt."""
 
 
 def pod_name(name: str, ref: attempts.AttemptRef) -> str:
@@ -75,15 +81,23 @@ def pod(attempt: port.Attempt, beside: sidecar.Settings | None = None) -> meta.J
     }
 
 
-def ref_of(labels: Mapping[str, str]) -> attempts.AttemptRef | None:
-    """The attempt to which a Pod with these labels belongs; None when it is none of ours."""
-    if labels.get(EXECUTOR_LABEL) != EXECUTOR:
+def ref_of(seen: api_pod.Pod) -> attempts.AttemptRef | None:
+    """The attempt whose Pod this is; None when it is none of ours.
+
+    By its name, as whoever may patch Pods can change labels.
+    """
+    metadata = seen.metadata
+    if metadata.labels.get(EXECUTOR_LABEL) != EXECUTOR and FINALIZER not in metadata.finalizers:
         return None
-    try:
-        task = ids.task_id(labels[TASK_LABEL])
-        return attempts.AttemptRef(task, int(labels[RUN_LABEL]), int(labels[ATTEMPT_LABEL]))
-    except (KeyError, ValueError):
+    found = _IDENTITY.search(metadata.name)
+    if found is None:
         return None
+    return attempts.AttemptRef(ids.task_id(found[1]), int(found[2]), int(found[3]))
+
+
+def task_name_in(seen: api_pod.Pod) -> str:
+    """As much of the task's name as is in the name of its Pod: enough for `pod_name`."""
+    return _IDENTITY.sub("", seen.metadata.name)
 
 
 def _metadata(attempt: port.Attempt, given: Mapping[str, Any]) -> dict[str, Any]:

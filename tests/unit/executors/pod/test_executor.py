@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator
 from typing import Any, cast
 
 import msgspec
+import pytest
 
 from kilnwork.api import attempts, pod, resource, task
 from kilnwork.executors import container_logs, port
@@ -46,7 +47,10 @@ class Api:
         self.refusal = refusal
         self.asked: list[str] = []
 
-    async def create(self, _: resource.Resource, body: dict[str, Any]) -> dict[str, Any]:
+    async def create(
+        self, _: resource.Resource, body: dict[str, Any], *, strict: bool
+    ) -> dict[str, Any]:
+        assert strict, "fields that the API server does not know must be refused"
         self.asked.append("POST")
         if self.refusal is not None:
             raise self.refusal
@@ -141,6 +145,34 @@ async def test_a_pod_that_went_unseen_while_it_ran_proves_nothing() -> None:
     seen = await executor(Api(None), of_attempt()).stop(ATTEMPT, STOP)
     assert seen.outcome is not None
     assert not seen.outcome.proof
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"labels": {}}, {"ownerReferences": []}, {"labels": {template.EXECUTOR_LABEL: "pod"}}],
+)
+async def test_who_takes_its_marks_away_does_not_take_the_pod(change: dict[str, Any]) -> None:
+    stored = of_attempt()
+    stored["metadata"] |= change
+    api = Api(stored)
+    seen = await executor(api).observe(ATTEMPT)
+    assert (seen.outcome, seen.check_s) == (None, 5.0)  # whatever the watch says of it
+    assert (await executor(api).stop(ATTEMPT, STOP)).outcome is None
+    assert api.asked[-1] == "DELETE 1"
+
+
+@pytest.mark.parametrize(
+    "change", [{"labels": {}, "finalizers": []}, {"ownerReferences": [], "finalizers": []}]
+)
+async def test_a_pod_without_our_marks_is_a_strangers(change: dict[str, Any]) -> None:
+    stored = of_attempt()
+    stored["metadata"] |= change
+    seen = await executor(Api(stored)).observe(ATTEMPT)
+    assert seen.reason == "NameTaken"
+
+
+async def test_a_pod_that_is_watched_is_not_polled() -> None:
+    assert (await executor(Api(None), of_attempt()).observe(ATTEMPT)).check_s is None
 
 
 OUTPUT = port.Output(name="", source="main", life=0, is_over=True)

@@ -4,10 +4,12 @@ import copy
 from typing import Any
 
 import hypothesis
+import msgspec
 import pytest
 from hypothesis import strategies as st
 
 from kilnwork.api import attempts, substitution
+from kilnwork.api import pod as api_pod
 from kilnwork.api import task as api_task
 from kilnwork.executors import port
 from kilnwork.executors.pod import template
@@ -70,23 +72,42 @@ def test_a_long_name_of_a_task_is_cut_and_kept_in_an_annotation() -> None:
     assert metadata["ownerReferences"][0]["name"] == name
 
 
-def test_its_labels_lead_back_to_the_attempt() -> None:
-    assert template.ref_of(template.pod(an_attempt())["metadata"]["labels"]) == REF
+def seen_as(**metadata: Any) -> api_pod.Pod:
+    """The Pod of an attempt, with this in its metadata."""
+    made = template.pod(an_attempt(name="a.long-name"))
+    return msgspec.convert({**made, "metadata": made["metadata"] | metadata}, api_pod.Pod)
+
+
+def test_its_name_leads_back_to_the_attempt() -> None:
+    seen = seen_as()
+    assert template.ref_of(seen) == REF
+    assert template.pod_name(template.task_name_in(seen), REF) == seen.metadata.name
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        {template.EXECUTOR_LABEL: "other"},
-        {template.TASK_LABEL: "no uid"},
-        {template.RUN_LABEL: "x"},
-        {template.ATTEMPT_LABEL: ""},
+        {"labels": {}},
+        {"labels": {template.EXECUTOR_LABEL: "pod", template.ATTEMPT_LABEL: "9"}},
+        {"finalizers": []},
+        {"annotations": {}},
     ],
 )
-def test_other_labels_lead_nowhere(change: dict[str, str]) -> None:
-    labels = template.pod(an_attempt())["metadata"]["labels"]
-    assert template.ref_of({**labels, **change}) is None
-    assert template.ref_of({}) is None
+def test_who_changes_its_labels_does_not_hide_it(change: dict[str, Any]) -> None:
+    assert template.ref_of(seen_as(**change)) == REF
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"labels": {}, "finalizers": []},
+        {"name": "a-018f3a5e00007000800000000000000-1-1"},
+        {"name": "a-018f3a5e000070008000000000000001-0-1"},
+        {"name": "default-0"},
+    ],
+)
+def test_other_pods_lead_nowhere(change: dict[str, Any]) -> None:
+    assert template.ref_of(seen_as(**change)) is None
 
 
 def test_labels_and_annotations_of_users_are_kept_but_not_over_ours() -> None:
@@ -94,7 +115,7 @@ def test_labels_and_annotations_of_users_are_kept_but_not_over_ours() -> None:
     metadata = template.pod(an_attempt(labels=labels, annotations={"a": "b"}))["metadata"]
     assert metadata["labels"]["team"] == "docs"
     assert metadata["annotations"]["a"] == "b"
-    assert template.ref_of(metadata["labels"]) == REF
+    assert metadata["labels"][template.RUN_LABEL] == str(REF.run)
     assert metadata["labels"].items() >= template.MANAGED.items()
 
 
