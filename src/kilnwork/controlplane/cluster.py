@@ -83,7 +83,8 @@ class ControlPlane:
 
     `mount` before or after `start`. Attributes for the wiring: `data_dir`, `run_dir` (a private
     folder with a path short enough for sockets), `kubeconfig` (a path), and, once started,
-    `address`, `http_address`, `authenticator`, `authorizer`, `writer`, `certificates`, `node`.
+    `address`, `http_address`, `app` (what listens there), `authenticator`, `authorizer`, `writer`,
+    `certificates`, `node`.
     """
 
     def __init__(self, settings: Settings, tools: Tools | None = None) -> None:
@@ -365,8 +366,9 @@ class ControlPlane:
 
     async def _listen(self, pair: ports.Ports, found: resources.Parts) -> None:
         self._found = found
+        self.app = app.build(found, self._mounts)
         secure = serving.Listener(
-            app.build(found, self._mounts),
+            self.app,
             pair.tls,
             tls=serving.tls_context(
                 self.certificates.server.certificate,

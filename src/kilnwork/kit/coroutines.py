@@ -35,6 +35,11 @@ class Crew:
     def __len__(self) -> int:
         return len(self._members)
 
+    async def wait(self, *, timeout_s: float) -> None:
+        """Wait until all that are members now have ended, but no longer than that."""
+        if self._members:
+            await asyncio.wait(self._members, timeout=timeout_s)
+
     async def stop(self, *, timeout_s: float = 5.0) -> None:
         """Cancel all members and wait for them; logs those that do not end within `timeout_s`."""
         members = [m for m in self._members if m is not asyncio.current_task()]

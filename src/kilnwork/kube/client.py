@@ -14,7 +14,7 @@ import msgspec
 
 from kilnwork.api import meta
 from kilnwork.api import resource as resources
-from kilnwork.kit import clock, http_types
+from kilnwork.kit import asgi, clock, http_types
 from kilnwork.kube import config, decoding, errors, objects, transport, watching
 
 T = TypeVar("T")
@@ -42,7 +42,8 @@ class Client:
     """One API server; an async context manager.
 
     A namespaced request without a namespace uses the object's, else the configuration's; `list` and
-    `watch` without one mean all namespaces. `timeout_s` bounds every request but streams.
+    `watch` without one mean all namespaces. `timeout_s` bounds every request but streams. `app`:
+    the server itself, where it is in this process.
     """
 
     def __init__(
@@ -52,11 +53,12 @@ class Client:
         user_agent: str = "kilnwork",
         timeout_s: float = 30.0,
         time: clock.Clock | None = None,
+        app: asgi.App | None = None,
     ) -> None:
         self.config = settings
         self._timeout_s = timeout_s
         self._http = transport.Transport(
-            settings, user_agent=user_agent, time=time or clock.SystemClock()
+            settings, user_agent=user_agent, time=time or clock.SystemClock(), app=app
         )
 
     async def __aenter__(self) -> Self:

@@ -123,7 +123,9 @@ class Server:
 
     def _new_client(self) -> client.Client:
         settings = self._plane.admin_config()
-        return client.Client(settings, user_agent="kiln-manager", time=self._clock)
+        return client.Client(
+            settings, user_agent="kiln-manager", time=self._clock, app=self._plane.app
+        )
 
     async def _start_node(self) -> None:
         self._steps.then("node and its Pods", self._stop_node)
