@@ -12,6 +12,8 @@ import pytest
 from support import up as up_support
 from support import waiting
 
+pytestmark = pytest.mark.timeout(300)  # a dozen programs start one after the other
+
 KILNWORK = "kilnwork.dev/v1alpha1"
 EPHEMERAL = {
     "apiVersion": KILNWORK,
