@@ -24,9 +24,8 @@ WAITING_HOLD_S = 0.5
 RUNNING_HOLD_S = 0.05
 """How long a task runs before that is written: a shorter one costs one write, its end."""
 
-POD_START_HOLD_S = 2.0
-"""How long a Pod of a task may take to start before that it does is written: a kubelet takes one
-to two seconds for any. What is in its way is another reason, and is written as others are."""
+POD_START_HOLD_S = 0.9
+"""As `WAITING_HOLD_S`, of a Pod that starts: most on a local node have started by then."""
 
 POD_RUNNING_HOLD_S = 0.5
 """As `RUNNING_HOLD_S`, of a Pod: its end is seen some hundred milliseconds after it was."""
