@@ -47,7 +47,7 @@ def test_running_task_tells_where_it_runs() -> None:
 def test_pod_that_starts_and_ends_soon_costs_one_write() -> None:
     starting = _first(task.State.STAGING, "Starting")
     held, wait_s = status.hold(task.TaskStatus(), starting, held=None, now=10.0, is_pod=True)
-    assert wait_s == status.POD_START_HOLD_S
+    assert wait_s == pytest.approx(status.POD_START_HOLD_S)
     running = _first(task.State.RUNNING)
     held, wait_s = status.hold(task.TaskStatus(), running, held=held, now=11.9, is_pod=True)
     assert wait_s == status.POD_RUNNING_HOLD_S
