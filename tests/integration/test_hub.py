@@ -206,9 +206,13 @@ async def test_a_child_is_made_once_and_asked_about(dispatcher: hub.Hub, folder:
         await dispatcher.submit(submission)
         parent = (await worker.expect(messages.Run)).ref
         worker.started(parent)
+        running = await state_of(dispatcher, submission.task, api_task.State.RUNNING)
+        assert running.children == api_task.ChildCounts()
         worker.say(spawn(parent, 10), spawn(parent, 11))
         made = await worker.expect(messages.Answer)
         found = await worker.expect(messages.Answer)
+        view = hubs.view(dispatcher, submission.task)
+        assert view.children == api_task.ChildCounts(total=1, running=1)
         assert (made.serial, made.status) == (10, 201)
         assert (found.serial, found.status, found.body) == (11, 200, made.body)
         child = await worker.expect(messages.Run)

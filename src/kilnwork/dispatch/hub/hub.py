@@ -27,8 +27,9 @@ from kilnwork.dispatch.hub import (
     peers,
     retention,
     subscriptions,
+    task_views,
 )
-from kilnwork.dispatch.journal import port, restore, task_rows
+from kilnwork.dispatch.journal import port, restore
 from kilnwork.dispatch.machine import inputs, instructions, records, views
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import coroutines, ids
@@ -96,6 +97,10 @@ class Hub:
         )
         self._on_failure = options.on_failure
         self._background = coroutines.Crew("hub")
+        self._tasks: feed.Feed[ids.TaskId] = feed.Feed()
+        self._views = task_views.TaskViews(self._core, self._tasks)
+        self.view = self._views.view
+        self.current = self._views.current
         self._retention = retention.Retention(
             self._core,
             self.logs,
@@ -116,7 +121,6 @@ class Hub:
         self.join_executor = self._peers.join_executor
         self.containers = self._peers.containers
         """Attempts that run as containers of their workers' Pods."""
-        self._tasks: feed.Feed[ids.TaskId] = feed.Feed()
         self._clusters: feed.ThrottledFeed[records.ClusterKey] = feed.ThrottledFeed(
             every_s=CLUSTERS_EVERY_S
         )
@@ -125,7 +129,7 @@ class Hub:
             self._core,
             self._subscriptions,
             self.logs,
-            show=self._view,
+            show=self._views.of_row,
             view=self.view,
             cluster=self.cluster,
         )
@@ -293,7 +297,7 @@ class Hub:
         await self._tasks.newer(since)
         last = self._tasks.last
         if not 0 < since <= last:
-            return last, [self._view(row) for row in self._core.reader.declared()]
+            return last, [self._views.of_row(row) for row in self._core.reader.declared()]
         found = (self.view(task) for task in self._tasks.since(since))
         return last, [view for view in found if view is not None]
 
@@ -306,19 +310,6 @@ class Hub:
             every = self._core.machine.memory.clusters.values()
             return last, {cluster.key for cluster in every if not cluster.is_executor}
         return last, set(self._clusters.since(since))
-
-    def view(self, task: ids.TaskId) -> model.TaskView | None:
-        """The newest run of a task as it is on disk, None when there is no such task."""
-        row = self._core.reader.task_row(task)
-        return None if row is None else self._view(row)
-
-    def _view(self, row: task_rows.TaskRow) -> model.TaskView:
-        """What is on disk, and the facts of the moment if memory has the same state."""
-        return self.current(self._core.reader.view(row, seq=self._tasks.number(row.task)))
-
-    def current(self, view: model.TaskView) -> model.TaskView:
-        """A view from disk with the facts of the moment: why the task waits, and its progress."""
-        return views.with_current_facts(view, self._core.machine.task(view.task))
 
     def cluster(self, namespace: str, name: str) -> model.ClusterView | None:
         """A TaskCluster as the dispatcher sees it; None when nothing of it was ever seen."""
@@ -352,6 +343,7 @@ class Hub:
 
     def committed(self, batch: instructions.Batch) -> None:
         """`commits.Observer`: a batch is stored; publish what changed."""
+        self._views.committed(batch)
         self._peers.committed(batch)
         if batch.dirty or batch.published:
             changed = [task.id for task in batch.dirty if task.declared]
