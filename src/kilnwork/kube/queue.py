@@ -45,6 +45,10 @@ class Ledger:
             self._due[key] = due
             heapq.heappush(self._heap, (due, key))
 
+    def cancel(self, key: objects.Key) -> None:
+        """Not ready at the time any more that `add_at` was given."""
+        self._due.pop(key, None)
+
     def next_due(self) -> float | None:
         """When the next key becomes ready by itself."""
         while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
@@ -125,6 +129,10 @@ class WorkQueue:
     def forget(self, key: objects.Key) -> None:
         """It went well: the next failure is a first one."""
         self._ledger.forget(key)
+
+    def cancel(self, key: objects.Key) -> None:
+        """Do not look at `key` later by itself, as was asked for: a pass now says when anew."""
+        self._ledger.cancel(key)
 
     async def get(self) -> objects.Key | None:
         """Wait for a key and take it in hand until `done`; None when the queue is closed."""

@@ -31,14 +31,25 @@ class Reconciler:
         self._wakes = wakes.Wakes()
         self._writer = status_writer.StatusWriter(given.kube, kinds.TASKS, task.TaskStatus)
         self._memories: dict[Key, memory.Memory] = {}
+        self._submitting: set[Key] = set()
+        """Their passes decide once more with the view that comes."""
 
     # What happens around us: each only names the keys that must be looked at.
 
     def task_changed(self, key: Key, old: task.Task | None, new: task.Task | None) -> None:
         """A Task came, changed or went."""
-        self._queue.add(key)
         if old is None or new is None:
             self._wake("Task", key)
+        elif self._is_own_write(old, new):
+            return
+        self._queue.add(key)
+
+    def _is_own_write(self, old: task.Task, new: task.Task) -> bool:
+        """Nothing but our own status is new, with which the pass that wrote it has reckoned."""
+        version = new.metadata.resource_version
+        before = msgspec.structs.replace(old.metadata, resource_version=version)
+        same = before == new.metadata and old.spec == new.spec
+        return same and self._writer.has_written(new)
 
     def object_changed(
         self, key: Key, old: task_object.TaskObject | None, new: task_object.TaskObject | None
@@ -67,7 +78,8 @@ class Reconciler:
                 self._seen_view(view)
 
     async def reconcile(self, key: Key) -> float | None:
-        """One pass; gives when to look again."""
+        """One pass; gives when to look again, which replaces what the passes before have said."""
+        self._queue.cancel(key)
         decided, facts = self._decide(key)
         await self._kill(decided)
         if decided.submit is not None:
@@ -175,8 +187,10 @@ class Reconciler:
         if not view.declared:
             return
         key = (view.namespace, view.name)
+        is_news = self._views.get(view.task) != view
         self._views.put(view)
-        self._queue.add(key)
+        if is_news and key not in self._submitting:
+            self._queue.add(key)
         if view.state.final:
             self._wake("Task", key)
 
@@ -196,6 +210,7 @@ class Reconciler:
             self._views.put(newer)
 
     async def _submit(self, key: Key, submission: model.Submission, *, force: bool) -> None:
+        self._submitting.add(key)
         try:
             view = await self._dispatcher().submit(submission, force=force)
         except dispatch_errors.RunRefused as error:
@@ -206,6 +221,8 @@ class Reconciler:
             if seen is not None:
                 self._memory(key, seen).unfit = (submission.spec.run, str(error))
             return
+        finally:
+            self._submitting.discard(key)
         self._views.put(view)
 
     def _refused(self, key: Key, run: int, why: str) -> None:
