@@ -14,6 +14,6 @@ kiln result bytes -o "$folder/three.bin"
 [ "$(od -An -tu1 "$folder/three.bin" | tr -s ' ')" = " 0 1 2" ]
 kiln get task sum -o yaml | grep -A 4 'value:' # JSON up to 8 KiB stands in the Task as well
 
-id=$(python3 "$here/calls.py" "$folder/runs") # that program has ended, and its result is there
+id=$(python3 "$here/squares.py" "$folder/runs") # that program has ended, and its result is there
 [ "$(kiln result "$id" --from "$folder/runs")" = "[0,1,4,9,16]" ]
 echo "100 numbers, their sum, three bytes and five squares: ok"

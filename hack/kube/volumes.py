@@ -8,7 +8,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-COUNT = 12
+COUNT = 24
+"""More than all tests together claim: a volume that was claimed once is not given again."""
 _SIZE = "10Gi"
 
 

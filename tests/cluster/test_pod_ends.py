@@ -156,7 +156,7 @@ def test_memory_above_the_limit_is_a_failure_that_names_it(team: Team) -> None:
 def test_an_image_that_is_not_there_times_out_and_says_why(team: Team) -> None:
     image = {"image": "localhost/nothing:1", "imagePullPolicy": "Never"}
     name = team.run(
-        "no-image", "true", main=image, timeouts={"pendingSeconds": 8, "killGraceSeconds": 3}
+        "no-image", "true", main=image, timeouts={"pendingSeconds": 30, "killGraceSeconds": 3}
     )
     team.says(name, "Staging", "ImagePull")
     status = team.says(name, "Failed", "PendingTimedOut")

@@ -1,6 +1,6 @@
 """A call whose result outlives the program: prints its id.
 
-python3 calls.py DIRECTORY
+python3 squares.py DIRECTORY
 """
 
 import sys
