@@ -57,10 +57,15 @@ def environment(kube: kube_cluster.Kube, monkeypatch: pytest.MonkeyPatch, tmp_pa
     far.hide_the_server(monkeypatch, tmp_path)
 
 
+@kiln.task
+def double(number: int) -> int:
+    return 2 * number
+
+
 @kiln.task(pod=POD)
 def in_a_pod(large: bytes) -> list[Any]:
     """What it is, a child on a worker, and a value that does not fit a message."""
-    child = far.double.submit(21)
+    child = double.submit(21)
     mounts = os.path.exists("/var/run/secrets/kubernetes.io")  # noqa: PTH110
     return [os.getuid(), mounts, child.result(), len(large), large]
 
