@@ -126,6 +126,7 @@ async def test_killed_before_it_was_created_it_never_starts(world: executor_worl
     task = await world.submit()
     await world.says(task, "Staging", "ExecutorUnavailable")
     await world.kill(task)
+    await world.is_to_end(task)
     world.subject.absent(now=False)
     view = await world.says(task, "Killed")
     assert view.stopped is True

@@ -156,13 +156,31 @@ class SteppingLink:
         self._link.discard_log(ref)
 
 
+Receive = Callable[[instructions.ForExecutor], None]
+
+
+def _noting(stops: set[ids.TaskId], receive: Receive) -> Receive:
+    """`receive`, which also keeps whose attempts are to end."""
+
+    def noted(instruction: instructions.ForExecutor) -> None:
+        receive(instruction)
+        if isinstance(instruction, instructions.StopAttempt):
+            stops.add(instruction.ref.task)
+
+    return noted
+
+
 class SteppingContainers(SteppingLink):
     """The same for attempts that are containers of workers' Pods."""
 
-    def __init__(self, link: ports.Containers, steps: Steps) -> None:
+    def __init__(self, link: ports.Containers, steps: Steps, stops: set[ids.TaskId]) -> None:
         super().__init__(link, steps)
-        self.join = link.join
         self.kill = link.kill
+        self._join = link.join
+        self._stops = stops
+
+    def join(self, receive: Receive) -> None:
+        self._join(_noting(self._stops, receive))
 
 
 class SteppingHub:
@@ -171,17 +189,20 @@ class SteppingHub:
     def __init__(self, hub: hubs.Hub, steps: Steps) -> None:
         self._hub = hub
         self._steps = steps
+        self.stops: set[ids.TaskId] = set()
+        """Tasks of whose attempts the driver knows that they are to end."""
         self.view = hub.view
         self.holds = hub.holds
-        self.containers = SteppingContainers(hub.containers, steps)
+        self.containers = SteppingContainers(hub.containers, steps, self.stops)
 
     async def join_executor(
         self,
         executor: str,
         *,
         capacity: int,
-        receive: Callable[[instructions.ForExecutor], None],
+        receive: Receive,
     ) -> SteppingLink:
+        receive = _noting(self.stops, receive)
         link = await self._hub.join_executor(executor, capacity=capacity, receive=receive)
         return SteppingLink(link, self._steps)
 
@@ -208,7 +229,8 @@ class World:
         self._services = coroutines.Crew("services")
         for service in self.life.services:
             self._services.start("service", service)
-        await drives.start(SteppingHub(self.hub, self.steps))
+        self._driven = SteppingHub(self.hub, self.steps)
+        await drives.start(self._driven)
         self._loop = controller.Controller("attempt", drives.reconcile, work, workers=8)
         await self._loop.start()
 
@@ -282,6 +304,12 @@ class World:
 
     async def kill(self, task: ids.TaskId) -> None:
         await self.hub.kill(task, reason="Killed")
+
+    async def is_to_end(self, task: ids.TaskId) -> None:
+        """Wait until the driver knows that the attempt of a task is to end."""
+        await waiting.wait_until_async(
+            lambda: task in self._driven.stops, what="the driver knows of the kill"
+        )
 
     def view(self, task: ids.TaskId) -> model.TaskView:
         view = self.hub.view(task)
