@@ -223,6 +223,20 @@ def test_what_runs_while_the_manager_is_killed_goes_on(own: up_support.Up, tmp_p
     assert (tmp_path / "starts").read_text() == "start\n"
 
 
+def test_a_worker_that_stops_waits_for_no_manager(own: up_support.Up, tmp_path: Path) -> None:
+    """`kiln up` ends its controllers before its Pods."""
+    starts = tmp_path / "starts"
+    apply(own, task("stopped", f'echo >> {starts}; [ "$KILN_ATTEMPT" != 1 ] || exec sleep 600'))
+    waiting.wait_until(lambda: status(own, "stopped").get("state") == "Running", what="it runs")
+    assert own.stop() == 0
+    own.start()
+    after = ended(own, "stopped")
+    assert (after["state"], after["attempts"], after["losses"]) == ("Success", 2, 1), after
+    assert starts.read_text() == "\n\n"
+    [worker] = pods(own)[0]["status"]["containerStatuses"]
+    assert worker["lastState"]["terminated"]["exitCode"] == 0, worker  # 137: killed in the end
+
+
 def test_with_a_killed_worker_its_containers_end_and_run_again(
     own: up_support.Up, tmp_path: Path
 ) -> None:

@@ -283,6 +283,22 @@ async def test_the_deletion_of_the_pod_ends_it_with_the_others(pod: Pod) -> None
     assert time.monotonic() - began > 1.5
 
 
+async def test_its_end_is_told_while_the_node_goes_down_and_a_container_waits_for_it(
+    pod: Pod,
+) -> None:
+    world, go = pod.world, pod.world.data / "go-down"
+    main = f"trap 'until [ -e {go} ]; do sleep 0.05; done; exit 0' TERM; {WAITS.split('; ', 1)[1]}"
+    await pod.create(containers=[shell("main", main)], terminationGracePeriodSeconds=60)
+    await pod.add(shell("e", "sleep 600"))
+    await pod.until("e", "running")
+    stops = asyncio.create_task(world.plane.stop_node(grace_s=60))
+    assert (await pod.until("e", "terminated"))["exitCode"] == 143
+    assert (await pod.read())["status"]["phase"] == "Running"
+    go.touch()
+    await stops
+    await world.plane.start_node()
+
+
 async def test_a_signal_is_told(pod: Pod) -> None:
     await pod.create()
     await pod.add(shell("e", "kill -KILL $$$$"))

@@ -25,6 +25,10 @@ log = logging.getLogger(__name__)
 POD_VARIABLE = "KILN_POD_UID"
 """In the environment of each container, so that a worker that was restarted finds what is left."""
 
+REPORT_S = 1.5
+"""How long a worker that is to end waits to be told how its containers have ended: a kubelet says
+so once a second."""
+
 LOOK_S = 0.1
 """How often a container is looked at that was killed."""
 
@@ -63,6 +67,8 @@ class ContainerAttempt(attempt.Attempt):
         if self._wanted is not None and self._stop is None and not self._end.done():
             self._stop = messages.StopContainer(self.ref, grace_s, halt.reason)
             self._tools.link.send(self._stop)
+            if halt.ending is _E.LOST and self._began is not None:
+                asyncio.get_running_loop().call_later(REPORT_S, self._end_without_report)
 
     def go_on(self, offset: int) -> None:
         super().go_on(offset)
@@ -145,6 +151,16 @@ class ContainerAttempt(attempt.Attempt):
             self._over(self._stopped(proof=False))
         self._signalled |= found
         loop.call_later(LOOK_S, self._kill, deadline)
+
+    def _end_without_report(self) -> None:
+        """A worker that is to end does not wait for more than its processes: the manager may be
+        away. That they were never found proves nothing; that the Pod is gone will."""
+        if self._end.done():
+            return
+        if processes_of(self._container, str(self.ref)):
+            asyncio.get_running_loop().call_later(LOOK_S, self._end_without_report)
+        else:
+            self._over(self._stopped(proof=bool(self._signalled)))
 
     def _stopped(self, *, proof: bool) -> attempts.Outcome:
         at = self._tools.clock.wall()

@@ -137,11 +137,17 @@ class Teller(NamedTuple):
             # Whoever keeps the object by a finalizer must see that nothing of it will run (kubelet,
             # getPhase of a terminal Pod).
             return {"phase": "Failed"} if pod.metadata.finalizers else None
+        facts = statuses.Facts(self.address, self.now.wall(), of.written, leaving)
         if leaving and begun and not lifecycle.over(pod, of.views):
-            return None  # the next process on this folder goes on with it
+            # The next process on this folder goes on with it. But a worker ends when it hears that
+            # the ephemeral containers of its attempts have.
+            if not pod.ephemeral_containers:
+                return None
+            ended = statuses.status(pod, of.views, facts)[statuses.EPHEMERAL]
+            known = pod.status if of.written is None else of.written
+            return {**known, statuses.EPHEMERAL: ended}
         if of.refusal:
             return statuses.refused(pod, of.refusal)
-        facts = statuses.Facts(self.address, self.now.wall(), of.written, leaving)
         return statuses.status(pod, of.views, facts)
 
     async def remove(self, pod: pods.Pod) -> None:
