@@ -51,6 +51,13 @@ class SteppingClient(client.Client):
         await self.steps.reach(f"after {what}")
         return response
 
+    async def watch(self, *what: Any, **how: Any) -> AsyncGenerator[Any, None]:
+        async with contextlib.aclosing(super().watch(*what, **how)) as changes:
+            async for change in changes:
+                if self.absent:  # a connection that was open breaks, too
+                    raise errors.Unavailable(0, "", "connection reset, says the test")
+                yield change
+
     async def stream(self, path: str, **more: Any) -> AsyncGenerator[bytes, None]:
         if self.absent:
             raise errors.Unavailable(0, "", "connection refused, says the test")

@@ -13,7 +13,9 @@ from support import waiting
 POD = str(uuid.uuid4())
 
 
-def start(marker: str, *, pod: str = POD, command: str = "sleep 300") -> subprocess.Popen[bytes]:
+def start(
+    marker: str, *, pod: str = POD, command: str = "exec sleep 300"
+) -> subprocess.Popen[bytes]:
     variables = {leftovers.MARKER: marker, containers.POD_VARIABLE: pod, "PATH": os.environ["PATH"]}
     return subprocess.Popen(["sh", "-c", command], env=variables, start_new_session=True)
 
@@ -31,7 +33,7 @@ def two() -> Iterator[list[subprocess.Popen[bytes]]]:
 def test_a_container_is_found_with_all_that_it_started(
     two: list[subprocess.Popen[bytes]],
 ) -> None:
-    family = start("t/1/3", command="trap : TERM; sleep 300 & wait")
+    family = start("t/1/3", command="trap : TERM; sleep 300 & while :; do wait; done")
     try:
         waiting.wait_until(lambda: len(containers.processes_of("", "t/1/3")) == 2, what="both run")
         assert family.pid in containers.processes_of("", "t/1/3")
