@@ -127,6 +127,8 @@ def _call_problems(spec: task.TaskSpec, call: task.Call) -> Iterator[Problem]:
         yield "spec.call", crd.CALL_RULE
     if spec.env:
         yield "spec.env", "is for a command: a Python call has no environment of its own"
+    if spec.image and spec.pod is None:
+        yield "spec.image", "is for a command: for a Python call, name another image in spec.pod"
     if call.code is None and not _IS_FUNCTION.fullmatch(call.function):
         yield "spec.call.function", "must be written package.module:name"
     for name in sorted(_input_names(spec) & call.kwargs.keys()):
