@@ -44,7 +44,7 @@ def workers(pods: Iterable[pod.Pod]) -> Workers | None:
 
 def differs(spec: task.TaskSpec, known: Workers) -> bool:
     """Whether a command is to run in another image than that of the workers."""
-    return bool(spec.image) and spec.call is None and spec.image != known.image
+    return bool(spec.image) and spec.image != known.image
 
 
 def needs_pod(
@@ -52,7 +52,7 @@ def needs_pod(
 ) -> bool | None:
     """Whether a task of that cluster runs in a Pod of its own for its image; None: not known yet,
     since no worker has started."""
-    if not spec.image or spec.call is not None or spec.executor != task.WORKER:
+    if not spec.image or spec.executor != task.WORKER:
         return False
     if cluster.spec.runtime is not task_cluster.Runtime.AUTO:
         return False

@@ -75,7 +75,6 @@ COMMAND = {"image": "mine:2", "command": ["run"]}
         (seen(**COMMAND), None, {"runtime": "Agent"}),
         (seen(**COMMAND), REMOTE, {"runtime": "EphemeralContainers"}),
         (seen(**COMMAND), None, {"runtime": "EphemeralContainers"}),
-        (seen(image="mine:2", call={"function": "m:f"}), REMOTE, {}),
     ],
 )
 def test_what_runs_on_the_worker(
