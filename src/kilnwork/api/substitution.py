@@ -44,9 +44,14 @@ TASK_VARIABLES = {
 }
 """The variables of every task, with what they are."""
 
-TEXT_FIELDS = frozenset(
-    {"annotations", "args", "command", "env", "image", "labels", "name", "nodeSelector"}
-)
+_TEXT_FIELDS = """
+    annotations args claimName command driver env fieldPath host hostname image key labels
+    matchLabels mountPath name namespace nodeName nodeSelector operator path priorityClassName
+    resourceName runtimeClassName schedulerName secretName server serviceAccountName subPath
+    subPathExpr subdomain topologyKey value values workingDir
+"""
+
+TEXT_FIELDS = frozenset(_TEXT_FIELDS.split())
 """Fields of a Pod below which every value is a text: there a number is written as one."""
 
 _NAME = "|".join(re.escape(prefix) for prefix in PREFIXES)
