@@ -57,6 +57,10 @@ class Reason(_Explained):
         "ExecutorUnavailable",
         "What would run it is not there, or does not accept it at the moment.",
     )
+    INTERNAL_ERROR = (
+        "InternalError",
+        "A defect of the manager, whose log has the traceback, keeps it from going on.",
+    )
     WAITING_FOR_INPUT = (
         "WaitingForInput",
         "A task whose result is among its arguments is not over yet.",

@@ -81,10 +81,9 @@ class Driver:
             seen = await self._look(executor, held)
             if not held.settled:
                 await self._report(executor, link, held, seen)
-        except errors.KubeError as error:
+        except Exception as error:
             if not held.settled and not isinstance(error, errors.Conflict):
-                unavailable = model.Observed(reasons.Reason.EXECUTOR_UNAVAILABLE, str(error))
-                link.observed(held.attempt.ref, unavailable)
+                link.observed(held.attempt.ref, _seen_of(error))
             raise
         if seen.outcome is not None:
             await executor.release(held.attempt)
@@ -169,6 +168,14 @@ class Driver:
                 stop = port.Stop(LEFTOVER_GRACE_S, reasons.Reason.REPLACED)
                 self._held[key] = _Held(left, stop, settled=True)
                 self._queue.add(key)
+
+
+def _seen_of(error: Exception) -> model.Observed:
+    """What a task shows while its executor fails; the controller logs it and tries again."""
+    if isinstance(error, errors.KubeError):
+        return model.Observed(reasons.Reason.EXECUTOR_UNAVAILABLE, str(error))
+    text = f"{type(error).__name__}: {error}"
+    return model.Observed(reasons.Reason.INTERNAL_ERROR, f"the manager tries again after {text}")
 
 
 def _attempt(told: instructions.RunAttempt | instructions.RunContainer) -> port.Attempt:

@@ -62,6 +62,8 @@ class Outputs:
             await copy.catch_up(max_bytes=MAX_BYTES, is_last=True)
         except errors.KubeError as error:
             log.warning("output was not kept", extra={"attempt": str(ref), "error": str(error)})
+        except Exception:
+            log.exception("output was not kept", extra={"attempt": str(ref)})
 
     def forget(self, ref: attempts.AttemptRef) -> None:
         """Its outcome is stored."""

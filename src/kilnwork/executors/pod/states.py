@@ -39,6 +39,7 @@ class Row(NamedTuple):
 _GROUPS = (
     (_S.STAGING, Counts.NOTHING, (
         (_R.EXECUTOR_UNAVAILABLE, "no Pod: the API server is away, or does not let the manager"),
+        (_R.INTERNAL_ERROR, "no Pod, or any: a defect of the manager, which tries again"),
         (_R.QUOTA_EXCEEDED, "no Pod: a ResourceQuota has no room"),
         (_R.WAITING_FOR_SERVICE_ACCOUNT, "no Pod: its ServiceAccount does not exist yet"),
         (_R.UNSCHEDULABLE, "`Pending`, and condition PodScheduled is False"),

@@ -218,6 +218,16 @@ async def test_an_error_is_shown_and_tried_again(world: World) -> None:
     assert world.hub.said[-1] == ("observed", R.STARTING, "")
 
 
+async def test_a_defect_is_shown_and_tried_again(world: World) -> None:
+    world.run()
+    with pytest.raises(KeyError):  # the controller's loop logs it and backs off
+        await world.passes(KeyError("phase"))
+    text = "the manager tries again after KeyError: 'phase'"
+    assert world.hub.said == [("observed", R.INTERNAL_ERROR, text)]
+    await world.passes(STAGING)
+    assert world.hub.said[-1] == ("observed", R.STARTING, "")
+
+
 async def test_a_conflict_is_tried_again_and_is_nobodys_business(world: World) -> None:
     world.run()
     world.stop()
@@ -269,9 +279,10 @@ async def test_output_and_result_are_there_before_the_end_is_told(world: World) 
     ]
 
 
-async def test_output_that_cannot_be_had_costs_no_outcome(world: World) -> None:
+@pytest.mark.parametrize("error", [AWAY, KeyError("containers")])
+async def test_output_that_cannot_be_had_costs_no_outcome(world: World, error: Exception) -> None:
     world.run()
-    world.executor.output = [b"one\n", AWAY]
+    world.executor.output = [b"one\n", error]
     await world.passes(over())
     assert world.hub.endings == [E.SUCCEEDED]
 
