@@ -65,6 +65,7 @@ _CONDITIONS = {
 RUN_RULE = "run may only rise"
 CALL_RULE = "give either call, or command with args"
 POD_RULE = "give either pod, or command with args: containers have their own"
+OBJECT_RULE = "give one of workflow, customResource, pod, call, and command with args"
 INPUT_RULE = "exactly one of object and task must be given"
 
 _TASK = _Kind(
@@ -93,6 +94,12 @@ _TASK = _Kind(
                 _rule(
                     "!has(self.pod) || !(has(self.command) || has(self.args))",
                     POD_RULE,
+                ),
+                _rule(
+                    "!(has(self.workflow) || has(self.customResource)) || !(has(self.command)"
+                    " || has(self.args) || has(self.call) || has(self.pod)"
+                    " || (has(self.workflow) && has(self.customResource)))",
+                    OBJECT_RULE,
                 ),
                 _rule("!has(self.call) || !(has(self.command) || has(self.args))", CALL_RULE),
             ]

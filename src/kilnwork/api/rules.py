@@ -127,6 +127,11 @@ def compile_condition(condition: Condition, field: str = "") -> rule_evaluation.
     return rule_evaluation.CompiledCondition(rules)
 
 
+def compile_path(text: str, field: str) -> "jsonpaths.Path":
+    """Compile a path that stands at `field`, written as those of rules; raises InvalidRules."""
+    return _read_path(field, text, _whole_path(text.strip()))
+
+
 def _compile_rule(rule: str | Rule, field: str) -> rule_evaluation.PathRule | cel.Predicate:
     if isinstance(rule, str):
         return _compile_path_rule(Rule(json_path=rule), field, path_field=field)

@@ -10,7 +10,7 @@ import copy
 import difflib
 import itertools
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -43,6 +43,10 @@ TASK_VARIABLES = {
     "task.cluster_name": "Name of the TaskCluster, `spec.clusterName`.",
 }
 """The variables of every task, with what they are."""
+
+INPUT_PREFIX = "task.inputs."
+"""Beginning of the variables that are inputs of a task; its name follows. Only in objects and
+workflows: what runs a program gives it a file."""
 
 _TEXT_FIELDS = """
     annotations args claimName command driver env fieldPath host hostname image key labels
@@ -83,6 +87,18 @@ def task_variables(facts: TaskFacts) -> dict[str, Any]:
     """Return the value of each of TASK_VARIABLES."""
     values = {f"task.{name}": value for name, value in msgspec.structs.asdict(facts).items()}
     return {**values, "task.retry_index": facts.attempt - 1}
+
+
+def input_names(inputs: Iterable[str]) -> list[str]:
+    """Return the names of the variables of a task with inputs of these names."""
+    return [f"{INPUT_PREFIX}{name}" for name in inputs]
+
+
+def input_variables(document: bytes | None) -> dict[str, Any]:
+    """Return the value of each input of an attempt, by the name of its variable; `document`: the
+    JSON object of its inputs, None without any."""
+    values: dict[str, Any] = {} if document is None else msgspec.json.decode(document)
+    return {f"{INPUT_PREFIX}{name}": value for name, value in values.items()}
 
 
 def find_problems(template: Any, known: Collection[str], field: str = "") -> list[Problem]:

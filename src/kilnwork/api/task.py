@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kilnwork.api import meta
+from kilnwork.api import meta, object_task, wire
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
 LONGEST_S = 1_000_000_000
@@ -58,15 +58,7 @@ class State(StrEnum):
 _FINAL = frozenset({State.SUCCESS, State.FAILED, State.KILLED})
 
 
-class Wire(
-    msgspec.Struct,
-    frozen=True,
-    rename="camel",
-    omit_defaults=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-):
-    """Base of everything a user writes: camelCase, unknown fields refused."""
+Wire = wire.Wire
 
 
 class EnvVar(Wire, frozen=True):
@@ -136,7 +128,7 @@ class Call(Wire, frozen=True):
     """Digest (`sha256:…`) of the blob that holds the function. Written by the Python library."""
     args: tuple[Any, ...] = ()
     """Arguments by position, any JSON; a call from Python has its arguments beside its spec."""
-    kwargs: dict[str, Any] = {}
+    kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
     """Arguments by name, any JSON. Inputs are passed by name too."""
     environment: str | None = None
     """Digest of the files shipped with the function. Written by the Python library."""
@@ -154,13 +146,13 @@ class PodTemplate(Wire, frozen=True):
     spec: dict[str, Any]
     """A core/v1 PodSpec. `restartPolicy` is `Never` unless it says `OnFailure`. With a `call` it
     may be empty: one container, of the worker's image unless it names another, runs the call."""
-    metadata: dict[str, Any] = {}
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
     """Labels and annotations of the Pod."""
 
 
 class TaskSpec(Wire, frozen=True):
-    """What to run and how long to try: a `command`, a Python `call`, a `pod`, or a `call` in a
-    `pod`."""
+    """What to run and how long to try: a `command`, a Python `call`, a `pod`, a `call` in a `pod`,
+    a `workflow`, or a `customResource`."""
 
     cluster_name: Name = "default"
     """Name of the TaskCluster of this namespace that runs the task."""
@@ -177,6 +169,10 @@ class TaskSpec(Wire, frozen=True):
     pod: PodTemplate | None = None
     """Pod to create and wait for, instead of `command`, or Pod in which `call` runs; no TaskCluster
     is needed."""
+    workflow: object_task.WorkflowTemplate | None = None
+    """Workflow of Argo to create and wait for, instead of `command`."""
+    custom_resource: object_task.CustomResource | None = None
+    """Object of any kind to create and wait for, instead of `command`."""
     env: tuple[EnvVar, ...] = ()
     """Environment variables of the command, with literal values."""
     input_object: Name | None = None
@@ -205,12 +201,17 @@ class TaskSpec(Wire, frozen=True):
     @property
     def executor(self) -> str:
         """What runs its attempts: `worker`, or the field that describes another executor."""
-        return WORKER if self.pod is None else "pod"
+        if self.pod is not None:
+            return "pod"
+        if self.workflow is not None:
+            return "workflow"
+        return WORKER if self.custom_resource is None else "customResource"
 
     @property
     def queue_name(self) -> str:
         """Name of the queue in which it waits: that of its TaskCluster, or of its executor."""
-        return self.cluster_name if self.pod is None else executor_queue("pod")
+        executor = self.executor
+        return self.cluster_name if executor is WORKER else executor_queue(executor)
 
 
 class Result(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):

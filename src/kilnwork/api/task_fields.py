@@ -29,9 +29,9 @@ TASK: Sequence[Row] = (
     *(
         _same(f"spec.{field}", Effect.HONOURED, whole=True)
         for field in (
-            "args", "call", "clusterName", "command", "env", "inputObject", "inputs",
-            "killTimestamp", "outputObject", "outputType", "pod", "priority", "retry", "run",
-            "suspend", "timeouts", "ttlSecondsAfterFinished",
+            "args", "call", "clusterName", "command", "customResource", "env", "inputObject",
+            "inputs", "killTimestamp", "outputObject", "outputType", "pod", "priority", "retry", "run",
+            "suspend", "timeouts", "ttlSecondsAfterFinished", "workflow",
         )
     ),
     Row(

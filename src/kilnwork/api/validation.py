@@ -7,7 +7,7 @@ and the controllers say the rest in the status. Pure: one object, no look-ups.
 import re
 from collections.abc import Iterator
 
-from kilnwork.api import crd, inputs, names, pod_template, task, task_cluster
+from kilnwork.api import crd, inputs, names, object_manifests, pod_template, task, task_cluster
 from kilnwork.kit import clock
 
 Problem = tuple[str, str]
@@ -66,6 +66,8 @@ def _task_problems(spec: task.TaskSpec) -> Iterator[Problem]:
     yield from _text_problems(spec)
     if spec.pod is not None:
         yield from _pod_problems(spec, spec.pod)
+    if spec.workflow is not None or spec.custom_resource is not None:
+        yield from _object_problems(spec)
     yield from _input_problems(spec)
     if spec.call is not None:
         yield from _call_problems(spec, spec.call)
@@ -118,6 +120,14 @@ def _pod_problems(spec: task.TaskSpec, template: task.PodTemplate) -> Iterator[P
             yield f"spec.{field}", "is for a command: the containers of spec.pod have their own"
     for field, why in pod_template.problems(template, runs_call=spec.call is not None):
         yield f"spec.{field}", why
+
+
+def _object_problems(spec: task.TaskSpec) -> Iterator[Problem]:
+    others = (spec.command, spec.args, spec.call, spec.pod, spec.workflow and spec.custom_resource)
+    if any(others):
+        yield f"spec.{spec.executor}", crd.OBJECT_RULE
+        return
+    yield from object_manifests.problems(spec)
 
 
 def _call_problems(spec: task.TaskSpec, call: task.Call) -> Iterator[Problem]:

@@ -9,6 +9,8 @@ from typing import Any
 
 import yaml
 
+from kilnwork.kit import errors
+
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TAG = "tag:yaml.org,2002:"
 _FLOAT = re.compile(
@@ -71,3 +73,19 @@ Loader.add_implicit_resolver(f"{_TAG}int", _INT, list("-+0123456789"))
 Loader.add_implicit_resolver(f"{_TAG}float", _FLOAT, list("-+.0123456789"))
 Loader.add_constructor(f"{_TAG}int", _integer)
 Loader.add_constructor(f"{_TAG}float", _float)
+
+
+class MalformedYaml(errors.KilnError):
+    """A text is no YAML; the message says where."""
+
+
+def values(text: str) -> list[Any]:
+    """All values of a text that are not null, as JSON has them; raises MalformedYaml."""
+    try:
+        return [value for value in yaml.load_all(text, Loader) if value is not None]
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = "" if mark is None else f" (line {mark.line + 1}, column {mark.column + 1})"
+        raise MalformedYaml(f"{error.problem or error}{where}") from error
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise MalformedYaml(str(error)) from error

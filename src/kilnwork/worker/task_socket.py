@@ -104,7 +104,7 @@ class TaskSocket:
         spec = _decode(raw, task.TaskSpec, at="$.spec")
         if _decode(raw, _ClusterOf).cluster_name is msgspec.UNSET:
             spec = msgspec.structs.replace(spec, cluster_name=self._cluster)
-        if not spec.command and spec.pod is None:
+        if not spec.command and spec.executor == task.WORKER:
             raise http.HttpError(
                 400, "spec.command is empty: name the program to run - at `$.spec`"
             )

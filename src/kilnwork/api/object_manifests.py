@@ -1,0 +1,208 @@
+"""The manifests of `spec.customResource` and `spec.workflow`: how they are read, what is wrong.
+
+Used by admission and by the executors, which must agree. A manifest is parsed before variables are
+put in, so that a value can never become structure. Pure: one task, no look-ups.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import documents, meta, rules, substitution, task
+from kilnwork.kit import errors
+
+Problem = tuple[str, str]
+"""Dotted path of the field, and a sentence without subject, as in `validation`."""
+
+WORKFLOW_API = "argoproj.io/v1alpha1"
+WORKFLOW_GROUP = "argoproj.io"
+WORKFLOW = "Workflow"
+
+CUSTOM_RESOURCE_FIELD = "spec.customResource"
+WORKFLOW_FIELD = "spec.workflow"
+
+_METADATA = frozenset({"name", "generateName", "namespace", "labels", "annotations", "finalizers"})
+_REMEDIES = {
+    "ownerReferences": "the Task owns the object",
+    "creationTimestamp": "the API server writes it",
+}
+
+
+class InvalidManifest(errors.KilnError):
+    """A manifest cannot be read; `field` is where it stands."""
+
+    def __init__(self, field: str, problem: str) -> None:
+        super().__init__(f"{field} {problem}")
+        self.field = field
+        self.problem = problem
+
+
+def manifest_of(spec: task.TaskSpec) -> tuple[meta.JsonObject, str]:
+    """The manifest of a task with `customResource` or `workflow`, its variables as written, and the
+    field where it stands. Raises InvalidManifest, or LimitExceeded for one that is too large."""
+    if spec.custom_resource is not None:
+        field = f"{CUSTOM_RESOURCE_FIELD}.manifest"
+        return _object(spec.custom_resource.manifest, field), field
+    if spec.workflow is None:
+        raise ValueError("neither spec.customResource nor spec.workflow is there")
+    given = spec.workflow
+    if given.manifest is not None:
+        field = f"{WORKFLOW_FIELD}.manifest"
+        body = _object(given.manifest, field)
+    else:
+        field = WORKFLOW_FIELD
+        body = {"metadata": given.metadata, "spec": given.spec}
+        documents.measure(body)
+    typed = {"apiVersion": given.api_version or WORKFLOW_API, "kind": given.kind or WORKFLOW}
+    return {**typed, **body}, field
+
+
+def account_of(spec: task.TaskSpec) -> str:
+    """ServiceAccount that creates the object; "" for the manager itself."""
+    given = spec.custom_resource or spec.workflow
+    return "" if given is None else given.service_account_name
+
+
+def rules_of(spec: task.TaskSpec) -> rules.ResultRules:
+    """The rules of a task with `customResource`. Raises InvalidManifest."""
+    given = spec.custom_resource
+    if given is None:
+        raise ValueError("spec.customResource is not there")
+    conditions = {
+        name: value
+        for name, value in (
+            ("successCondition", given.result.success_condition),
+            ("failureCondition", given.result.failure_condition),
+            ("runningCondition", given.result.running_condition),
+        )
+        if value is not None
+    }
+    try:
+        return msgspec.convert(conditions, rules.ResultRules)
+    except msgspec.ValidationError as error:
+        problem = f"has a condition that is no rule: {error}"
+        raise InvalidManifest(f"{CUSTOM_RESOURCE_FIELD}.result", problem) from error
+
+
+def problems(spec: task.TaskSpec) -> Iterator[Problem]:
+    """What is wrong with `customResource` or `workflow` of a task that has one of them."""
+    for field, given in (("env", spec.env), ("image", spec.image)):
+        if given:
+            yield f"spec.{field}", "is for a command: an object has what its manifest says"
+    try:
+        body, field = manifest_of(spec)
+        yield from _manifest_problems(spec, body, field)
+        known = {**substitution.TASK_VARIABLES, **dict.fromkeys(_input_variables(spec))}
+        yield from substitution.find_problems(body, known, field)
+    except InvalidManifest as error:
+        yield error.field, error.problem
+    except documents.LimitExceeded as error:
+        yield CUSTOM_RESOURCE_FIELD if spec.workflow is None else WORKFLOW_FIELD, str(error)
+    if spec.custom_resource is not None:
+        yield from _result_problems(spec)
+    if spec.workflow is not None:
+        yield from _workflow_problems(spec)
+
+
+def _input_variables(spec: task.TaskSpec) -> list[str]:
+    names = [given.name for given in spec.inputs]
+    return substitution.input_names(names if spec.input_object is None else [*names, "input"])
+
+
+def _object(manifest: Any, field: str) -> meta.JsonObject:
+    body = _parsed(manifest, field) if isinstance(manifest, str) else manifest
+    documents.measure(body)
+    if not isinstance(body, dict):
+        seen = documents.show(body)
+        raise InvalidManifest(field, f"must be an object, or one in YAML; it is {seen}")
+    return body
+
+
+def _parsed(text: str, field: str) -> Any:
+    if len(text) > documents.MAX_SIZE:
+        raise InvalidManifest(field, f"has more than {documents.MAX_SIZE} characters")
+    from kilnwork.api import yaml_loader  # noqa: PLC0415 - few tasks have one
+
+    try:
+        found = yaml_loader.values(text)
+    except yaml_loader.MalformedYaml as error:
+        raise InvalidManifest(field, f"is no YAML: {error}") from error
+    if len(found) != 1:
+        raise InvalidManifest(field, f"must hold one object; it holds {len(found)}")
+    documents.measure(found[0])  # before it is walked: aliases make much of little
+    if (odd := _no_json(found[0])) is not None:
+        raise InvalidManifest(field, f"has {odd}, which cannot be written as JSON")
+    return found[0]
+
+
+def _no_json(value: Any) -> str | None:
+    """What in a value that is small enough JSON does not know; None when all of it does."""
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            left.extend(one.values())
+        elif isinstance(one, list):
+            left.extend(one)
+        elif isinstance(one, float) and not math.isfinite(one):
+            return f"the number {one}"
+        elif one is not None and not isinstance(one, str | int | float):
+            return f"a {type(one).__name__}"
+    return None
+
+
+def _manifest_problems(spec: task.TaskSpec, body: meta.JsonObject, field: str) -> Iterator[Problem]:
+    for name in ("apiVersion", "kind"):
+        value = body.get(name)
+        if not isinstance(value, str) or not value:
+            yield f"{field}.{name}", "is missing"
+        elif "${" in value:
+            yield f"{field}.{name}", "may have no variables: which kinds are allowed must be known"
+    metadata = body.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        yield f"{field}.metadata", "must be an object"
+        return
+    for name in metadata.keys() - _METADATA:
+        remedy = _REMEDIES.get(name, f"only {', '.join(sorted(_METADATA))} may")
+        yield f"{field}.metadata.{name}", f"may not be given: {remedy}"
+
+
+def _result_problems(spec: task.TaskSpec) -> Iterator[Problem]:
+    given = spec.custom_resource
+    if given is None:
+        return
+    field = f"{CUSTOM_RESOURCE_FIELD}.result"
+    if given.result.success_condition is None:
+        example = '{jsonPath: .status.phase == "Succeeded"}'
+        yield f"{field}.successCondition", f"is needed: without it no end is seen; say, {example}"
+    try:
+        yield from rules.problems(rules_of(spec), field)
+        if given.result.json_path:
+            rules.compile_path(given.result.json_path, f"{field}.jsonPath")
+    except rules.InvalidRules as error:
+        yield from error.problems
+    except InvalidManifest as error:
+        yield error.field, error.problem
+
+
+def _workflow_problems(spec: task.TaskSpec) -> Iterator[Problem]:
+    given = spec.workflow
+    if given is None:
+        return
+    if (given.spec is None) == (given.manifest is None):
+        yield WORKFLOW_FIELD, "must have one of spec and manifest"
+        return
+    if given.manifest is not None and (given.metadata or given.api_version or given.kind):
+        yield f"{WORKFLOW_FIELD}.manifest", "is a whole Workflow: leave out what is beside it"
+    try:
+        body, field = manifest_of(spec)
+    except (InvalidManifest, documents.LimitExceeded):
+        return  # said already
+    group = str(body.get("apiVersion", "")).partition("/")[0]
+    if group != WORKFLOW_GROUP or body.get("kind") != WORKFLOW:
+        seen = f"{body.get('apiVersion')} {body.get('kind')}"
+        yield field, f"must be a {WORKFLOW} of {WORKFLOW_GROUP}, not {documents.show(seen)}"
+    if not isinstance(body.get("spec"), dict):
+        yield f"{field}.spec", "must be an object: the WorkflowSpec"
