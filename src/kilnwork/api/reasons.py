@@ -152,6 +152,13 @@ class Reason(_Explained):
         "Its Pod has succeeded, and its result could not be handed over; this counts as a loss.",
     )
     POD_LOST = "PodLost", "Somebody deleted its Pod before it ended; this counts as a loss."
+    OBJECT_LOST = (
+        "ObjectLost",
+        "Somebody deleted its object before it was over; this counts as a loss.",
+    )
+    OBJECT_FAILED = "ObjectFailed", "`failureCondition` is true of its object."
+    WORKFLOW_FAILED = "WorkflowFailed", "Its Workflow has failed; the message is Argo's."
+    EXECUTOR_ERROR = "ExecutorError", "Its Workflow has ended with an error of Argo itself."
     POD_FAILED = "PodFailed", "Its Pod failed, and no container says why."
     DEADLINE_EXCEEDED = (
         "DeadlineExceeded",

@@ -30,8 +30,8 @@ TASK: Sequence[Row] = (
         _same(f"spec.{field}", Effect.HONOURED, whole=True)
         for field in (
             "args", "call", "clusterName", "command", "customResource", "env", "inputObject",
-            "inputs", "killTimestamp", "outputObject", "outputType", "pod", "priority", "retry", "run",
-            "suspend", "timeouts", "ttlSecondsAfterFinished", "workflow",
+            "inputs", "killTimestamp", "outputObject", "outputType", "pod", "priority", "retry",
+            "run", "suspend", "timeouts", "ttlSecondsAfterFinished", "workflow",
         )
     ),
     Row(

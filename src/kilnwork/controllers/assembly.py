@@ -16,7 +16,7 @@ from kilnwork.controllers.task import images
 from kilnwork.controllers.task import reconciler as task_reconciler
 from kilnwork.controllers.task_cluster import reconciler as task_cluster_reconciler
 from kilnwork.dispatch import model
-from kilnwork.executors import container_logs, ephemeral, registry
+from kilnwork.executors import container_logs, custom_resource, ephemeral, registry, workflow
 from kilnwork.executors import pod as pod_executor
 from kilnwork.kit import clock, coroutines
 from kilnwork.kube import client, controller, events, manager, queue, reflector
@@ -76,7 +76,20 @@ class Controllers:
             blobs=settings.blobs,
             read_log=read_log,
         )
-        executors = registry.Registry([self._pods, self._containers])
+        self._kinds = custom_resource.Kinds(
+            kube, custom_resource.AllowedKinds(settings.allowed_kinds), time=time
+        )
+        self._objects = custom_resource.Follower(kube, namespaces=namespaces)
+        shared = custom_resource.Shared(
+            kinds=self._kinds,
+            objects=self._objects,
+            accounts=self.caches.accounts,
+            time=time,
+            blobs=settings.blobs,
+        )
+        readers = (custom_resource.RuleReader(), workflow.WorkflowReader())
+        of_objects = [custom_resource.ObjectExecutor(kube, one, shared) for one in readers]
+        executors = registry.Registry([self._pods, self._containers, *of_objects])
         self._attempts = driver.Driver(executors, self._attempts_queue)
         self.outputs = self._attempts.outputs
         """What attempts of executors print."""
@@ -98,6 +111,7 @@ class Controllers:
         self._follow.start("cluster views", self._clusters.follow(hub))
         self._containers.use(hub.containers.kill)
         await self._attempts.start(hub)
+        self._follow.start("objects of attempts", self._objects.run(self._kinds))
         try:
             await self._manager.start(sync_timeout_s=sync_timeout_s)
         except BaseException:

@@ -55,7 +55,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     certificate is checked against, None for a Unix socket. `worker_image`: used when a template
     names none; on a local node it is only a label. `worker_dir`: where commands run unless a
     template says so; None leaves it to the node. `blobs`: folder of the manager's blobs, which
-    Pods see if `blobs_shared`.
+    Pods see if `blobs_shared`. `allowed_kinds`: of objects that tasks may make.
     """
 
     channel: str
@@ -65,6 +65,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ca: bytes | None = None
     blobs: Path | None = None
     blobs_shared: bool = True
+    allowed_kinds: tuple[str, ...] = ()
 
     @property
     def sidecar(self) -> sidecar.Settings:

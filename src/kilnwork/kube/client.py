@@ -156,15 +156,18 @@ class Client:
         namespace: str | None = None,
         *,
         strict: bool = False,
+        acts_as: str = "",
     ) -> meta.JsonObject:
         """Create `obj` (name or generateName in its metadata); gives what was stored.
 
         `strict`: fields that the server does not know make it Invalid, instead of being left out.
+        `acts_as`: the user in whose name; we need verb `impersonate` on them.
         """
         namespace = namespace or objects.key(obj)[0] or None
         path = self._path(resource, None, namespace)
         query = _given({"fieldValidation": "Strict" if strict else ""})
-        return await self._send("POST", path, _typed(resource, obj), query=query)
+        headers = {"Impersonate-User": acts_as} if acts_as else None
+        return await self._send("POST", path, _typed(resource, obj), query=query, headers=headers)
 
     async def replace(
         self,
@@ -286,7 +289,7 @@ class Client:
                 for line in lines:
                     yield watching.change(line, type)
 
-    async def raw(
+    async def raw(  # noqa: PLR0913 - what a request has
         self,
         method: str,
         path: str,
@@ -295,6 +298,7 @@ class Client:
         body: bytes | None = None,
         content_type: str = http_types.JSON,
         accept: str = http_types.JSON,
+        headers: Mapping[str, str] | None = None,
     ) -> http_types.Response:
         """Any request to an encoded path, for what has no verb here (discovery, Tables)."""
         request = http_types.Request(
@@ -305,6 +309,7 @@ class Client:
             content_type=content_type,
             accept=accept,
             timeout_s=self._timeout_s,
+            headers=headers,
         )
         return await self._http.send(request)
 
@@ -335,9 +340,15 @@ class Client:
         *,
         content_type: str = http_types.JSON,
         query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> meta.JsonObject:
         answer = await self.raw(
-            method, path, query=query, body=msgspec.json.encode(body), content_type=content_type
+            method,
+            path,
+            query=query,
+            body=msgspec.json.encode(body),
+            content_type=content_type,
+            headers=headers,
         )
         return decoding.whole(answer.body, dict)
 

@@ -32,6 +32,8 @@ class Settings:
     """HOST:PORT where workers connect over TLS; None: on this machine, by the Unix socket."""
     only_in: Sequence[str] = ()
     """Namespaces to serve; empty: all."""
+    allowed_kinds: Sequence[str] = ()
+    """Kinds of objects that tasks may make, as `--allow-kind` has them."""
     terms: dispatcher.LeaseTerms = dispatcher.LOCAL
     files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
 
@@ -95,6 +97,7 @@ class Manager:
                 worker_dir=chosen.worker_dir,
                 blobs=self.dispatcher.blobs,
                 blobs_shared=advertise is None,
+                allowed_kinds=tuple(chosen.allowed_kinds),
             ),
             time=self._clock,
             on_failure=self.fail,

@@ -14,7 +14,7 @@ import msgspec
 from kilnwork.api import attempts, documents, meta, pod, reasons, resource, substitution, task
 from kilnwork.data import blobs
 from kilnwork.data import errors as data_errors
-from kilnwork.executors import container_logs, port
+from kilnwork.executors import container_logs, port, refusals
 from kilnwork.executors.pod import judge, sidecar, template
 from kilnwork.kube import cache, client, errors, finalizers
 
@@ -219,7 +219,7 @@ class PodExecutor:
         self, attempt: port.Attempt, seen: pod.Pod, how: port.Stop | None = None
     ) -> port.Observation:
         if not _is_ours(attempt, seen):
-            return _refused(
+            return refusals.refused(
                 _R.NAME_TAKEN,
                 f"Pod {seen.metadata.name} is not ours: delete or rename it, then retry the task",
             )
@@ -233,7 +233,7 @@ class PodExecutor:
         try:
             wanted = template.pod(attempt, self._beside)
         except (substitution.InvalidTemplate, documents.LimitExceeded) as error:
-            return _refused(_R.INVALID_SPEC, str(error))
+            return refusals.refused(_R.INVALID_SPEC, str(error))
         try:
             made = await self._client.create(resource.PODS, wanted, strict=True)
         except errors.AlreadyExists:
@@ -244,7 +244,7 @@ class PodExecutor:
         except (errors.Invalid, errors.Forbidden) as error:
             # Admission is asked before the name: a full quota also refuses the Pod that fills it.
             found = await self._read(attempt)
-            return _refusal(error) if found is None else found
+            return refusals.refusal(error) if found is None else found
         return msgspec.convert(made, pod.Pod)
 
     async def _find(self, attempt: port.Attempt) -> pod.Pod | None:
@@ -264,24 +264,6 @@ class PodExecutor:
             return None
 
 
-def _refusal(error: errors.Invalid | errors.Forbidden) -> port.Observation:
-    """Why a Pod may not be created: what may pass by itself is waited for.
-
-    Admission names the Pod, and why; authorization names the user (apiserver
-    pkg/endpoints/handlers/responsewriters, `pods is forbidden: User "…" cannot create …`).
-    """
-    said = str(error)
-    if isinstance(error, errors.Invalid):
-        return _refused(_R.ADMISSION_ERROR, said)
-    if "exceeded quota" in said:
-        return _waits(_R.QUOTA_EXCEEDED, said)
-    if "error looking up service account" in said:
-        return _waits(_R.WAITING_FOR_SERVICE_ACCOUNT, said)
-    if "is forbidden: User " in said:
-        raise error
-    return _refused(_R.ADMISSION_ERROR, said)
-
-
 def _runs(seen: pod.Pod) -> bool:
     """A node has it, and has not said that its containers are over."""
     return bool(seen.spec.node_name) and not seen.over
@@ -295,25 +277,6 @@ def _is_held(seen: pod.Pod) -> bool:
 UNWATCHED_CHECK_S = 5.0
 """How often a Pod is looked at that the watch has not seen yet, or no more: somebody may have taken
 away the label by which it is watched."""
-
-CREATE_AGAIN_S = 5.0
-"""How often a Pod is tried again that a ResourceQuota, or a missing account, does not let in:
-nothing wakes us."""
-
-
-def _waits(reason: str, message: str) -> port.Observation:
-    return port.Observation(
-        phase=port.Phase.STAGING,
-        reason=reason,
-        message=message,
-        check_s=CREATE_AGAIN_S,
-        exists=False,
-    )
-
-
-def _refused(reason: str, message: str) -> port.Observation:
-    outcome = attempts.Outcome(attempts.Ending.FAILED, reason, message, may_retry=False)
-    return port.Observation(phase=port.Phase.OVER, reason=reason, message=message, outcome=outcome)
 
 
 def _key(attempt: port.Attempt) -> tuple[str, str]:

@@ -37,9 +37,14 @@ def pod_name(name: str, ref: attempts.AttemptRef) -> str:
     The whole id is in it, so that no two attempts share a name; at most 63 characters, so that it
     is a host name.
     """
-    identity = f"-{ref.task.hex()}-{ref.run}-{ref.attempt}"
-    prefix = names.dns_label(name)[: names.LABEL_LENGTH - len(identity)]
-    return (prefix.rstrip("-") or "t") + identity
+    suffix = identity(ref)
+    prefix = names.dns_label(name)[: names.LABEL_LENGTH - len(suffix)]
+    return (prefix.rstrip("-") or "t") + suffix
+
+
+def identity(ref: attempts.AttemptRef) -> str:
+    """What the name of an object of an attempt ends with, whatever it begins with."""
+    return f"-{ref.task.hex()}-{ref.run}-{ref.attempt}"
 
 
 def pod(attempt: port.Attempt, beside: sidecar.Settings | None = None) -> meta.JsonObject:
@@ -53,7 +58,7 @@ def pod(attempt: port.Attempt, beside: sidecar.Settings | None = None) -> meta.J
         raise ValueError(f"task {attempt.name} has no pod template")
     rendered = substitution.substitute(
         {"metadata": template.metadata, "spec": template.spec},
-        substitution.task_variables(_facts(attempt)),
+        substitution.task_variables(facts(attempt)),
         field="spec.pod",
         text_fields=substitution.TEXT_FIELDS,
     )
@@ -76,20 +81,27 @@ def pod(attempt: port.Attempt, beside: sidecar.Settings | None = None) -> meta.J
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": _metadata(attempt, metadata),
+        "metadata": metadata_of(
+            attempt, metadata, name=pod_name(attempt.name, attempt.ref), executor=EXECUTOR
+        ),
         "spec": spec,
     }
 
 
 def ref_of(seen: api_pod.Pod) -> attempts.AttemptRef | None:
-    """The attempt whose Pod this is; None when it is none of ours.
-
-    By its name, as whoever may patch Pods can change labels.
-    """
+    """The attempt whose Pod this is; None when it is none of ours."""
     metadata = seen.metadata
     if metadata.labels.get(EXECUTOR_LABEL) != EXECUTOR and FINALIZER not in metadata.finalizers:
         return None
-    found = _IDENTITY.search(metadata.name)
+    return ref_in(metadata.name)
+
+
+def ref_in(name: str) -> attempts.AttemptRef | None:
+    """The attempt whose object is called so; None when it is none of ours.
+
+    By its name, as whoever may patch objects can change labels.
+    """
+    found = _IDENTITY.search(name)
     if found is None:
         return None
     return attempts.AttemptRef(ids.task_id(found[1]), int(found[2]), int(found[3]))
@@ -97,21 +109,29 @@ def ref_of(seen: api_pod.Pod) -> attempts.AttemptRef | None:
 
 def task_name_in(seen: api_pod.Pod) -> str:
     """As much of the task's name as is in the name of its Pod: enough for `pod_name`."""
-    return _IDENTITY.sub("", seen.metadata.name)
+    return prefix_of(seen.metadata.name)
 
 
-def _metadata(attempt: port.Attempt, given: Mapping[str, Any]) -> dict[str, Any]:
+def prefix_of(name: str) -> str:
+    """What the name of the object of an attempt begins with."""
+    return _IDENTITY.sub("", name)
+
+
+def metadata_of(
+    attempt: port.Attempt, given: Mapping[str, Any], *, name: str, executor: str
+) -> dict[str, Any]:
+    """Metadata of the object of an attempt; labels and annotations as `given`, and ours."""
     ref = attempt.ref
     labels = {
         **(given.get("labels") or {}),
         **MANAGED,
-        EXECUTOR_LABEL: EXECUTOR,
+        EXECUTOR_LABEL: executor,
         TASK_LABEL: ids.task_text(ref.task),
         RUN_LABEL: str(ref.run),
         ATTEMPT_LABEL: str(ref.attempt),
     }
     made: dict[str, Any] = {
-        "name": pod_name(attempt.name, ref),
+        "name": name,
         "namespace": attempt.namespace,
         "labels": labels,
         "annotations": {**(given.get("annotations") or {}), TASK_ANNOTATION: attempt.name},
@@ -129,7 +149,8 @@ def _metadata(attempt: port.Attempt, given: Mapping[str, Any]) -> dict[str, Any]
     return made
 
 
-def _facts(attempt: port.Attempt) -> substitution.TaskFacts:
+def facts(attempt: port.Attempt) -> substitution.TaskFacts:
+    """What the variables of an attempt are made of."""
     ref = attempt.ref
     return substitution.TaskFacts(
         name=attempt.name,
