@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from kilnwork.api import manager
+from kilnwork.api import manager, names
 from kilnwork.cli import limits
 from kilnwork.cli import options as common
 
@@ -55,6 +55,36 @@ def advertised(*also: str) -> common.Parsed:
         return text
 
     return common.Parsed("HOST:PORT", parse)
+
+
+def _kind(text: str) -> str:
+    """Check PLURAL.GROUP, *.GROUP, a plural of the core group, or *."""
+    plural, _, group = text.partition(".")
+    usable = text == "*" or (
+        (plural == "*" or names.is_dns_label(plural))
+        and (bool(group) or plural != "*")
+        and not (group and names.subdomain_problem(group))
+    )
+    if not usable:
+        raise ValueError(f"{text!r}: write PLURAL.GROUP, such as books.example.com, or *.GROUP")
+    return text
+
+
+KIND = common.Parsed("KIND", _kind)
+
+
+def allowed_kinds(*default: str) -> Callable[[Function], Function]:
+    """Add the option that names the kinds of objects that tasks may make."""
+    return click.option(
+        "--allow-kind",
+        "allowed_kinds",
+        type=KIND,
+        multiple=True,
+        metavar="PLURAL.GROUP",
+        default=default,
+        show_default=True,
+        help="A kind of objects that tasks may make, or *.GROUP; may be given more than once.",
+    )
 
 
 def options(function: Function) -> Function:

@@ -12,7 +12,7 @@ import yaml
 
 from kilnwork.api import manager, names
 from kilnwork.cli import manager_options, options, render
-from kilnwork.cli.installing import everything, settings
+from kilnwork.cli.installing import everything, rights, settings
 
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -180,6 +180,12 @@ def _label(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     multiple=True,
     help="Print only this part; may be given more than once. `drivers` needs --drivers-in.",
 )
+@manager_options.allowed_kinds(rights.WORKFLOWS)
+@click.option(
+    "--allow-impersonation",
+    is_flag=True,
+    help="Let tasks make objects with the rights of ServiceAccounts that are annotated for it.",
+)
 @manager_options.options
 @click.option("--log-text", is_flag=True, help="Let it log for people instead of as JSON.")
 @click.option(
@@ -238,6 +244,12 @@ def _yaml(value: dict[str, Any]) -> str:
     return found
 
 
+def _named_kinds(allowed: tuple[str, ...]) -> tuple[str, ...]:
+    if "*" in allowed:
+        raise click.UsageError("--allow-kind '*' would need all rights there are: name the kinds")
+    return allowed
+
+
 def _settings(given: dict[str, Any]) -> settings.Settings:
     if (given["storage"] == "hostPath") != bool(given["host_path"]):
         raise click.UsageError("--storage hostPath and --host-path DIR belong together")
@@ -277,5 +289,8 @@ def _settings(given: dict[str, Any]) -> settings.Settings:
         manager_arguments=manager_options.chosen_arguments(click.get_current_context()),
         drivers_in=given["drivers_in"],
         only_in=given["only_in"],
+        objects=settings.Objects(
+            kinds=_named_kinds(given["allowed_kinds"]), impersonate=given["allow_impersonation"]
+        ),
         parts=parts,
     )

@@ -25,7 +25,9 @@ def _objects(chosen: settings.Settings) -> Iterator[meta.JsonObject]:
             yield yaml.safe_load(path.read_text("utf-8"))
         yield from _policy()
     if "rights" in chosen.parts:
-        yield from rights.manager_account(chosen.namespace, only_in=chosen.only_in)
+        yield from rights.manager_account(
+            chosen.namespace, only_in=chosen.only_in, more=rights.of_objects(chosen.objects)
+        )
         yield from rights.users(chosen.namespace)
     if "drivers" in chosen.parts:
         for namespace in chosen.drivers_in:

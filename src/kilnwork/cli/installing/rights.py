@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from kilnwork.api import kinds, manager, meta
+from kilnwork.cli.installing import settings
 
 RBAC = "rbac.authorization.k8s.io"
 MANAGER = "kilnwork-manager"
@@ -20,6 +21,8 @@ LEADER = "kilnwork-leader"
 DRIVER = manager.DRIVER_ACCOUNT
 READER = manager.READER_ACCOUNT
 PROXY = "kilnwork-proxy"
+WORKFLOWS = "workflows.argoproj.io"
+"""The kind of objects that tasks may make by default."""
 _AGGREGATE = "rbac.authorization.k8s.io/aggregate-to-"
 _OURS = kinds.GROUP
 
@@ -263,15 +266,43 @@ PASS: tuple[Right, ...] = (
 )
 
 
-def manager_account(namespace: str, *, only_in: Sequence[str] = ()) -> Iterator[meta.JsonObject]:
-    """ServiceAccount of the manager, its roles, and their bindings."""
+def of_objects(chosen: settings.Objects) -> Iterator[Right]:
+    """The manager's on the objects of tasks with `customResource` or `workflow`."""
+    for name in chosen.kinds:
+        plural, _, group = name.partition(".")
+        yield Right(
+            group=group,
+            resources=(plural,),
+            verbs=("create", "get", *_FOLLOW, "patch", "delete"),
+            why=(
+                "Makes, follows and ends objects for tasks (`--allow-kind`). Follows only those "
+                "labelled `app.kubernetes.io/managed-by=kilnwork`."
+            ),
+        )
+    if chosen.impersonate:
+        yield Right(
+            resources=("serviceaccounts",),
+            verbs=("impersonate",),
+            why=(
+                "Makes objects in the name of accounts that are annotated for it, where a task "
+                "says so (`--allow-impersonation`)."
+            ),
+        )
+
+
+def manager_account(
+    namespace: str, *, only_in: Sequence[str] = (), more: Iterable[Right] = ()
+) -> Iterator[meta.JsonObject]:
+    """ServiceAccount of the manager, its roles, and their bindings. `more`: its further rights
+    where it serves."""
+    served = (*WHERE_SERVED, *more)
     whom = (_account(MANAGER, namespace),)
     yield _object("v1", "ServiceAccount", MANAGER, namespace)
-    yield cluster_role(MANAGER, ASK if only_in else (*WHERE_SERVED, *FIND, *ASK))
+    yield cluster_role(MANAGER, ASK if only_in else (*served, *FIND, *ASK))
     yield _binding("ClusterRoleBinding", MANAGER, "ClusterRole", whom)
-    for served in only_in:
-        yield _role(MANAGER, served, WHERE_SERVED)
-        yield _binding("RoleBinding", MANAGER, "Role", whom, namespace=served)
+    for where in only_in:
+        yield _role(MANAGER, where, served)
+        yield _binding("RoleBinding", MANAGER, "Role", whom, namespace=where)
     yield _role(LEADER, namespace, AT_HOME)
     yield _binding("RoleBinding", LEADER, "Role", whom, namespace=namespace)
 
@@ -399,7 +430,8 @@ who asked for the token.
 
 def page() -> str:
     """The text of docs/reference/rights.md."""
-    lines = [_INTRODUCTION, _MANAGER, *_table(WHERE_SERVED), "", _QUESTIONS]
+    served = (*WHERE_SERVED, *of_objects(settings.Objects(kinds=(WORKFLOWS,), impersonate=True)))
+    lines = [_INTRODUCTION, _MANAGER, *_table(served), "", _QUESTIONS]
     lines += [*_table((*FIND, *ASK)), "", _NOTE, *_table(AT_HOME), "", _USERS]
     roles = (
         ("`kilnwork-view`, part of `view`", (*VIEW, *LOOK)),

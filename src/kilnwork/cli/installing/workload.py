@@ -136,6 +136,7 @@ def _container(chosen: settings.Settings) -> meta.JsonObject:
 def _arguments(chosen: settings.Settings) -> list[str]:
     arguments = [f"--namespace={chosen.namespace}", f"--data={DATA}"]
     arguments += [f"--only-in={name}" for name in chosen.only_in]
+    arguments += [f"--allow-kind={name}" for name in chosen.objects.kinds]
     if chosen.advertise:
         arguments.append(f"--advertise={chosen.advertise}")
     arguments.append(f"--worker-image={chosen.worker_image or chosen.image}")

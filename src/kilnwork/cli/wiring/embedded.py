@@ -34,6 +34,8 @@ class Settings:
     """Of TaskCluster `default`, when it is made."""
     files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
     """Of the Jobs API."""
+    allowed_kinds: tuple[str, ...] = ("*",)
+    """Kinds of objects that tasks may make."""
 
 
 class Server:
@@ -60,6 +62,7 @@ class Server:
                 worker_command=WORKER_COMMAND,
                 worker_dir=str(settings.workdir),
                 files=settings.files,
+                allowed_kinds=settings.allowed_kinds,
             ),
             time=self._clock,
             on_failure=on_failure,

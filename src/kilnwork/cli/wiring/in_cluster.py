@@ -45,6 +45,7 @@ class Settings:
     and `worker_command`: of worker Pods whose TaskCluster names none. `machine`: for people who
     read the Lease. `absence_s`: how long the manager may be away before workers end their tasks.
     `adopt`: lead though the Lease names another journal. `files`: of the Jobs API.
+    `allowed_kinds`: of objects that tasks may make.
     """
 
     data_dir: Path
@@ -60,6 +61,7 @@ class Settings:
     absence_s: float = manager.ABSENCE_S
     adopt: bool = False
     files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
+    allowed_kinds: tuple[str, ...] = ()
 
 
 class Server:
@@ -80,6 +82,7 @@ class Server:
                 worker_command=settings.worker_command,
                 advertise=None if settings.advertise == UNIX else settings.advertise,
                 only_in=settings.only_in,
+                allowed_kinds=settings.allowed_kinds,
                 terms=dispatcher.LeaseTerms.for_absence(settings.absence_s),
                 files=settings.files,
             ),
