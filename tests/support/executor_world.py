@@ -71,6 +71,12 @@ class Subject(abc.ABC):
     releases: str
     """The latter are "" where it does nothing itself."""
 
+    failed = "NonZeroExit"
+    """Reason of a task whose program has failed."""
+
+    knows_programs = True
+    """Whether it tells exit codes and nodes."""
+
     options = hubs.Options(lease_s=LEASE_S)
     """Of the dispatcher."""
 

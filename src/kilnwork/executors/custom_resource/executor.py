@@ -81,6 +81,8 @@ class ObjectExecutor:
         self._places: dict[attempts.AttemptRef, _Place] = {}
         self._held: dict[attempts.AttemptRef, meta.JsonObject] = {}
         """Objects that our finalizer keeps, as they were heard of last."""
+        self._running_since: dict[attempts.AttemptRef, float] = {}
+        """When those were seen to run first that do not say so, wall clock."""
         self._objects.subscribe(self.name, self.changed)
 
     def watch(self, wake: port.Wake) -> None:
@@ -177,6 +179,7 @@ class ObjectExecutor:
         """Let the object go; that of a spawned task, which no Task owns, is deleted."""
         seen = await self._find(attempt)
         place = self._places.pop(attempt.ref, None)
+        self._running_since.pop(attempt.ref, None)
         if seen is None or place is None or not template.is_ours(seen, attempt, self.name):
             return
         current = seen
@@ -222,7 +225,7 @@ class ObjectExecutor:
         if not template.is_ours(seen, attempt, self.name):
             text = f"{what} is not ours: delete or rename it, then retry the task"
             return refusals.refused(_R.NAME_TAKEN, text)
-        reading = self._reads.read(attempt.spec, seen)
+        reading = self._timed(attempt, self._reads.read(attempt.spec, seen))
         pods: list[str] = []
         if how is not None and reading.over and reading.stopping:
             pods = await self._unfinished_pods(attempt, seen)
@@ -233,6 +236,15 @@ class ObjectExecutor:
         heard = place is not None and self._objects.is_heard(place.kind)
         check_s = PODS_S if pods else None if heard else UNHEARD_S
         return msgspec.structs.replace(observed, check_s=check_s)
+
+    def _timed(self, attempt: port.Attempt, reading: reader.Reading) -> reader.Reading:
+        """What an object says, with when it has started if only we have seen that."""
+        if reading.started is not None:
+            return reading
+        if reading.state is reader.State.RUNNING:
+            self._running_since.setdefault(attempt.ref, self._clock.wall())
+        since = self._running_since.get(attempt.ref)
+        return msgspec.structs.replace(reading, started=since)
 
     async def _unfinished_pods(self, attempt: port.Attempt, seen: meta.JsonObject) -> list[str]:
         """Pods that an object has made and that are not over, although it says that it is."""

@@ -36,7 +36,7 @@ class State(enum.Enum):
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """What an object says. `started`, `finished`: wall clock, where it says so.
+    """What an object says. `started`, `finished`: wall clock, None where it does not say so.
 
     `untouched`: no controller has acted on it yet, so that deleting it ends nothing.
     `stopping`: somebody has asked it to end before its time, other than by deleting it.
@@ -97,7 +97,9 @@ class RuleReader:
 
     def read(self, spec: task.TaskSpec, seen: meta.JsonObject) -> Reading:
         what = f"{seen.get('kind')} {seen['metadata']['name']}"
-        created = pod.moment(seen["metadata"].get("creationTimestamp"))
+        given = spec.custom_resource
+        queued = given is not None and given.result.running_condition is not None
+        created = None if queued else pod.moment(seen["metadata"].get("creationTimestamp"))
         try:
             compiled = rules.compile_rules(object_manifests.rules_of(spec))
             outcome = compiled.judge(seen)
