@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from kilnwork.api import object_task, resource
+from kilnwork.api import meta, object_task, resource
 from kilnwork.api import task as api_task
 from kilnwork.controlplane import cluster
 from kilnwork.executors import custom_resource, port
@@ -179,6 +179,8 @@ class ObjectSubject(executor_world.Subject):
 
     def __init__(self, admin: client.Client) -> None:
         self._admin = admin
+        self.accounts: cache.Cache[meta.Partial] = cache.Cache()
+        """ServiceAccounts that the manager knows."""
         self._absent = False
         self._manager: SteppingClient | None = None
 
@@ -193,7 +195,7 @@ class ObjectSubject(executor_world.Subject):
         kinds = custom_resource.Kinds(kube, custom_resource.AllowedKinds([BOOKS.qualified]))
         objects = custom_resource.Follower(kube)
         shared = custom_resource.Shared(
-            kinds=kinds, objects=objects, accounts=cache.Cache(), time=clock.SystemClock()
+            kinds=kinds, objects=objects, accounts=self.accounts, time=clock.SystemClock()
         )
         made = custom_resource.ObjectExecutor(kube, custom_resource.RuleReader(), shared)
 
