@@ -10,7 +10,7 @@ import pytest
 from kilnwork.api import meta, object_task, resource
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
-from kilnwork.executors.custom_resource import executor
+from kilnwork.executors.custom_resource import executor, template
 from kilnwork.kit import ids
 from kilnwork.kube import client, errors
 from support import executor_world, object_subject, short, waiting
@@ -292,7 +292,7 @@ async def test_a_failure_under_a_deletion_is_a_loss_once_its_finalizers_have_run
     await setting.explains(task, "is being deleted; it waits for my.custom.domain/printer")
     await setting.say(book, phase="Failed")
     await setting.admin.merge_patch(
-        BOOKS, name, {"metadata": {"finalizers": [executor.template.FINALIZER]}}, NS
+        BOOKS, name, {"metadata": {"finalizers": [template.FINALIZER]}}, NS
     )
     view = await setting.world.says(task, "Failed", "LostTooOften")
     assert view.failures == 0
