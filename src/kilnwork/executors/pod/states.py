@@ -4,15 +4,15 @@
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
 
 from kilnwork.api import reasons, task
 
-BEGIN = "<!-- states: written by `make docs` from kilnwork.executors.pod.states -->"
-END = "<!-- end of states -->"
+BEGIN = "<!-- {name}: written by `make docs` from kilnwork.executors.{module} -->"
+END = "<!-- end of {name} -->"
 
 _R = reasons.Reason
 _S = task.State
@@ -94,19 +94,25 @@ TABLE = tuple(
 """`Pending` as a state: the next attempt follows, while the budget lasts."""
 
 
-def lines() -> Iterator[str]:
-    """The table as Markdown."""
-    yield "| State of the task | What is seen of the Pod | Reason | Counts against |"
+def lines(table: Iterable[Row] = TABLE, *, what: str = "Pod") -> Iterator[str]:
+    """A table as Markdown."""
+    yield f"| State of the task | What is seen of the {what} | Reason | Counts against |"
     yield "|---|---|---|---|"
-    for row in TABLE:
+    for row in table:
         yield f"| {row.state} | {row.seen} | {row.reason} | {row.counts} |"
 
 
 def written(page: str) -> str:
     """The page with the table as it is now."""
-    before, _, rest = page.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return "\n".join([before + BEGIN, "", *lines(), "", END + after])
+    return replaced(page, lines(), name="states", module="pod.states")
+
+
+def replaced(page: str, table: Iterable[str], *, name: str, module: str) -> str:
+    """The page with the table of that name replaced."""
+    begin, end = BEGIN.format(name=name, module=module), END.format(name=name)
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    return "\n".join([before + begin, "", *table, "", end + after])
 
 
 if __name__ == "__main__":
