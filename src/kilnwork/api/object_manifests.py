@@ -24,6 +24,11 @@ CUSTOM_RESOURCE_FIELD = "spec.customResource"
 WORKFLOW_FIELD = "spec.workflow"
 
 _METADATA = frozenset({"name", "generateName", "namespace", "labels", "annotations", "finalizers"})
+_SHAPES = (
+    ("labels", dict, "an object"),
+    ("annotations", dict, "an object"),
+    ("finalizers", list, "a list"),
+)
 _REMEDIES = {
     "ownerReferences": "the Task owns the object",
     "creationTimestamp": "the API server writes it",
@@ -160,10 +165,13 @@ def _manifest_problems(spec: task.TaskSpec, body: meta.JsonObject, field: str) -
             yield f"{field}.{name}", "is missing"
         elif "${" in value:
             yield f"{field}.{name}", "may have no variables: which kinds are allowed must be known"
-    metadata = body.get("metadata") or {}
+    metadata = body.get("metadata", {})
     if not isinstance(metadata, dict):
         yield f"{field}.metadata", "must be an object"
         return
+    for name, type_, what in _SHAPES:
+        if not isinstance(metadata.get(name, type_()), type_):
+            yield f"{field}.metadata.{name}", f"must be {what}"
     for name in metadata.keys() - _METADATA:
         remedy = _REMEDIES.get(name, f"only {', '.join(sorted(_METADATA))} may")
         yield f"{field}.metadata.{name}", f"may not be given: {remedy}"

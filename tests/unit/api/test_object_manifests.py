@@ -1,0 +1,169 @@
+"""The manifests of tasks that are objects: how they are read, and what is refused."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from kilnwork.api import object_manifests, task, validation
+
+BOOK = {"apiVersion": "my.custom.domain/v1alpha1", "kind": "Book", "spec": {"chapters": 3}}
+BOOK_TEXT = """
+apiVersion: my.custom.domain/v1alpha1
+kind: Book
+spec:
+  chapters: 3
+"""
+RESULT = {"successCondition": {"jsonPath": '.status.phase == "Succeeded"'}}
+FLOW = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "spec": {"entrypoint": "main"}}
+
+HERA = {
+    "apiVersion": "argoproj.io/v1alpha1",
+    "kind": "Workflow",
+    "metadata": {"generateName": "hello-world-"},
+    "spec": {
+        "arguments": {"parameters": [{"name": "a", "value": "1"}]},
+        "entrypoint": "steps",
+        "templates": [{"name": "steps", "steps": [[{"name": "hello", "template": "hello"}]]}],
+    },
+}
+"""As `hera.workflows.Workflow.to_dict()` gives it (hera 7.1.0)."""
+
+
+def spec(**given: Any) -> task.TaskSpec:
+    return msgspec.convert(given, task.TaskSpec)
+
+
+def book(manifest: Any, **more: Any) -> task.TaskSpec:
+    return spec(customResource={"manifest": manifest, "result": RESULT, **more})
+
+
+def problems(of: task.TaskSpec) -> dict[str, str]:
+    return dict(validation.spec_problems(of))
+
+
+@pytest.mark.parametrize("manifest", [BOOK, BOOK_TEXT, msgspec.json.encode(BOOK).decode()])
+def test_a_manifest_is_an_object_or_one_in_a_text(manifest: Any) -> None:
+    declared = book(manifest)
+    assert problems(declared) == {}
+    assert object_manifests.manifest_of(declared) == (BOOK, "spec.customResource.manifest")
+    assert (declared.executor, declared.queue_name) == ("customResource", "executor/customResource")
+
+
+@pytest.mark.parametrize(
+    ("workflow", "expected"),
+    [
+        ({"spec": {"entrypoint": "main"}}, {**FLOW, "metadata": {}}),
+        ({"manifest": FLOW}, FLOW),
+        ({"manifest": "spec: {entrypoint: main}"}, FLOW),
+        (
+            {**FLOW, "metadata": {"labels": {"a": "b"}}},
+            {**FLOW, "metadata": {"labels": {"a": "b"}}},
+        ),
+        (HERA, HERA),
+    ],
+)
+def test_a_workflow_may_be_written_in_parts_or_as_a_whole(workflow: Any, expected: Any) -> None:
+    declared = spec(workflow=workflow)
+    assert problems(declared) == {}
+    assert object_manifests.manifest_of(declared)[0] == expected
+    assert (declared.executor, declared.queue_name) == ("workflow", "executor/workflow")
+
+
+@pytest.mark.parametrize(
+    ("manifest", "field", "says"),
+    [
+        ("kind: [", "", "is no YAML: did not find"),
+        ("a: 1\n---\nb: 2", "", "must hold one object; it holds 2"),
+        ("", "", "must hold one object; it holds 0"),
+        ("text", "", 'must be an object, or one in YAML; it is "text"'),
+        ("a: .nan", "", "has the number nan, which cannot be written as JSON"),
+        ("a: !!set {b}", "", "has a set, which cannot be written as JSON"),
+        (7, "", "must be an object, or one in YAML; it is 7"),
+        ({**BOOK, "kind": ""}, ".kind", "is missing"),
+        ({"kind": "Book"}, ".apiVersion", "is missing"),
+        ({**BOOK, "kind": "${task.name}"}, ".kind", "may have no variables"),
+        ({**BOOK, "metadata": []}, ".metadata", "must be an object"),
+        ({**BOOK, "metadata": {"labels": "${task.name}"}}, ".metadata.labels", "an object"),
+        ({**BOOK, "metadata": {"finalizers": "x"}}, ".metadata.finalizers", "must be a list"),
+        (
+            {**BOOK, "metadata": {"ownerReferences": []}},
+            ".metadata.ownerReferences",
+            "may not be given: the Task owns the object",
+        ),
+        ({**BOOK, "metadata": {"uid": "x"}}, ".metadata.uid", "only annotations, finalizers,"),
+        ({**BOOK, "spec": {"a": ["${task.nome}"]}}, ".spec.a[0]", "did you mean ${task.name}?"),
+        ({**BOOK, "spec": {"a": "${task.inputs.x}"}}, ".spec.a", "which is no variable"),
+    ],
+)
+def test_what_is_wrong_with_a_manifest_is_named(manifest: Any, field: str, says: str) -> None:
+    found = problems(book(manifest))
+    assert says in found[f"spec.customResource.manifest{field}"]
+
+
+def test_aliases_do_not_make_much_of_little() -> None:
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 12)]
+    assert "has more than" in problems(book("\n".join(lines)))["spec.customResource"]
+
+
+def test_timestamps_and_octal_texts_stay_what_kubernetes_makes_of_them() -> None:
+    body, _ = object_manifests.manifest_of(book("a: 2026-01-02\nb: 1:30\nc: on\nd: 0o17"))
+    assert body == {"a": "2026-01-02", "b": "1:30", "c": True, "d": 15}
+
+
+@pytest.mark.parametrize("name", ["a", "input"])
+def test_inputs_are_variables(name: str) -> None:
+    given = {"inputObject": "o"} if name == "input" else {"inputs": [{"name": "a", "object": "o"}]}
+    manifest = {**BOOK, "spec": {"a": f"${{task.inputs.{name}}}"}}
+    assert problems(spec(customResource={"manifest": manifest, "result": RESULT}, **given)) == {}
+
+
+@pytest.mark.parametrize(
+    ("result", "field", "says"),
+    [
+        ({}, "successCondition", "is needed: without it no end is seen"),
+        ({"successCondition": "x"}, "successCondition", "must begin with $, . or {"),
+        ({**RESULT, "failureCondition": 3}, "", "has a condition that is no rule"),
+        ({**RESULT, "runningCondition": {"jsonPath": ".a", "operator": "Like"}},
+         "runningCondition.operator", "must be one of"),
+        ({**RESULT, "jsonPath": "a b"}, "jsonPath", "is no JSONPath"),
+    ],
+)  # fmt: skip
+def test_rules_are_checked_when_they_are_written(result: Any, field: str, says: str) -> None:
+    found = problems(spec(customResource={"manifest": BOOK, "result": result}))
+    assert says in found[f"spec.customResource.result.{field}".rstrip(".")]
+
+
+@pytest.mark.parametrize(
+    ("given", "field", "says"),
+    [
+        ({"workflow": {}}, "spec.workflow", "must have one of spec and manifest"),
+        (
+            {"workflow": {"spec": {}, "manifest": FLOW}},
+            "spec.workflow",
+            "must have one of spec and manifest",
+        ),
+        (
+            {"workflow": {"metadata": {"name": "x"}, "manifest": FLOW}},
+            "spec.workflow.manifest",
+            "is a whole Workflow",
+        ),
+        (
+            {"workflow": {"manifest": {**BOOK, "kind": "Job"}}},
+            "spec.workflow.manifest",
+            'must be a Workflow of argoproj.io, not "my.custom.domain/v1alpha1 Job"',
+        ),
+        ({"workflow": {"manifest": {"kind": "Workflow"}}}, "spec.workflow.manifest.spec", "object"),
+        ({"workflow": HERA, "command": ["x"]}, "spec.workflow", "give one of workflow,"),
+        ({"workflow": HERA, "env": [{"name": "a"}]}, "spec.env", "is for a command"),
+        ({"workflow": HERA, "image": "x"}, "spec.image", "is for a command"),
+    ],
+)
+def test_a_workflow_is_one_and_the_only_thing_to_run(given: Any, field: str, says: str) -> None:
+    assert says in problems(spec(**given))[field]
+
+
+def test_one_task_is_one_object() -> None:
+    both = spec(workflow=HERA, customResource={"manifest": BOOK, "result": RESULT})
+    assert "give one of workflow" in problems(both)["spec.workflow"]
