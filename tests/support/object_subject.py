@@ -177,6 +177,8 @@ class ObjectSubject(executor_world.Subject):
     failed = "ObjectFailed"
     knows_programs = False
 
+    kind = BOOKS
+
     def __init__(self, admin: client.Client) -> None:
         self._admin = admin
         self.accounts: cache.Cache[meta.Partial] = cache.Cache()
@@ -188,16 +190,20 @@ class ObjectSubject(executor_world.Subject):
         given = object_task.CustomResource(manifest=book(script), result=RESULT)
         return api_task.TaskSpec(custom_resource=given, **more)
 
+    def reader(self) -> Any:
+        """What reads the objects."""
+        return custom_resource.RuleReader()
+
     def life(self, steps: executor_world.Steps) -> executor_world.Life:
         kube = SteppingClient(self._admin.config, user_agent="manager")
         kube.steps, kube.absent = steps, self._absent
         self._manager = kube
-        kinds = custom_resource.Kinds(kube, custom_resource.AllowedKinds([BOOKS.qualified]))
+        kinds = custom_resource.Kinds(kube, custom_resource.AllowedKinds([self.kind.qualified]))
         objects = custom_resource.Follower(kube)
         shared = custom_resource.Shared(
             kinds=kinds, objects=objects, accounts=self.accounts, time=clock.SystemClock()
         )
-        made = custom_resource.ObjectExecutor(kube, custom_resource.RuleReader(), shared)
+        made = custom_resource.ObjectExecutor(kube, self.reader(), shared)
 
         async def follow() -> None:
             async with kube:
@@ -207,7 +213,7 @@ class ObjectSubject(executor_world.Subject):
 
     async def books(self) -> dict[str, dict[str, Any]]:
         """All there are, by name."""
-        listed = await self._admin.list(BOOKS, NS, type=dict)
+        listed = await self._admin.list(self.kind, NS, type=dict)
         return {found["metadata"]["name"]: found for found in listed.items}
 
     async def objects(self) -> list[str]:
