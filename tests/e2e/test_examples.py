@@ -54,6 +54,8 @@ def test_these_are_all() -> None:
         "11-ephemeral",
         "12-images",
         "13-results",
+        "14-workflow",
+        "16-custom-resource",
         "30-upload",
         "32-command",
         "33-reduce",
