@@ -142,7 +142,7 @@ async def test_stop_comes_before_terminate_and_takes_the_suspension_away(
     assert await waiting.wait_until_async(shutdown, what="it is asked to stop") == "Stop"
 
     async def terminated() -> bool:
-        return await shutdown() == "Terminate"
+        return bool(await shutdown() == "Terminate")
 
     await waiting.wait_until_async(terminated, what="it is asked to terminate")
 

@@ -97,9 +97,8 @@ class Controller:
         story = "" if seen is None else seen["metadata"]["labels"]["story"]
         for step in stories()[story]:
             if "await" in step:
-                await waiting.wait_until_async(
-                    lambda step=step: self._is_done(key, step["await"]), what=step["await"]
-                )
+                done = functools.partial(self._is_done, key, step["await"])
+                await waiting.wait_until_async(done, what=step["await"])
                 continue
             status = json.loads(json.dumps(step["status"]).replace(RECORDED, key[1]))
             with contextlib.suppress(errors.NotFound):
