@@ -23,6 +23,9 @@ WORKFLOW = "Workflow"
 CUSTOM_RESOURCE_FIELD = "spec.customResource"
 WORKFLOW_FIELD = "spec.workflow"
 
+TEXT_FIELDS = substitution.TEXT_FIELDS | {"metadata"}
+"""Fields below which every value is a text once variables are put in."""
+
 _METADATA = frozenset({"name", "generateName", "namespace", "labels", "annotations", "finalizers"})
 _SHAPES = (
     ("labels", dict, "an object"),

@@ -16,8 +16,6 @@ FINALIZER = pods.FINALIZER
 RESULT_ANNOTATION = "kilnwork.dev/result"
 """`result` of the task as JSON, by which a manager judges what another one has left."""
 
-_TEXT_FIELDS = substitution.TEXT_FIELDS | {"metadata"}
-
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """The object of an attempt before its kind is known to be there."""
@@ -42,7 +40,9 @@ def wanted(attempt: port.Attempt, executor: str) -> Wanted:
         **substitution.task_variables(pods.facts(attempt)),
         **substitution.input_variables(attempt.inputs),
     }
-    rendered = substitution.substitute(body, variables, field=field, text_fields=_TEXT_FIELDS)
+    rendered = substitution.substitute(
+        body, variables, field=field, text_fields=object_manifests.TEXT_FIELDS
+    )
     given = rendered.get("metadata") or {}
     prefix = given.get("name") or given.get("generateName") or attempt.name
     name = pods.pod_name(str(prefix).rstrip("-."), attempt.ref)
