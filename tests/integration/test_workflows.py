@@ -8,11 +8,13 @@ import pytest
 from kilnwork.api import resource
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
+from kilnwork.executors import port
 from kilnwork.kit import ids
 from kilnwork.kube import client
 from support import argo, executor_world, object_subject, short, waiting
 
 NS = argo.NS
+ALL = port.Reading()
 
 
 class Setting:
@@ -52,6 +54,20 @@ async def bare() -> AsyncIterator[Setting]:
     async with object_subject.control_plane(folder) as admin:
         subject = argo.WorkflowSubject(admin)
         async with executor_world.running(folder, subject) as world:
+            yield Setting(world, admin)
+
+
+@pytest.fixture
+async def with_node() -> AsyncIterator[Setting]:
+    """As `setting`, with a node."""
+    folder = short.folder()
+    async with object_subject.control_plane(folder, node=True) as admin:
+        await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo.DEFINITION)
+        subject = argo.WorkflowSubject(admin)
+        async with (
+            executor_world.running(folder, subject) as world,
+            argo.controlling(admin),
+        ):
             yield Setting(world, admin)
 
 
@@ -197,6 +213,50 @@ async def test_one_that_somebody_deletes_is_lost_and_made_again(setting: Setting
     await waiting.wait_until_async(second, what="the second attempt waits to be resumed")
     await argo.resume(setting.admin, (await setting.only_workflow())["metadata"]["name"])
     await setting.world.says(task, "Success")
+
+
+async def test_what_its_steps_print_is_kept_and_argos_own_containers_are_left_out(
+    with_node: Setting,
+) -> None:
+    task = await with_node.submit("suspend")
+    await with_node.world.says(task, "Running", "Suspended")
+    flow = (await with_node.only_workflow())["metadata"]["name"]
+
+    async def step(name: str) -> None:
+        containers = [
+            {"name": part, "image": "label", "command": ["echo", f"{part} of {name}"]}
+            for part in ("main", "wait")
+        ]
+        metadata = {
+            "name": name,
+            "labels": {"workflows.argoproj.io/workflow": flow},
+            "annotations": {"workflows.argoproj.io/node-name": f"{flow}[0].{name}"},
+        }
+        spec = {"containers": containers, "restartPolicy": "Never"}
+        await with_node.admin.create(resource.PODS, {"metadata": metadata, "spec": spec}, NS)
+
+        async def over() -> bool:
+            found = await with_node.admin.get(resource.PODS, name, NS)
+            return bool(found["status"]["phase"] == "Succeeded")
+
+        await waiting.wait_until_async(over, what=f"{name} is over")
+
+    async def printed() -> list[tuple[str, bytes]]:
+        executor = with_node.world.life.executor
+        assert isinstance(executor, port.Logging)
+        attempt = with_node.world.attempt(task)
+        return [
+            (one.name, b"".join([piece async for piece in executor.logs(attempt, one, ALL)]))
+            for one in await executor.outputs(attempt)
+        ]
+
+    await step("first")
+    assert await printed() == [("", b"main of first\n")]
+    await step("second")
+    assert sorted(await printed()) == [
+        ("[0].first", b"main of first\n"),
+        ("[0].second", b"main of second\n"),
+    ]
 
 
 async def test_without_argo_it_waits_and_goes_on_when_that_is_installed(bare: Setting) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from kilnwork.api import object_task, resource
 from kilnwork.api import task as api_task
-from kilnwork.executors import workflow
+from kilnwork.executors import custom_resource, workflow
 from kilnwork.kit import coroutines
 from kilnwork.kube import cache, client, errors, reflector
 from support import object_subject, waiting
@@ -141,8 +141,8 @@ class WorkflowSubject(object_subject.ObjectSubject):
 
     kind = WORKFLOWS
 
-    def reader(self) -> Any:
-        return workflow.WorkflowReader()
+    def executor(self, kube: client.Client, shared: custom_resource.Shared) -> Any:
+        return workflow.WorkflowExecutor(kube, shared)
 
     def spec(self, script: str, **more: Any) -> api_task.TaskSpec:
         """A task that goes through a story; `script` is its name."""

@@ -190,9 +190,9 @@ class ObjectSubject(executor_world.Subject):
         given = object_task.CustomResource(manifest=book(script), result=RESULT)
         return api_task.TaskSpec(custom_resource=given, **more)
 
-    def reader(self) -> Any:
-        """What reads the objects."""
-        return custom_resource.RuleReader()
+    def executor(self, kube: client.Client, shared: custom_resource.Shared) -> Any:
+        """The executor of a manager."""
+        return custom_resource.ObjectExecutor(kube, custom_resource.RuleReader(), shared)
 
     def life(self, steps: executor_world.Steps) -> executor_world.Life:
         kube = SteppingClient(self._admin.config, user_agent="manager")
@@ -203,7 +203,7 @@ class ObjectSubject(executor_world.Subject):
         shared = custom_resource.Shared(
             kinds=kinds, objects=objects, accounts=self.accounts, time=clock.SystemClock()
         )
-        made = custom_resource.ObjectExecutor(kube, self.reader(), shared)
+        made = self.executor(kube, shared)
 
         async def follow() -> None:
             async with kube:
@@ -246,14 +246,16 @@ class ObjectSubject(executor_world.Subject):
 
 
 @contextlib.asynccontextmanager
-async def control_plane(folder: Path) -> AsyncIterator[client.Client]:
-    """A control plane without a node; a client that may do everything there."""
+async def control_plane(folder: Path, *, node: bool = False) -> AsyncIterator[client.Client]:
+    """A control plane, with or without a node; a client that may do everything there."""
     (folder / "work").mkdir()
     plane = cluster.ControlPlane(
         cluster.Settings(data_dir=folder, port=0, workdir=folder / "work", node_name="n1")
     )
     await plane.start()
     try:
+        if node:
+            await plane.start_node()
         async with client.Client(plane.admin_config(), user_agent="test") as admin:
             yield admin
     finally:

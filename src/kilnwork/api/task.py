@@ -210,8 +210,9 @@ class TaskSpec(Wire, frozen=True):
     @property
     def queue_name(self) -> str:
         """Name of the queue in which it waits: that of its TaskCluster, or of its executor."""
-        executor = self.executor
-        return self.cluster_name if executor is WORKER else executor_queue(executor)
+        if self.pod is None and self.workflow is None and self.custom_resource is None:
+            return self.cluster_name  # most tasks, millions of them
+        return executor_queue(self.executor)
 
 
 class Result(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):

@@ -87,9 +87,9 @@ class Controllers:
             time=time,
             blobs=settings.blobs,
         )
-        readers = (custom_resource.RuleReader(), workflow.WorkflowReader())
-        of_objects = [custom_resource.ObjectExecutor(kube, one, shared) for one in readers]
-        executors = registry.Registry([self._pods, self._containers, *of_objects])
+        of_objects = custom_resource.ObjectExecutor(kube, custom_resource.RuleReader(), shared)
+        of_workflows = workflow.WorkflowExecutor(kube, shared)
+        executors = registry.Registry([self._pods, self._containers, of_objects, of_workflows])
         self._attempts = driver.Driver(executors, self._attempts_queue)
         self.outputs = self._attempts.outputs
         """What attempts of executors print."""

@@ -19,7 +19,7 @@ STOPPED_AT = "kilnwork.dev/stopped-at"
 
 _R = reasons.Reason
 
-_WORKFLOW_LABEL = "workflows.argoproj.io/workflow"
+WORKFLOW_LABEL = "workflows.argoproj.io/workflow"
 """Of the Pods of a Workflow (workflow/common/common.go)."""
 
 
@@ -78,7 +78,7 @@ class WorkflowReader:
 
     def pods_of(self, seen: meta.JsonObject) -> str:
         """Argo says Failed as soon as it has sent the signals."""
-        return f"{_WORKFLOW_LABEL}={seen['metadata']['name']}"
+        return f"{WORKFLOW_LABEL}={seen['metadata']['name']}"
 
     def spec_of(self, manifest: meta.JsonObject, seen: meta.JsonObject) -> task.TaskSpec:
         return task.TaskSpec(workflow=object_task.WorkflowTemplate(manifest=manifest))
