@@ -24,7 +24,7 @@ class WorkflowExecutor(custom_resource.ObjectExecutor):
         super().__init__(kube, reader.WorkflowReader(), shared)
 
     async def outputs(self, attempt: port.Attempt) -> list[port.Output]:
-        """Those of the user's containers in the Pods of its Workflow, in the order of their start."""
+        """Return those of the user's containers in its Pods, in the order of their start."""
         seen = await self._find(attempt)
         if seen is None:
             return []
