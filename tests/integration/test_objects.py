@@ -329,3 +329,37 @@ async def test_an_account_that_is_not_annotated_for_it_is_not_used(setting: Sett
     task = await setting.submit(object_subject.book("exit 0"), account="author")
     view = await setting.world.says(task, "Failed", "AdmissionError")
     assert "has no annotation kilnwork.dev/impersonate" in view.message
+
+
+async def test_labels_of_an_attempt_on_another_object_make_it_no_attempt(setting: Setting) -> None:
+    """Who may create Books cannot speak for a task by its labels."""
+    task = await setting.submit(object_subject.book("exit 0"))
+    real = await setting.only_book()
+    forged = object_subject.book("exit 0", name="forged", labels=real["metadata"]["labels"])
+    await setting.admin.create(BOOKS, forged, NS)
+    await setting.say({"metadata": {"name": "forged"}}, phase="Succeeded")
+    await setting.say(real, phase="Failed")
+    view = await setting.world.says(task, "Failed", "ObjectFailed")
+    assert real["metadata"]["name"] in view.message
+
+
+async def test_without_its_labels_it_is_still_the_attempts(setting: Setting) -> None:
+    task = await setting.submit(object_subject.book("exit 0"))
+    book = await setting.only_book()
+    name = book["metadata"]["name"]
+    await setting.admin.merge_patch(BOOKS, name, {"metadata": {"labels": None}}, NS)
+    await setting.say(book, phase="Succeeded")
+    view = await setting.world.says(task, "Success", "Succeeded")
+    assert (view.attempt, view.losses) == (1, 0)
+
+
+async def test_unknown_fields_are_refused_and_not_left_out(bare: Setting) -> None:
+    definition = msgspec.json.decode(msgspec.json.encode(object_subject.DEFINITION))
+    fields = {"type": "object", "properties": {"script": {"type": "string"}}}
+    schema = {"type": "object", "properties": {"spec": fields}}
+    definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"] = schema
+    await bare.admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, definition)
+    manifest = {**object_subject.book(""), "spec": {"scirpt": "exit 0"}}
+    task = await bare.submit(manifest)
+    view = await bare.world.says(task, "Failed", "AdmissionError")
+    assert 'unknown field "spec.scirpt"' in view.message

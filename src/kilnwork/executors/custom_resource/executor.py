@@ -31,7 +31,8 @@ IMPERSONATE = "kilnwork.dev/impersonate"
 rights."""
 
 UNHEARD_S = 5.0
-"""How often an attempt is looked at whose kind cannot be followed at the moment."""
+"""How often an attempt is looked at whose object is not followed at the moment: nothing is heard of
+its kind, or somebody has taken away the label by which it is followed."""
 
 PODS_S = 1.0
 """How often Pods are looked at that must be over: they are not followed."""
@@ -95,7 +96,6 @@ class ObjectExecutor:
             return
         if is_there and template.is_held(seen):
             self._held[ref] = seen
-            self._places.setdefault(ref, _Place(kind, seen["metadata"]["name"]))
         else:
             self._held.pop(ref, None)
         self._wake(ref)
@@ -108,7 +108,7 @@ class ObjectExecutor:
         manifest = {
             "apiVersion": seen["apiVersion"],
             "kind": seen["kind"],
-            "metadata": {"name": template.prefix_of(seen, ref)},
+            "metadata": {"name": template.prefix_of(seen)},
         }
         return port.Attempt(
             ref=ref,
@@ -233,7 +233,8 @@ class ObjectExecutor:
         if observed.outcome is not None:
             return observed
         place = self._places.get(attempt.ref)
-        heard = place is not None and self._objects.is_heard(place.kind)
+        key = attempt.namespace, seen["metadata"]["name"]
+        heard = place is not None and self._objects.get(place.kind, key) is not None
         check_s = PODS_S if pods else None if heard else UNHEARD_S
         return msgspec.structs.replace(observed, check_s=check_s)
 
@@ -283,7 +284,9 @@ class ObjectExecutor:
             return refusals.waits(_R.WAITING_FOR_SERVICE_ACCOUNT, text)
         user = f"system:serviceaccount:{attempt.namespace}:{account}" if account else ""
         try:
-            return await self._client.create(kind, wanted.body, attempt.namespace, acts_as=user)
+            return await self._client.create(
+                kind, wanted.body, attempt.namespace, strict=True, acts_as=user
+            )
         except errors.AlreadyExists:
             found = await self._read(attempt)
             if found is None:

@@ -72,11 +72,6 @@ class Follower:
         followed = self._kinds.get(kind)
         return followed.cache.get(key) if followed is not None and followed.heard else None
 
-    def is_heard(self, kind: resource.Resource) -> bool:
-        """Whether changes of a kind arrive by themselves."""
-        followed = self._kinds.get(kind)
-        return followed is not None and followed.heard
-
     async def run(self, kinds: served.Kinds) -> None:
         """Find what a manager before this one has left, then follow, until cancelled."""
         try:

@@ -61,8 +61,10 @@ def wanted(attempt: port.Attempt, executor: str) -> Wanted:
 
 
 def ref_of(obj: meta.JsonObject, executor: str) -> attempts.AttemptRef | None:
-    """The attempt to which an object belongs; None when it is none of that executor."""
-    return pods.ref_of(labels_of(obj), executor)
+    """The attempt whose object this is, by its name; None when it is none of that executor."""
+    if labels_of(obj).get(pods.EXECUTOR_LABEL) != executor and not is_held(obj):
+        return None
+    return pods.ref_in(obj["metadata"]["name"])
 
 
 def labels_of(obj: meta.JsonObject) -> dict[str, str]:
@@ -71,10 +73,14 @@ def labels_of(obj: meta.JsonObject) -> dict[str, str]:
 
 
 def is_ours(obj: meta.JsonObject, attempt: port.Attempt, executor: str) -> bool:
-    """Whether it was made for this very attempt: by its labels, and by the uid of its owner."""
+    """Whether it was made for this very attempt: by its name, and by the uid of its owner.
+
+    Who may patch objects can take labels or owner away, but hardly adds our finalizer.
+    """
     if ref_of(obj, executor) != attempt.ref:
         return False
-    return owner_uid(obj) == attempt.owner_uid
+    owner = owner_uid(obj)
+    return owner == attempt.owner_uid or (not owner and is_held(obj))
 
 
 def owner_uid(obj: meta.JsonObject) -> str:
@@ -88,9 +94,9 @@ def task_name(obj: meta.JsonObject) -> str:
     return str(annotations.get(pods.TASK_ANNOTATION, ""))
 
 
-def prefix_of(obj: meta.JsonObject, ref: attempts.AttemptRef) -> str:
+def prefix_of(obj: meta.JsonObject) -> str:
     """What the name of an object of an attempt begins with."""
-    return str(obj["metadata"]["name"]).removesuffix(pods.identity(ref))
+    return pods.prefix_of(obj["metadata"]["name"])
 
 
 def is_held(obj: meta.JsonObject) -> bool:
