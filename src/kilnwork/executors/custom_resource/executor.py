@@ -127,6 +127,9 @@ class ObjectExecutor:
         kind = await self._kinds.find(wanted.api_version, wanted.kind)
         if isinstance(kind, served.Absent):
             return self._without_kind(attempt, wanted, kind)
+        problem = "" if attempt.began else self._problem(attempt, kind, wanted)
+        if problem:  # before the API server is asked: the manager may have no rights on such a kind
+            return refusals.refused(_R.ADMISSION_ERROR, problem)
         self._places[attempt.ref] = _Place(kind, wanted.name)
         self._objects.follow(kind)
         seen = await self._find(attempt)
@@ -275,13 +278,18 @@ class ObjectExecutor:
     async def _create(
         self, attempt: port.Attempt, kind: resource.Resource, wanted: template.Wanted
     ) -> meta.JsonObject | port.Observation:
-        problem = self._problem(attempt, kind, wanted)
-        if problem:
-            return refusals.refused(_R.ADMISSION_ERROR, problem)
         account = object_manifests.account_of(attempt.spec)
-        if account and self._accounts.get((attempt.namespace, account)) is None:
-            text = f"ServiceAccount {account} does not exist in namespace {attempt.namespace}"
-            return refusals.waits(_R.WAITING_FOR_SERVICE_ACCOUNT, text)
+        if account:
+            known = self._accounts.get((attempt.namespace, account))
+            if known is None:
+                text = f"ServiceAccount {account} does not exist in namespace {attempt.namespace}"
+                return refusals.waits(_R.WAITING_FOR_SERVICE_ACCOUNT, text)
+            if known.metadata.annotations.get(IMPERSONATE) != "true":
+                text = (
+                    f"ServiceAccount {account} has no annotation {IMPERSONATE}: only with it may "
+                    "tasks create objects in its name"
+                )
+                return refusals.refused(_R.ADMISSION_ERROR, text)
         user = f"system:serviceaccount:{attempt.namespace}:{account}" if account else ""
         try:
             return await self._client.create(
@@ -315,13 +323,6 @@ class ObjectExecutor:
             return (
                 f"metadata.namespace of its manifest is {wanted.namespace}: a task makes objects "
                 f"in its own namespace only, {attempt.namespace}"
-            )
-        account = object_manifests.account_of(attempt.spec)
-        known = self._accounts.get((attempt.namespace, account)) if account else None
-        if known is not None and known.metadata.annotations.get(IMPERSONATE) != "true":
-            return (
-                f"ServiceAccount {account} has no annotation {IMPERSONATE}: only with it may tasks "
-                "create objects in its name"
             )
         return ""
 
