@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ import pytest
 
 from kilnwork.api import meta, object_task, resource
 from kilnwork.api import task as api_task
+from kilnwork.data import blobs
 from kilnwork.dispatch import model
 from kilnwork.executors.custom_resource import executor, template
 from kilnwork.kit import ids
@@ -30,6 +32,7 @@ class Setting:
         admin: client.Client,
     ) -> None:
         self.world = world
+        self.subject = subject
         self.accounts = subject.accounts
         self.admin = admin
 
@@ -246,6 +249,25 @@ async def test_a_result_that_is_not_there_is_a_failure_and_not_nothing(setting: 
     await setting.say(await setting.only_book(), phase="Succeeded")
     view = await setting.world.says(task, "Failed", "InvalidResult")
     assert "jsonPath .status.pages is nowhere in Book" in view.message
+
+
+@pytest.mark.parametrize("kept", [True, False])
+async def test_a_large_result_is_a_blob_where_there_is_a_place_for_it(
+    setting: Setting, tmp_path: Path, *, kept: bool
+) -> None:
+    setting.subject.blobs = tmp_path if kept else None
+    await setting.world.restart()
+    task = await setting.submit(object_subject.book("exit 0"), result=WITH_RESULT)
+    await setting.say(await setting.only_book(), phase="Succeeded", pages="x" * 100_000)
+    if not kept:
+        view = await setting.world.says(task, "Failed", "ResultTooLarge")
+        assert "its result has 100002 bytes" in view.message
+        return
+    view = await setting.world.says(task, "Success")
+    assert view.result is not None
+    assert view.result.digest is not None
+    found = blobs.Blobs(tmp_path / NS, durable=True).get(view.result.digest)
+    assert bytes(found) == b'"' + b"x" * 100_000 + b'"'
 
 
 async def test_who_never_lets_go_is_killed_without_proof_until_it_does(setting: Setting) -> None:

@@ -183,6 +183,8 @@ class ObjectSubject(executor_world.Subject):
         self._admin = admin
         self.accounts: cache.Cache[meta.Partial] = cache.Cache()
         """ServiceAccounts that the manager knows."""
+        self.blobs: Path | None = None
+        """Where large results are put."""
         self._absent = False
         self._manager: SteppingClient | None = None
 
@@ -201,7 +203,11 @@ class ObjectSubject(executor_world.Subject):
         kinds = custom_resource.Kinds(kube, custom_resource.AllowedKinds([self.kind.qualified]))
         objects = custom_resource.Follower(kube)
         shared = custom_resource.Shared(
-            kinds=kinds, objects=objects, accounts=self.accounts, time=clock.SystemClock()
+            kinds=kinds,
+            objects=objects,
+            accounts=self.accounts,
+            time=clock.SystemClock(),
+            blobs=self.blobs,
         )
         made = self.executor(kube, shared)
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+import yaml
 
 from kilnwork.api import object_manifests, task, validation
 
@@ -162,6 +163,59 @@ def test_rules_are_checked_when_they_are_written(result: Any, field: str, says: 
 )
 def test_a_workflow_is_one_and_the_only_thing_to_run(given: Any, field: str, says: str) -> None:
     assert says in problems(spec(**given))[field]
+
+
+PROPOSED_RESOURCE = """
+manifest: |
+  apiVersion: my.custom.domain/v1alpha1
+  kind: Book
+  metadata:
+    name: google-sre-book
+result:
+  successCondition:
+    jsonPath: ".status.phase == \\"Succeeded\\""
+"""
+PROPOSED_WORKFLOW = """
+metadata:
+  annotations:
+    custom-annotation: value
+spec:
+  entrypoint: main
+  templateDefaults:
+    timeout: 30s   # timeout value will be applied to all templates
+    retryStrategy: # retryStrategy value will be applied to all templates
+      limit: "2"
+  templates:
+    - name: main
+      steps:
+        - - name: retry-backoff
+            template: retry-backoff
+    - name: retry-backoff
+      container:
+        image: python:alpine3.6
+        command: ["python", -c]
+        args: ["import random; import sys; sys.exit(random.choice([0, 1, 1]))"]
+"""
+PROPOSED_MANIFEST = """
+manifest: |
+  apiVersion: argoproj.io/v1alpha1
+  kind: Workflow
+  spec: {entrypoint: main}
+"""
+
+
+@pytest.mark.parametrize(
+    ("field", "text"),
+    [
+        ("customResource", PROPOSED_RESOURCE),
+        ("workflow", PROPOSED_WORKFLOW),
+        ("workflow", PROPOSED_MANIFEST),
+    ],
+)
+def test_what_furikos_proposal_shows_is_accepted(field: str, text: str) -> None:
+    declared = spec(**{field: yaml.safe_load(text)})
+    assert problems(declared) == {}
+    assert declared.executor == field
 
 
 def test_one_task_is_one_object() -> None:
