@@ -14,10 +14,14 @@ nothing wakes us."""
 _R = reasons.Reason
 
 
-def waits(reason: str, message: str, *, check_s: float = CREATE_AGAIN_S) -> port.Observation:
-    """It has not been created, and is tried again after `check_s`."""
+def waits(reason: str, message: str, *, check_s: float | None = None) -> port.Observation:
+    """It has not been created, and is tried again after `check_s`; None: `CREATE_AGAIN_S`."""
     return port.Observation(
-        phase=port.Phase.STAGING, reason=reason, message=message, check_s=check_s, exists=False
+        phase=port.Phase.STAGING,
+        reason=reason,
+        message=message,
+        check_s=CREATE_AGAIN_S if check_s is None else check_s,
+        exists=False,
     )
 
 
