@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import documents, meta, rules, substitution, task
+from kilnwork.api import documents, meta, names, rules, substitution, task
 from kilnwork.kit import errors
 
 Problem = tuple[str, str]
@@ -67,6 +67,12 @@ def manifest_of(spec: task.TaskSpec) -> tuple[meta.JsonObject, str]:
     return {**typed, **body}, field
 
 
+def is_api_version(text: str) -> bool:
+    """Whether a text is `GROUP/VERSION`, or the version alone; it becomes part of a URL."""
+    group, slash, version = text.rpartition("/")
+    return names.is_dns_label(version) and (not slash or names.is_dns_subdomain(group))
+
+
 def account_of(spec: task.TaskSpec) -> str:
     """ServiceAccount that creates the object; "" for the manager itself."""
     given = spec.custom_resource or spec.workflow
@@ -99,6 +105,9 @@ def problems(spec: task.TaskSpec) -> Iterator[Problem]:
     for field, given in (("env", spec.env), ("image", spec.image)):
         if given:
             yield f"spec.{field}", "is for a command: an object has what its manifest says"
+    account = account_of(spec)
+    if account and (problem := names.subdomain_problem(account)):
+        yield f"spec.{spec.executor}.serviceAccountName", problem
     try:
         body, field = manifest_of(spec)
         yield from _manifest_problems(spec, body, field)
@@ -168,6 +177,8 @@ def _manifest_problems(spec: task.TaskSpec, body: meta.JsonObject, field: str) -
             yield f"{field}.{name}", "is missing"
         elif "${" in value:
             yield f"{field}.{name}", "may have no variables: which kinds are allowed must be known"
+        elif name == "apiVersion" and not is_api_version(value):
+            yield f"{field}.{name}", f"must be GROUP/VERSION, not {documents.show(value)}"
     metadata = body.get("metadata", {})
     if not isinstance(metadata, dict):
         yield f"{field}.metadata", "must be an object"

@@ -83,6 +83,8 @@ def test_a_workflow_may_be_written_in_parts_or_as_a_whole(workflow: Any, expecte
         (7, "", "must be an object, or one in YAML; it is 7"),
         ({**BOOK, "kind": ""}, ".kind", "is missing"),
         ({"kind": "Book"}, ".apiVersion", "is missing"),
+        ({**BOOK, "apiVersion": "../../api/v1/x?a="}, ".apiVersion", "must be GROUP/VERSION, not"),
+        ({**BOOK, "apiVersion": "a.b/v1/x"}, ".apiVersion", "must be GROUP/VERSION, not"),
         ({**BOOK, "kind": "${task.name}"}, ".kind", "may have no variables"),
         ({**BOOK, "metadata": []}, ".metadata", "must be an object"),
         ({**BOOK, "metadata": {"labels": "${task.name}"}}, ".metadata.labels", "an object"),
@@ -216,6 +218,11 @@ def test_what_furikos_proposal_shows_is_accepted(field: str, text: str) -> None:
     declared = spec(**{field: yaml.safe_load(text)})
     assert problems(declared) == {}
     assert declared.executor == field
+
+
+def test_an_account_has_a_name_as_accounts_have() -> None:
+    found = problems(book(BOOK, serviceAccountName="a\r\nImpersonate-Group: system:masters"))
+    assert "subdomain" in found["spec.customResource.serviceAccountName"]
 
 
 def test_one_task_is_one_object() -> None:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Iterable
 
 import msgspec
 
-from kilnwork.api import kinds, resource
+from kilnwork.api import documents, kinds, object_manifests, resource
 from kilnwork.kit import clock
 from kilnwork.kube import client, decoding, errors
 
@@ -97,6 +97,8 @@ class Kinds:
     async def find(self, api_version: str, kind: str) -> resource.Resource | Absent:
         """What a kind is called in URLs; why it cannot be had. Raises `KubeError`."""
         key = (api_version, kind)
+        if not object_manifests.is_api_version(api_version):  # it becomes part of a URL
+            return Absent(f"{documents.show(api_version)} is no GROUP/VERSION")
         async with self._asking.setdefault(api_version, asyncio.Lock()):
             found = self._found.get(key)
             if found is not None:
