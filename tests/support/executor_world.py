@@ -97,6 +97,10 @@ class Subject(abc.ABC):
         """It is gone."""
         self.hub = None
 
+    async def tells_ends(self) -> bool:
+        """Whether it can be seen of every program that has ended."""
+        return True
+
     def place(self) -> port.Place | None:
         """Where attempts are, if that has to be said."""
         return None
@@ -348,6 +352,7 @@ class World:
         await waiting.wait_until_async(
             lambda: not processes.belonging(None, marker=marker), what="its program has ended"
         )
+        await waiting.wait_until_async(self.subject.tells_ends, what="its end can be seen")
 
     async def says(self, task: ids.TaskId, state: str, reason: str | None = None) -> model.TaskView:
         """Wait for a state, and a reason if it is given."""

@@ -229,6 +229,10 @@ class ObjectSubject(executor_world.Subject):
         found = (await self.books()).items()
         return [name for name, one in found if template.is_held(one)]
 
+    async def tells_ends(self) -> bool:
+        phases = [(one.get("status") or {}).get("phase") for one in (await self.books()).values()]
+        return "Running" not in phases
+
     async def remove(self, name: str, *, by_force: bool) -> None:
         await self._admin.delete(BOOKS, name, NS)
         if by_force:
