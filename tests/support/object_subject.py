@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +85,13 @@ class SteppingClient(client.Client):
         response = await super().raw(method, path, **more)
         await self.steps.reach(f"after {method} book")
         return response
+
+    async def watch(self, *given: Any, **more: Any) -> AsyncGenerator[Any, None]:
+        async with contextlib.aclosing(super().watch(*given, **more)) as changes:
+            async for change in changes:
+                if self.absent:
+                    raise errors.Unavailable(0, "", "the connection is cut, says the test")
+                yield change
 
 
 class Printer:
