@@ -204,6 +204,7 @@ async def test_variables_are_put_in_with_their_types(setting: Setting) -> None:
         spec:
           by: ${task.name} for ${HOME}
           chapters: ${task.inputs.count}
+          value: ${task.inputs.count}
           title: "${task.inputs.title}"
     """
     title = 'a: "b"\n${task.name}'
@@ -212,7 +213,7 @@ async def test_variables_are_put_in_with_their_types(setting: Setting) -> None:
         inputs={"count": 3, "title": title},
     )
     book = await setting.only_book()
-    assert book["spec"] == {"by": "t1 for ${HOME}", "chapters": 3, "title": title}
+    assert book["spec"] == {"by": "t1 for ${HOME}", "chapters": 3, "value": 3, "title": title}
     assert book["metadata"]["labels"]["try"] == "1"
     assert book["metadata"]["name"] == f"google-sre-book-{task.hex()}-1-1"
 

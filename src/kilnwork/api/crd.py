@@ -65,8 +65,27 @@ _CONDITIONS = {
 RUN_RULE = "run may only rise"
 CALL_RULE = "give either call, or command with args"
 POD_RULE = "give either pod, or command with args: containers have their own"
-OBJECT_RULE = "give one of workflow, customResource, pod, call, and command with args"
+
+ALONE = ("workflow", "customResource")
+"""Fields of a Task's spec each of which says all that runs: none of the others is beside it."""
+
 INPUT_RULE = "exactly one of object and task must be given"
+
+
+def beside(field: str) -> list[str]:
+    """Return the fields of which none may be given beside `field`, one of ALONE."""
+    return ["command", "args", "call", "pod", *(one for one in ALONE if one != field)]
+
+
+def alone_rule(field: str) -> str:
+    """Return what is said where another field stands beside `field`, one of ALONE."""
+    return f"give {field} without {', '.join(beside(field))}"
+
+
+def _alone(field: str) -> meta.JsonObject:
+    others = " || ".join(f"has(self.{one})" for one in beside(field))
+    return _rule(f"!has(self.{field}) || !({others})", alone_rule(field))
+
 
 _TASK = _Kind(
     description=task.Task.__doc__ or "",
@@ -95,12 +114,7 @@ _TASK = _Kind(
                     "!has(self.pod) || !(has(self.command) || has(self.args))",
                     POD_RULE,
                 ),
-                _rule(
-                    "!(has(self.workflow) || has(self.customResource)) || !(has(self.command)"
-                    " || has(self.args) || has(self.call) || has(self.pod)"
-                    " || (has(self.workflow) && has(self.customResource)))",
-                    OBJECT_RULE,
-                ),
+                *(_alone(field) for field in ALONE),
                 _rule("!has(self.call) || !(has(self.command) || has(self.args))", CALL_RULE),
             ]
         },

@@ -23,8 +23,11 @@ WORKFLOW = "Workflow"
 CUSTOM_RESOURCE_FIELD = "spec.customResource"
 WORKFLOW_FIELD = "spec.workflow"
 
-TEXT_FIELDS = substitution.TEXT_FIELDS | {"metadata"}
-"""Fields below which every value is a text once variables are put in."""
+_TEXT_FIELDS = "annotations args command env image labels metadata name nodeSelector"
+
+TEXT_FIELDS = frozenset(_TEXT_FIELDS.split())
+"""Fields below which every value is a text once variables are put in, whatever the kind: few, since
+another kind may well have a number as `value` or `path`."""
 
 _METADATA = frozenset({"name", "generateName", "namespace", "labels", "annotations", "finalizers"})
 _SHAPES = (

@@ -25,6 +25,14 @@ EnvName = Annotated[str, msgspec.Meta(min_length=1, pattern=r"^[^=\x00]+$")]
 WORKER = "worker"
 """The executor of tasks that name no other: a slot of a warm worker."""
 
+TEMPLATES = {
+    "pod": "pod",
+    "workflow": "workflow",
+    "customResource": "custom_resource",
+}
+"""Executors that a field of the spec chooses and describes, by the name of the field in JSON, which
+is the executor's; the value is the name of its attribute."""
+
 _EXECUTOR_QUEUE = "executor/"
 
 
@@ -201,11 +209,10 @@ class TaskSpec(Wire, frozen=True):
     @property
     def executor(self) -> str:
         """What runs its attempts: `worker`, or the field that describes another executor."""
-        if self.pod is not None:
-            return "pod"
-        if self.workflow is not None:
-            return "workflow"
-        return WORKER if self.custom_resource is None else "customResource"
+        for name, attribute in TEMPLATES.items():
+            if getattr(self, attribute) is not None:
+                return name
+        return WORKER
 
     @property
     def queue_name(self) -> str:

@@ -66,8 +66,7 @@ def _task_problems(spec: task.TaskSpec) -> Iterator[Problem]:
     yield from _text_problems(spec)
     if spec.pod is not None:
         yield from _pod_problems(spec, spec.pod)
-    if spec.workflow is not None or spec.custom_resource is not None:
-        yield from _object_problems(spec)
+    yield from _template_problems(spec)
     yield from _input_problems(spec)
     if spec.call is not None:
         yield from _call_problems(spec, spec.call)
@@ -122,12 +121,23 @@ def _pod_problems(spec: task.TaskSpec, template: task.PodTemplate) -> Iterator[P
         yield f"spec.{field}", why
 
 
-def _object_problems(spec: task.TaskSpec) -> Iterator[Problem]:
-    others = (spec.command, spec.args, spec.call, spec.pod, spec.workflow and spec.custom_resource)
-    if any(others):
-        yield f"spec.{spec.executor}", crd.OBJECT_RULE
-        return
-    yield from object_manifests.problems(spec)
+_ALONE_PROBLEMS = {
+    "workflow": object_manifests.problems,
+    "customResource": object_manifests.problems,
+}
+"""What checks each of `crd.ALONE`."""
+
+
+def _template_problems(spec: task.TaskSpec) -> Iterator[Problem]:
+    """What is wrong with a task that one field beside `command`, `call` and `pod` describes."""
+    given = [name for name, field in task.TEMPLATES.items() if getattr(spec, field) is not None]
+    for name in crd.ALONE:
+        if name not in given:
+            continue
+        if len(given) > 1 or spec.command or spec.args or spec.call is not None:
+            yield f"spec.{name}", crd.alone_rule(name)
+        else:
+            yield from _ALONE_PROBLEMS[name](spec)
 
 
 def _call_problems(spec: task.TaskSpec, call: task.Call) -> Iterator[Problem]:

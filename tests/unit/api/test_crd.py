@@ -99,7 +99,7 @@ def test_rules_for_the_real_server() -> None:
     assert rules == [
         crd.RUN_RULE,
         crd.POD_RULE,
-        crd.OBJECT_RULE,
+        *(crd.alone_rule(field) for field in crd.ALONE),
         crd.CALL_RULE,
         crd.INPUT_RULE,
     ]

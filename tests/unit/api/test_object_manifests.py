@@ -158,7 +158,7 @@ def test_rules_are_checked_when_they_are_written(result: Any, field: str, says: 
             'must be a Workflow of argoproj.io, not "my.custom.domain/v1alpha1 Job"',
         ),
         ({"workflow": {"manifest": {"kind": "Workflow"}}}, "spec.workflow.manifest.spec", "object"),
-        ({"workflow": HERA, "command": ["x"]}, "spec.workflow", "give one of workflow,"),
+        ({"workflow": HERA, "command": ["x"]}, "spec.workflow", "give workflow without"),
         ({"workflow": HERA, "env": [{"name": "a"}]}, "spec.env", "is for a command"),
         ({"workflow": HERA, "image": "x"}, "spec.image", "is for a command"),
     ],
@@ -227,4 +227,4 @@ def test_an_account_has_a_name_as_accounts_have() -> None:
 
 def test_one_task_is_one_object() -> None:
     both = spec(workflow=HERA, customResource={"manifest": BOOK, "result": RESULT})
-    assert "give one of workflow" in problems(both)["spec.workflow"]
+    assert "give workflow without" in problems(both)["spec.workflow"]

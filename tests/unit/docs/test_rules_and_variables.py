@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import yaml
 
-from kilnwork.api import cel, documents, iregexp, jsonpaths, rules, substitution
+from kilnwork.api import cel, documents, iregexp, jsonpaths, object_manifests, rules, substitution
 from support import pages
 
 PAGE = (pages.DOCS / "reference" / "rules-and-variables.md").read_text()
@@ -80,9 +80,12 @@ def test_variables_prefixes_and_fields_are_those_of_the_code() -> None:
     named = re.search("Names that begin with (.*?) are variables", WORDS)
     assert named is not None
     assert tuple(re.findall("`(.*?)`", named[1])) == substitution.PREFIXES
-    texts = re.search(r"that are strings \((.*?)\)", WORDS)
+    texts = re.search(
+        "that hold strings: of a Pod, (.*?); of an object or a Workflow, (.*?)[.]", WORDS
+    )
     assert texts is not None
     assert set(re.findall("`(.*?)`", texts[1])) == substitution.TEXT_FIELDS
+    assert set(re.findall("`(.*?)`", texts[2])) == object_manifests.TEXT_FIELDS
 
 
 @pytest.mark.parametrize(("template", "becomes"), rows(VARIABLES, "with"))
