@@ -186,6 +186,8 @@ def test_an_image_is_a_label_here_and_the_task_says_so(server: up_support.Up, of
 
 
 def test_a_label_of_a_spawned_command_is_told_in_the_response(server: up_support.Up) -> None:
+    apply(server, task("label", "true", image="busybox", clusterName="default"))
+    assert ended(server, "label")["state"] == "Success"  # it waits until the workers are known
     child = '{"spec": {"image": "busybox", "command": ["sh", "-c", "echo 4 > $KILN_OUTPUT"]}}'
     script = f"""
         {sys.executable} call.py POST /tasks '{child}' > "$KILN_OUTPUT"
