@@ -409,6 +409,21 @@ Worker Pods have no rights at all: no token is mounted, unless their TaskCluster
 runs programs in its workers, so with the rights of their account; who may create TaskClusters can
 name any account of the namespace and mount its Secrets, as who may create Pods or Deployments.
 
+So can who may create Tasks, `kilnwork-driver` included, and what runs in workers and in Pods of
+tasks, through its socket: a Task with `spec.pod`, a call with `pod=` and a spawned task with a
+`pod` are Pods that the manager creates as they are written. They may name any ServiceAccount,
+Secret, ConfigMap and claim of the namespace, directories of the node (`hostPath`), `privileged`,
+and the node. The API server sees the manager ask for them, not the user: neither RBAC on `pods`
+nor policies about users hold them back. What does:
+
+- **one namespace for those who trust each other**, with no Secret and no account in it that one of
+  them may not use; the manager, and whatever has more rights, live in others;
+- **Pod Security admission** in each such namespace, which refuses `hostPath`, `privileged` and the
+  like whoever asks: `kubectl label namespace NS pod-security.kubernetes.io/enforce=restricted`. Do
+  not exempt the account of the manager. A Task that is refused so has failed with `AdmissionError`;
+  what the manager adds to a Pod passes where the Pod itself does;
+- ResourceQuota, LimitRange and admission policies about Pods, as for any Pod.
+
 In its own namespace (Role `kilnwork-leader`):
 """
 
