@@ -134,7 +134,7 @@ class PodExecutor:
         if seen is None:
             text = f"Pod {template.pod_name(attempt.name, attempt.ref)} is gone, and its result"
             raise port.ResultError(_R.RESULT_LOST, text, is_loss=True)
-        payload = sidecar.result(seen)
+        payload = sidecar.result(seen) if sidecar.is_wanted(attempt) else None
         if payload is None or payload.digest is None:
             return payload
         return await asyncio.to_thread(self._fetched, attempt.namespace, payload, payload.digest)

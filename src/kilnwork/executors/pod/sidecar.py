@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import attempts, manager, outputs, pod, reasons
+from kilnwork.api import attempts, manager, outputs, pod, reasons, substitution
 from kilnwork.executors import port
 from kilnwork.kit import ids, sandbox
 
@@ -59,14 +59,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_wanted(attempt: port.Attempt) -> bool:
-    """Whether the template does not say that its Pods need none."""
+    """Whether there is one: a call needs none, and a template may say that its Pods do not."""
     template = attempt.spec.pod
+    if attempt.spec.call is not None:
+        return False
     annotations = {} if template is None else template.metadata.get("annotations") or {}
     return annotations.get(ANNOTATION) != "false"
 
 
 def add(spec: dict[str, Any], attempt: port.Attempt, settings: Settings) -> None:
-    """Add sidecar, volumes, mounts and variables to the spec of a Pod, in place."""
+    """Add sidecar, volumes, mounts and variables to the spec of a Pod, in place.
+
+    Raises `substitution.InvalidTemplate` for names that it needs itself.
+    """
+    _check_names(spec)
     groups = [spec.get("initContainers") or [], spec.get("containers") or []]
     mine = [container for group in groups for container in group]
     mount = {"name": _VOLUME, "mountPath": DIRECTORY}
@@ -106,6 +112,21 @@ def result(seen: pod.Pod) -> attempts.Payload | None:
     if output.message:
         raise port.ResultError(reasons.Reason.RESULT_LOST, output.message, is_loss=True)
     return payload
+
+
+def _check_names(spec: Mapping[str, Any]) -> None:
+    remedy = (
+        "is a name that the sidecar needs; choose another, or set the annotation "
+        f'{ANNOTATION}: "false" in spec.pod.metadata'
+    )
+    found = [
+        (f"spec.pod.spec.{group}[{index}].name", f"{entry['name']} {remedy}")
+        for group in ("initContainers", "containers", "volumes")
+        for index, entry in enumerate(spec.get(group) or ())
+        if entry.get("name") in ((_VOLUME, _TOKEN_VOLUME) if group == "volumes" else (CONTAINER,))
+    ]
+    if found:
+        raise substitution.InvalidTemplate(found)
 
 
 def _variables(*, has_input: bool) -> list[dict[str, str]]:

@@ -8,7 +8,7 @@ import pytest
 
 from kilnwork.api import attempts, pod, resource, task
 from kilnwork.executors import container_logs, port
-from kilnwork.executors.pod import PodExecutor, template
+from kilnwork.executors.pod import PodExecutor, sidecar, template
 from kilnwork.kit import ids
 from kilnwork.kube import cache, client, errors
 
@@ -120,6 +120,16 @@ async def test_one_that_had_started_is_never_created() -> None:
     assert api.asked == ["GET"]
     assert seen.outcome is not None
     assert seen.outcome.ending is attempts.Ending.LOST
+
+
+async def test_an_init_container_called_as_the_sidecar_has_no_result() -> None:
+    off = {"annotations": {sidecar.ANNOTATION: "false"}}
+    made_of = task.PodTemplate(SPEC, off)
+    attempt = msgspec.structs.replace(ATTEMPT, spec=task.TaskSpec(pod=made_of))
+    seen = of_attempt("Succeeded")
+    ended = {"name": sidecar.CONTAINER, "state": {"terminated": {"exitCode": 0}}}
+    seen["status"]["initContainerStatuses"] = [ended]
+    assert await executor(Api(seen), seen).result(attempt) is None
 
 
 async def test_a_kill_costs_one_request_and_its_proof_none() -> None:

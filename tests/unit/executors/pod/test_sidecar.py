@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilnwork.api import attempts, outputs, pod, task
+from kilnwork.api import attempts, outputs, pod, substitution, task
 from kilnwork.executors import port
 from kilnwork.executors.pod import sidecar, template
 from kilnwork.kit import ids
@@ -72,6 +72,27 @@ def test_a_template_can_do_without() -> None:
     found = template.pod(attempt, SETTINGS)["spec"]
     assert "initContainers" not in found
     assert "volumes" not in found
+
+
+@pytest.mark.parametrize(
+    ("group", "name"),
+    [
+        ("initContainers", "kilnwork"),
+        ("containers", "kilnwork"),
+        ("volumes", "kilnwork"),
+        ("volumes", "kilnwork-token"),
+    ],
+)
+def test_names_that_it_needs_are_refused_only_where_it_is_added(group: str, name: str) -> None:
+    of = task.PodTemplate(spec={"containers": [{"name": "a"}], group: [{"name": name}]})
+    attempt = port.Attempt(
+        ref=REF, namespace="ns", name="t", owner_uid="", spec=task.TaskSpec(pod=of)
+    )
+    field = rf"^spec\.pod\.spec\.{group}\[0\]\.name {name} is .* sidecar"
+    with pytest.raises(substitution.InvalidTemplate, match=field):
+        template.pod(attempt, SETTINGS)
+    of.metadata["annotations"] = {sidecar.ANNOTATION: "false"}
+    assert [entry["name"] for entry in template.pod(attempt, SETTINGS)["spec"][group]] == [name]
 
 
 LIMITS = {"cpu": "1", "memory": "1Gi"}
