@@ -70,6 +70,18 @@ async def test_a_manager_that_follows_it_may_end(world: pod_world.World) -> None
     assert reader.kept == b"one\ntwo\n"
 
 
+async def test_that_of_a_failed_init_container_is_kept_with_its_name(
+    world: pod_world.World,
+) -> None:
+    init = [
+        pod_world.a_container("echo fine", "first"),
+        pod_world.a_container("echo no such bucket >&2; printf exit; exit 3", "second"),
+    ]
+    reader = Reader(world, await world.task("a", pod={"initContainers": init}))
+    await world.says("a", "Failed", "NonZeroExit")
+    assert reader.kept == b"[second] no such bucket\n[second] exit\n"
+
+
 async def test_a_node_that_is_away_is_named_and_its_output_comes_when_it_is_back(
     world: pod_world.World,
 ) -> None:

@@ -192,16 +192,12 @@ class PodExecutor:
         if seen is None or not _is_ours(attempt, seen):
             return []
         containers = seen.status.container_statuses
-        return [
-            port.Output(
-                name=container.name if len(containers) > 1 else "",
-                source=container.name,
-                life=container.restart_count,
-                is_over=container.state.running is None,
-            )
-            for container in containers
-            if container.state.started is not None or container.last_state.started is not None
-        ]
+        begun = [c for c in containers if c.state.started or c.last_state.started]
+        if begun:
+            return [_output(c, c.name if len(containers) > 1 else "") for c in begun]
+        ours = sidecar.CONTAINER if sidecar.is_wanted(attempt) else None
+        before = seen.status.init_container_statuses
+        return [_output(c, c.name) for c in before if c.name != ours and _has_failed(c)]
 
     def logs(
         self, attempt: port.Attempt, output: port.Output, how: port.Reading
@@ -267,6 +263,23 @@ class PodExecutor:
 def _runs(seen: pod.Pod) -> bool:
     """A node has it, and has not said that its containers are over."""
     return bool(seen.spec.node_name) and not seen.over
+
+
+def _output(container: pod.ContainerStatus, name: str) -> port.Output:
+    return port.Output(
+        name=name,
+        source=container.name,
+        life=container.restart_count,
+        is_over=container.state.running is None,
+    )
+
+
+def _has_failed(container: pod.ContainerStatus) -> bool:
+    """It has ended with an error, and has not been started again."""
+    if container.state.running is not None:
+        return False
+    ended = container.state.terminated or container.last_state.terminated
+    return ended is not None and ended.exit_code != 0
 
 
 def _is_held(seen: pod.Pod) -> bool:

@@ -132,6 +132,33 @@ async def test_an_init_container_called_as_the_sidecar_has_no_result() -> None:
     assert await executor(Api(seen), seen).result(attempt) is None
 
 
+FAILED = {"terminated": {"exitCode": 3}}
+
+
+@pytest.mark.parametrize(
+    ("init", "main", "shown"),
+    [
+        ({"state": FAILED}, {}, ["init"]),
+        ({"state": {"waiting": {}}, "lastState": FAILED}, {}, ["init"]),
+        ({"state": {"running": {}}, "lastState": FAILED}, {}, []),
+        ({"state": {"terminated": {"exitCode": 0}}, "lastState": FAILED}, {}, []),
+        ({"state": FAILED}, {"terminated": {"startedAt": "2026-01-01T00:00:00Z"}}, [""]),
+    ],
+)
+async def test_output_of_init_containers_is_that_of_what_failed_before_all_others(
+    init: dict[str, Any], main: dict[str, Any], shown: list[str]
+) -> None:
+    seen = of_attempt("Pending")
+    seen["status"] |= {
+        "containerStatuses": [{"name": "main", "state": main}],
+        "initContainerStatuses": [
+            {"name": sidecar.CONTAINER, "state": FAILED},
+            {"name": "init", **init},
+        ],
+    }
+    assert [output.name for output in await executor(Api(seen), seen).outputs(ATTEMPT)] == shown
+
+
 async def test_a_kill_costs_one_request_and_its_proof_none() -> None:
     api = Api(of_attempt())
     assert (await executor(api, of_attempt()).stop(ATTEMPT, STOP)).outcome is None
