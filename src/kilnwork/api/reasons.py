@@ -77,6 +77,11 @@ class Reason(_Explained):
     NODE_LOST = "NodeLost", "Kubernetes does not hear of the node on which it runs or ran."
     STARTING = "Starting", "An attempt is reserved and was sent to a worker."
     STARTED = "Started", "Its command or function is running."
+    CONNECTING = "Connecting", "Its request waits for a name, a connection or TLS."
+    WAITING_FOR_RESULT = (
+        "WaitingForResult",
+        "Its request was accepted (202); the result is polled for, or a callback brings it.",
+    )
     WAITING_FOR_CHILD = (
         "WaitingForChild",
         "It waits for tasks that it has spawned, and holds no slot meanwhile.",
@@ -140,6 +145,38 @@ class Reason(_Explained):
     WORKER_STOPPING = (
         "WorkerStopping",
         "The worker that ran it was asked to stop; this counts as a loss.",
+    )
+    EXECUTOR_LOST = (
+        "ExecutorLost",
+        "The executor was lost after it may have sent the request, which must not be sent twice.",
+    )
+    REQUEST_FAILED = (
+        "RequestFailed",
+        "There was no connection, or it ended before the response did.",
+    )
+    REQUEST_TIMED_OUT = (
+        "RequestTimedOut",
+        "The connection or the response took longer than `spec.http` allows.",
+    )
+    ADDRESS_REFUSED = (
+        "AddressRefused",
+        "The request, or a redirect, would go to an address that the executor may not reach.",
+    )
+    SECRET_REFUSED = (
+        "SecretRefused",
+        "A Secret of the request is missing, or not meant for requests to this host.",
+    )
+    RESPONSE_REJECTED = (
+        "ResponseRejected",
+        "The status is not 2xx, or a condition of `spec.http.response` says that it has failed.",
+    )
+    RESPONSE_TOO_LARGE = (
+        "ResponseTooLarge",
+        "The body is larger than `spec.http.response.maxBytes`; the rest was not read.",
+    )
+    INVALID_RESPONSE = (
+        "InvalidResponse",
+        "The response is no HTTP, or its body is not what `spec.http.response.format` says.",
     )
     EVICTED = "Evicted", "Kubernetes evicted its Pod; this counts as a loss."
     PREEMPTED = "Preempted", "Its Pod made room for one of higher priority; this counts as a loss."

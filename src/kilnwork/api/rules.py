@@ -129,7 +129,7 @@ def compile_condition(condition: Condition, field: str = "") -> rule_evaluation.
 
 def compile_path(text: str, field: str) -> "jsonpaths.Path":
     """Compile a path that stands at `field`, written as those of rules; raises InvalidRules."""
-    return _read_path(field, text, _whole_path(text.strip()))
+    return _read_path(field, text, whole_path(text.strip()))
 
 
 def _compile_rule(rule: str | Rule, field: str) -> rule_evaluation.PathRule | cel.Predicate:
@@ -161,7 +161,7 @@ def _compile_path_rule(rule: Rule, field: str, *, path_field: str) -> rule_evalu
     problem = _value_problem(operator, value)
     if problem:
         raise _invalid(path_field if sign else f"{field}.value", problem)
-    path = _whole_path(text)
+    path = whole_path(text)
     if not path.startswith("$"):
         remedy = (
             "CEL is written {cel: …}" if text.startswith("cel:") else "write .status.phase, say"
@@ -248,7 +248,7 @@ def _split(text: str) -> tuple[str, str, str]:
     return text.strip(), "", ""
 
 
-def _whole_path(text: str) -> str:
+def whole_path(text: str) -> str:
     """Return a path as RFC 9535 has it: without kubectl's braces, with its `$`."""
     if text[:1] == "{" and text[-1:] == "}":
         text = text[1:-1].strip()

@@ -5,12 +5,13 @@ Field names and meaning follow the dynamic batch prototype (clusterName, image, 
 inputObject); the rest is Kubernetes' usual vocabulary.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
 
-from kilnwork.api import meta, object_task, wire
+from kilnwork.api import http_task, meta, object_task, wire
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
 LONGEST_S = 1_000_000_000
@@ -29,16 +30,30 @@ TEMPLATES = {
     "pod": "pod",
     "workflow": "workflow",
     "customResource": "custom_resource",
+    "http": "http",
 }
 """Executors that a field of the spec chooses and describes, by the name of the field in JSON, which
 is the executor's; the value is the name of its attribute."""
 
+OUTSIDE = frozenset({"http"})
+"""Executors that are processes of their own (`kiln executor NAME`), any number of each."""
+
 _EXECUTOR_QUEUE = "executor/"
 
 
-def executor_queue(executor: str) -> str:
-    """Return the name of the queue of an executor; no TaskCluster can be called so."""
-    return _EXECUTOR_QUEUE + executor
+def executor_queue(executor: str, required: Mapping[str, str] = {}) -> str:
+    """Return the name of the queue of an executor, or of its processes that have all the `required`
+    labels; no TaskCluster can be called so."""
+    labels = ",".join(f"{key}={value}" for key, value in sorted(required.items()))
+    return f"{_EXECUTOR_QUEUE}{executor}{'?' if labels else ''}{labels}"
+
+
+def queue_labels(name: str) -> tuple[str, dict[str, str]]:
+    """Return the queue of all processes of an executor, and which labels those must have that serve
+    the queue of that name."""
+    everybody, _, labels = name.partition("?")
+    pairs = (label.partition("=") for label in labels.split(",") if label)
+    return everybody, {key: value for key, _, value in pairs}
 
 
 def is_executor_queue(name: str) -> bool:
@@ -160,7 +175,7 @@ class PodTemplate(Wire, frozen=True):
 
 class TaskSpec(Wire, frozen=True):
     """What to run and how long to try: a `command`, a Python `call`, a `pod`, a `call` in a `pod`,
-    a `workflow`, or a `customResource`."""
+    a `workflow`, a `customResource`, or an `http` request."""
 
     cluster_name: Name = "default"
     """Name of the TaskCluster of this namespace that runs the task."""
@@ -181,6 +196,8 @@ class TaskSpec(Wire, frozen=True):
     """Workflow of Argo to create and wait for, instead of `command`."""
     custom_resource: object_task.CustomResource | None = None
     """Object of any kind to create and wait for, instead of `command`."""
+    http: http_task.HttpTemplate | None = None
+    """HTTP request to send, instead of `command`; it needs a `kiln executor http`."""
     env: tuple[EnvVar, ...] = ()
     """Environment variables of the command, with literal values."""
     input_object: Name | None = None
@@ -217,9 +234,21 @@ class TaskSpec(Wire, frozen=True):
     @property
     def queue_name(self) -> str:
         """Name of the queue in which it waits: that of its TaskCluster, or of its executor."""
-        if self.pod is None and self.workflow is None and self.custom_resource is None:
+        if (
+            self.pod is None
+            and self.http is None
+            and self.workflow is None
+            and self.custom_resource is None
+        ):
             return self.cluster_name  # most tasks, millions of them
-        return executor_queue(self.executor)
+        required = self.http.affinity.required if self.http is not None else {}
+        return executor_queue(self.executor, required)
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether an attempt that has started may follow one that is lost: not if that was a
+        request which must not be sent twice."""
+        return self.http is None or self.http.may_repeat
 
 
 class Result(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
@@ -264,7 +293,7 @@ class TaskStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     losses: int = 0
     """How many attempts of this run were lost."""
     pod_name: str = ""
-    """Name of the Pod of the worker that has or had the task."""
+    """Name of the Pod of the worker that has or had the task, or of the executor of a request."""
     node_name: str = ""
     """Name of the node of that Pod."""
     exit_code: int | None = None

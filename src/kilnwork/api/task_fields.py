@@ -29,9 +29,10 @@ TASK: Sequence[Row] = (
     *(
         _same(f"spec.{field}", Effect.HONOURED, whole=True)
         for field in (
-            "args", "call", "clusterName", "command", "customResource", "env", "inputObject",
-            "inputs", "killTimestamp", "outputObject", "outputType", "pod", "priority", "retry",
-            "run", "suspend", "timeouts", "ttlSecondsAfterFinished", "workflow",
+            "args", "call", "clusterName", "command", "customResource", "env", "http",
+            "inputObject", "inputs", "killTimestamp", "outputObject", "outputType", "pod",
+            "priority", "retry", "run", "suspend", "timeouts", "ttlSecondsAfterFinished",
+            "workflow",
         )
     ),
     Row(

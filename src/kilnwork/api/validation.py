@@ -7,7 +7,16 @@ and the controllers say the rest in the status. Pure: one object, no look-ups.
 import re
 from collections.abc import Iterator
 
-from kilnwork.api import crd, inputs, names, object_manifests, pod_template, task, task_cluster
+from kilnwork.api import (
+    crd,
+    http_validation,
+    inputs,
+    names,
+    object_manifests,
+    pod_template,
+    task,
+    task_cluster,
+)
 from kilnwork.kit import clock
 
 Problem = tuple[str, str]
@@ -124,6 +133,7 @@ def _pod_problems(spec: task.TaskSpec, template: task.PodTemplate) -> Iterator[P
 _ALONE_PROBLEMS = {
     "workflow": object_manifests.problems,
     "customResource": object_manifests.problems,
+    "http": http_validation.spec_problems,
 }
 """What checks each of `crd.ALONE`."""
 
