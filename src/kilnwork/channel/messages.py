@@ -3,9 +3,10 @@
 A frame is a u32 big-endian length (at most `MAX_FRAME_BYTES`) and a msgpack array
 `[tag, field, …]`. A peer sends `Hello` first; the dispatcher answers `Welcome` or `Refused`.
 
-Five kinds of peer: an agent (says `Hello`) and its slots (`SlotHello`), drivers (`DriverHello`),
-and for an attempt that runs in a Pod of its own its sidecar or, if it is a call, its process
-(`AttemptHello`).
+Six kinds of peer: an agent (says `Hello`) and its slots (`SlotHello`), drivers (`DriverHello`),
+for an attempt that runs in a Pod of its own its sidecar or, if it is a call, its process
+(`AttemptHello`), and the process of an executor (`Hello` with role `executor`), which holds a lease
+as an agent does.
 Drivers, slots and processes of calls are *submitters*: they name templates, submit calls by the
 batch and are pushed the results. `Submit` is acknowledged by `Accepted` once it is on disk; until
 then the submitter keeps the items, and sends them again after a reconnect.
@@ -44,6 +45,8 @@ class Hello(_Message, frozen=True, tag="hello"):
     `pod_uid` tells containers of one Pod apart from another Pod of the same name. A new session of
     the same `pod_uid` proves that everything the old session ran is gone: the container runtime
     ends a container's processes before it starts the next. `epoch`: highest seen, 0 at first.
+    `role`: `worker`; or `executor`, of which `cluster` is the queue (`api.task.executor_queue`),
+    `namespace` is empty, and `labels` say what it can reach.
     """
 
     version: int
@@ -59,6 +62,7 @@ class Hello(_Message, frozen=True, tag="hello"):
     epoch: attempts.Count
     running: tuple[Running, ...]
     processes: tuple["SlotOpening", ...] = ()
+    labels: tuple[tuple[attempts.Label, attempts.Label], ...] = ()
 
 
 class SlotOpening(_Message, frozen=True, tag="slotopening"):
@@ -175,13 +179,15 @@ class Renewed(_Message, frozen=True, tag="renewed"):
 
 
 class Run(_Message, frozen=True, tag="run"):
-    """Run this attempt. `inputs`: a JSON object by input name, None when the task has none."""
+    """Run this attempt. `inputs`: a JSON object by input name, None when the task has none.
+    `callback`: URL at which the manager takes its result, if its spec wants one."""
 
     ref: attempts.AttemptRef
     namespace: str
     name: str
     spec: task.TaskSpec
     inputs: bytes | None
+    callback: str = ""
 
 
 class Stop(_Message, frozen=True, tag="stop"):
@@ -206,6 +212,24 @@ class Finished(_Message, frozen=True, tag="finished"):
     serial: attempts.Count
     ref: attempts.AttemptRef
     outcome: attempts.Outcome
+
+
+class Seen(_Message, frozen=True, tag="seen"):
+    """What an executor sees of an attempt that is not over; sent again on each new link. `parked`:
+    it waits for something elsewhere, and its slot is free for others."""
+
+    ref: attempts.AttemptRef
+    reason: attempts.Label
+    message: str = ""
+    parked: bool = False
+
+
+class Callback(_Message, frozen=True, tag="callback"):
+    """Somebody has sent the result of an attempt to its callback URL."""
+
+    ref: attempts.AttemptRef
+    media_type: str
+    body: bytes
 
 
 # agent and dispatcher, about attempts that are ephemeral containers of the worker's Pod
@@ -475,11 +499,11 @@ class Yielded(_Message, frozen=True, tag="yielded"):
 
 FromWorker = (
     Hello | Renew | Started | Finished | Log | Progress | Spawn | Ask | SlotOpening | SlotGone
-    | StartContainer | StopContainer
+    | StartContainer | StopContainer | Seen
 )  # fmt: skip
 ToWorker = (
     Welcome | Refused | Renewed | Run | Stop | Acknowledged | LogKept | Answer | OpenSlot | KillSlot
-    | ContainerSeen | KillContainer
+    | ContainerSeen | KillContainer | Callback
 )  # fmt: skip
 FromDriver = DriverHello | Template | Forget | Submit | Watch | Cancel
 ToDriver = Attached | Refused | Accepted | FoundCall | Results | Streamed

@@ -28,6 +28,13 @@ class TokenVerifier(Protocol):
         """
         ...
 
+    async def verify_executor(self, executor: str, credential: str) -> bool:
+        """True when `credential` may carry out attempts of that executor now, in all namespaces.
+
+        Repeatable and free of effects. May raise `kit.errors.KilnError` as `verify` does.
+        """
+        ...
+
     async def verify_attempt(
         self, ref: attempts.AttemptRef, namespace: str, pod: str, credential: str
     ) -> bool:

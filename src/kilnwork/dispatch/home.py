@@ -45,6 +45,10 @@ class OneToken:
         """A driver in the only namespace."""
         return namespace == NAMESPACE and self._is(credential)
 
+    async def verify_executor(self, executor: str, credential: str) -> bool:
+        """There is no executor but the worker."""
+        return False
+
     async def verify_attempt(
         self, ref: attempts.AttemptRef, namespace: str, pod: str, credential: str
     ) -> bool:

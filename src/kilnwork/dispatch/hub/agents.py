@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import attempts, reasons
+from kilnwork.api import task as api_task
 from kilnwork.channel import messages
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import (
@@ -125,6 +126,7 @@ class Agents:
             messages.Finished: self._finished,
             messages.Log: self._log,
             messages.Progress: self._progress,
+            messages.Seen: self._seen,
             messages.Spawn: self._spawn,
             messages.Ask: self._request_status,
             messages.SlotOpening: self._slot_opening,
@@ -149,6 +151,7 @@ class Agents:
                 slots=hello.slots,
                 running=tuple(running.ref for running in hello.running),
                 processes=tuple(opening.slot for opening in hello.processes),
+                labels=dict(hello.labels),
             )
         )
         for opening in hello.processes:
@@ -228,16 +231,21 @@ class Agents:
         self._containers.forget(message.ref)
 
     def _log(self, link: links.Link, message: messages.Log) -> None:
-        """Output of a command; or the last output of a slot, which is not confirmed."""
+        """Output of a command; or the last output of a slot, or what an executor has exchanged,
+        which are not confirmed."""
         held = self._core.machine.held_by(link.number, message.ref)
         if held is not None:
             kept = self._logs.append(message.ref, message.offset, message.data)
-            if held.slot is None:
+            if held.slot is None and held.spec.executor not in api_task.OUTSIDE:
                 self._confirmations[message.ref] = kept
 
     def _progress(self, link: links.Link, message: messages.Progress) -> None:
         progress = model.Progress(message.fraction, message.message)
         self._core.apply(inputs.Progress(link.number, message.ref, progress))
+
+    def _seen(self, link: links.Link, message: messages.Seen) -> None:
+        seen = model.Observed(message.reason, message.message[:MAX_MESSAGE_LENGTH])
+        self._core.apply(inputs.Observed(link.number, message.ref, seen, message.parked))
 
     def _slot_opening(self, link: links.Link, message: messages.SlotOpening) -> None:
         self._core.apply(inputs.SlotOpening(link.number, message.slot))

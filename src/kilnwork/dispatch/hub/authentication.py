@@ -9,6 +9,7 @@ import hashlib
 import hmac
 from collections.abc import Awaitable, Callable, Container
 
+from kilnwork.api import task
 from kilnwork.channel import errors as channel_errors
 from kilnwork.channel import messages, ports
 from kilnwork.dispatch.hub import links
@@ -16,6 +17,9 @@ from kilnwork.kit import coroutines, errors
 
 MAX_SLOTS = 10_000
 """Of one worker. After so many new secrets, those of slots that are gone are dropped."""
+
+_EXECUTOR = "executor"
+"""Role of a process of an executor."""
 
 _TokenHello = messages.Hello | messages.DriverHello | messages.AttemptHello
 
@@ -81,7 +85,12 @@ class Authenticator:
             link.refuse("Credential", message, retry=False)
 
     def _check_token(self, link: links.Link, hello: _TokenHello) -> None:
-        if isinstance(hello, messages.Hello):
+        if isinstance(hello, messages.Hello) and hello.role == _EXECUTOR:
+            what = hello.cluster
+            verdict = self._verifier.verify_executor(
+                hello.cluster.removeprefix(task.executor_queue("")), hello.credential
+            )
+        elif isinstance(hello, messages.Hello):
             what = f"TaskCluster {hello.namespace}/{hello.cluster}"
             verdict = self._verifier.verify(hello.namespace, hello.cluster, hello.credential)
         elif isinstance(hello, messages.AttemptHello):
@@ -115,7 +124,8 @@ class Authenticator:
         if accepted:
             self._on_authenticated(link, hello)
         elif isinstance(hello, messages.Hello):
-            link.refuse("Credential", f"not the channel token of {what}", retry=True)
+            kind = "a token for" if hello.role == _EXECUTOR else "the channel token of"
+            link.refuse("Credential", f"not {kind} {what}", retry=True)
         elif isinstance(hello, messages.AttemptHello):
             message = f"not the token of {what}, or not the Pod of attempt {hello.ref}"
             link.refuse("Credential", message, retry=True)
@@ -132,6 +142,8 @@ def _problem(hello: messages.AnyHello) -> str:
         return "session: 16 bytes"
     if isinstance(hello, messages.DriverHello):
         return "" if hello.namespace else "namespace must not be empty"
+    if hello.role == _EXECUTOR:
+        return _executor_problem(hello)
     if hello.role != "worker":
         return f"no role {hello.role[:64]!r}"
     if not 0 <= hello.slots <= MAX_SLOTS:
@@ -139,3 +151,13 @@ def _problem(hello: messages.AnyHello) -> str:
     if not (hello.worker and hello.pod_uid and hello.namespace and hello.cluster):
         return "worker, pod_uid, namespace and cluster must not be empty"
     return ""
+
+
+def _executor_problem(hello: messages.Hello) -> str:
+    """An executor has all namespaces, slots but no processes, and no Pod that we know."""
+    known = {task.executor_queue(name) for name in task.OUTSIDE}
+    if hello.namespace or hello.cluster not in known:
+        return f"no executor {hello.cluster[:64]!r}"
+    if not 1 <= hello.slots <= MAX_SLOTS or not (hello.worker and hello.pod_uid):
+        return f"slots must be 1 to {MAX_SLOTS}, worker and pod_uid not empty"
+    return "an executor has no slot processes" if hello.processes else ""

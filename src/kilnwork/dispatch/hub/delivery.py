@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from kilnwork.api import attempts
 from kilnwork.channel import errors, frames, messages
 from kilnwork.dispatch.hub import attempt_logs, child_requests, links
 from kilnwork.dispatch.machine import instructions, records
@@ -22,6 +23,9 @@ log = logging.getLogger(__name__)
 
 MAX_KNOWN_TEMPLATES = 1024
 """Templates that one slot holds; beyond that it forgets all, and gets again what it needs."""
+
+CALLBACK_GRACE_S = 60.0
+"""A callback URL is good for so long after the attempt has given up."""
 
 LINGER_S = 0.005
 """A confirmation goes alone after so long, at most twice that: longer than most calls
@@ -36,6 +40,8 @@ class Terms:
     lease_s: float
     renew_s: float
     blobs: Path | None
+    callback_url: Callable[[attempts.AttemptRef, float], str] | None = None
+    """Makes the URL for the result of an attempt, good for so many seconds."""
 
 
 class Outgoing(msgspec.Struct):
@@ -70,7 +76,7 @@ class Delivery:
         self._encoders: dict[type, Callable[[Any], frames.Sent]] = {
             instructions.Welcome: self._welcome,
             instructions.AttachPeer: self._attached,
-            instructions.RunAttempt: _run,
+            instructions.RunAttempt: self._run,
             instructions.StopAttempt: lambda s: messages.Stop(s.ref, s.grace_s, s.reason),
             instructions.Respond: _response,
             instructions.OpenSlot: lambda s: messages.OpenSlot(s.slot),
@@ -220,6 +226,14 @@ class Delivery:
         terms = self._terms
         return messages.Welcome(self.epoch, terms.lease_s, terms.renew_s, (*keep, *unknown))
 
+    def _run(self, send: instructions.RunAttempt) -> messages.Run:
+        task, callback = send.task, ""
+        http, make = task.spec.http, self._terms.callback_url
+        if http is not None and http.callback is not None and make is not None:
+            lasts_s = http.timeout.total_timeout + http.callback.timeout_seconds
+            callback = make(send.ref, lasts_s + CALLBACK_GRACE_S)
+        return messages.Run(send.ref, task.namespace, task.name, task.spec, task.inputs, callback)
+
     def _attached(self, send: instructions.AttachPeer) -> messages.Attached:
         blobs = self._terms.blobs
         return messages.Attached(
@@ -229,11 +243,6 @@ class Delivery:
             send.namespace,
             send.cluster,
         )
-
-
-def _run(send: instructions.RunAttempt) -> messages.Run:
-    task = send.task
-    return messages.Run(send.ref, task.namespace, task.name, task.spec, task.inputs)
 
 
 def _response(send: instructions.Respond) -> messages.Answer:

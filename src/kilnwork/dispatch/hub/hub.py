@@ -19,6 +19,7 @@ from kilnwork.channel import ports
 from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.hub import (
     attempt_logs,
+    callbacks,
     commits,
     delivery,
     feed,
@@ -58,6 +59,8 @@ class Options:
     max_backlog: int = MAX_BACKLOG
     executors: bool = True
     """Executors join: tasks may name others than the worker."""
+    callback_url: Callable[[attempts.AttemptRef, float], str] | None = None
+    """As of `delivery.Terms`; None: nobody can call back."""
     images: model.ImageRule = model.label_image
     """What the image of a spawned command means."""
     blobs_dir: Path | None = None
@@ -89,7 +92,10 @@ class Hub:
             options.lease_s, options.max_backlog, options.executors, options.images
         )
         terms = delivery.Terms(
-            lease_s=options.lease_s, renew_s=options.renew_s, blobs=options.blobs_dir
+            lease_s=options.lease_s,
+            renew_s=options.renew_s,
+            blobs=options.blobs_dir,
+            callback_url=options.callback_url,
         )
         frames = delivery.Delivery({}, self.logs, terms)
         self._core: commits.Core = commits.Core(
@@ -125,6 +131,9 @@ class Hub:
             every_s=CLUSTERS_EVERY_S
         )
         self._subscriptions = subscriptions.Subscriptions()
+        self.call_back = callbacks.Callbacks(
+            self._core, frames.links, self._subscriptions
+        ).call_back
         self.participation: participation.Participation = participation.Participation(
             self._core,
             self._subscriptions,

@@ -178,8 +178,9 @@ def _hold(
     session = row.session or b""
     worker = mem.workers.get(session)
     if worker is None:
+        cluster = mem.cluster(row.namespace, row.cluster)
         worker = records.Worker(
-            mem.cluster(row.namespace, row.cluster),
+            cluster.base or cluster,
             session,
             row=row.worker or 0,
             name=row.worker_name or "",
@@ -189,7 +190,7 @@ def _hold(
         worker.from_before = True
         mem.workers[session] = worker
         worker.cluster.workers[session] = worker
-        if not worker.cluster.is_executor:
+        if not worker.cluster.is_executor or task.spec.executor in api_task.OUTSIDE:
             worker.lease_until = now.mono + mem.longest_lease_s
             mem.set_timer(worker.lease_until, memory.Timer.LEASE, worker)
     task.worker = worker

@@ -20,6 +20,7 @@ from kilnwork.dispatch.machine import (
     reservations,
     transitions,
 )
+from kilnwork.kit import ids
 
 # What every call passes: a member by way of its class takes ten times as long to look up.
 _STAGING = api_task.State.STAGING
@@ -50,8 +51,12 @@ def assign(mem: memory.Memory, now: inputs.Moment) -> None:
     """Give waiting tasks to workers and slots, in every cluster where something changed."""
     if not mem.closing:
         for cluster in list(mem.starved):
-            workers = [worker for worker in cluster.workers.values() if worker.ready]
-            if workers:
+            workers = [worker for worker in cluster.eligible if worker.ready]
+            if not workers:
+                continue
+            if cluster.is_executor:
+                _assign_to_executors(mem, cluster, workers, now)
+            else:
                 _assign_in(mem, cluster, workers, now)
     mem.starved.clear()
 
@@ -66,10 +71,9 @@ def _assign_in(
     while (task := queue.pop()) is not None:
         if not _reserve_any(mem, task, workers, now):
             queue.push_front(task, priority=task.spec.priority)
-            if not cluster.is_executor:
-                _open_slots(mem, cluster, workers, now)
-                _reserve_for_commands(mem, cluster, workers, now)
-                _send_ahead(mem, cluster, workers, now)
+            _open_slots(mem, cluster, workers, now)
+            _reserve_for_commands(mem, cluster, workers, now)
+            _send_ahead(mem, cluster, workers, now)
             break
     for worker in workers:
         if len(worker.idle) > worker.slots and not worker.spare_timer_set:
@@ -79,16 +83,53 @@ def _assign_in(
         _take_back(mem, workers, now)
 
 
+def _assign_to_executors(
+    mem: memory.Memory,
+    cluster: records.Cluster,
+    workers: Sequence[records.Worker],
+    now: inputs.Moment,
+) -> None:
+    """Give attempts, of calls too, to whoever has a slot free now: what waits is bound to nobody
+    before."""
+    queue = cluster.queue
+    free = [worker for worker in workers if worker.slots > worker.busy]
+    if not free or not len(queue):
+        return
+    while free and (task := queue.pop()) is not None:
+        chosen = _choose(task, free, mem.entropy)
+        _reserve_command(mem, task, chosen, now)
+        if chosen.slots <= chosen.busy:
+            free.remove(chosen)
+    turns = (cluster.base or cluster).queues
+    if turns:  # next time the other queues of these workers come first
+        turns.remove(cluster)
+        turns.append(cluster)
+
+
+def _choose(
+    task: records.Task, free: Sequence[records.Worker], entropy: ids.Entropy
+) -> records.Worker:
+    """Prefer labels, then the share that is free; of equals any, so that none is always first."""
+    if len(free) == 1:
+        return free[0]
+    preferred = {} if task.spec.http is None else task.spec.http.affinity.preferred
+
+    def rank(worker: records.Worker) -> tuple[int, float, float]:
+        liked = sum(worker.labels.get(key) == value for key, value in preferred.items())
+        return liked, 1 - worker.busy / worker.slots, entropy.random()
+
+    return max(free, key=rank)
+
+
 def _reserve_any(
     mem: memory.Memory,
     task: records.Task,
     workers: Iterable[records.Worker],
     now: inputs.Moment,
 ) -> bool:
-    """Give it to the worker with most free slots, a call only where a slot is idle; an executor
-    takes calls as it takes commands."""
+    """Give it to the worker with most free slots, a call only where a slot is idle."""
     best, most = None, 0
-    command = task.template is None or task.cluster.is_executor
+    command = task.template is None
     for worker in workers:
         if command or worker.idle:
             free = worker.slots - worker.busy

@@ -106,6 +106,8 @@ def conclude(
         excused = True
         outcome = msgspec.structs.replace(outcome, reason=_R.DISPATCHER_AWAY.value)
     before_start = task.attempt_state is _A.RESERVED
+    if outcome.ending is attempts.Ending.LOST and not (before_start or task.spec.may_repeat):
+        outcome = _not_to_be_repeated(outcome)
     if before_start and (outcome.ending is attempts.Ending.SUCCEEDED or outcome.started):
         lifecycle.start(mem, task, now, at=outcome.started or now.wall)
         before_start = False
@@ -122,10 +124,23 @@ def conclude(
     elif outcome.ending is attempts.Ending.FAILED:
         _fail(mem, task, outcome, now)
     else:
-        # An executor has made something that others can end before it starts, again and again.
-        unstarted = before_start and not task.cluster.is_executor
+        # An executor of the manager has made something that others can end before it starts, again
+        # and again.
+        made = task.cluster.is_executor and task.spec.executor not in api_task.OUTSIDE
+        unstarted = before_start and not made
         excused = excused or unstarted or mem.closing or _by_us(task.worker, outcome)
         _lose(mem, task, outcome, now, excused=excused)
+
+
+def _not_to_be_repeated(outcome: attempts.Outcome) -> attempts.Outcome:
+    """What was sent may have had its effect, whoever lost it."""
+    return msgspec.structs.replace(
+        outcome,
+        ending=attempts.Ending.FAILED,
+        reason=_R.EXECUTOR_LOST.value,
+        message=f"{outcome.message}; it may have been sent, and spec.http.idempotent is not true",
+        may_retry=False,
+    )
 
 
 def _by_us(worker: records.Worker | None, outcome: attempts.Outcome) -> bool:
@@ -192,6 +207,7 @@ def release(mem: memory.Memory, task: records.Task, *, proof: bool) -> None:
     elif worker is not None:
         if worker.held.get(task.id) is task:
             del worker.held[task.id]
+            worker.parked.discard(task.id)
             if not proof:
                 worker.unproven[task.ref] = task
         worker.unclaimed.pop(task.id, None)

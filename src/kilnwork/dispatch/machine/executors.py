@@ -1,6 +1,7 @@
-"""Executors other than the worker: each is one peer that takes every attempt it is given. Pure.
+"""Executors of the manager: each is one peer that takes every attempt it is given. Pure.
 
-Used by `machine`. To it an executor is a worker without lease and without slots of its own: it gets
+Used by `machine`. Executors that are processes of their own hold leases and are `workers`' care. To
+it an executor of the manager is a worker without lease and without slots of its own: it gets
 `RunAttempt` (make sure that this attempt exists) and `StopAttempt`, and reports starts and ends as
 an agent does. It lives in the manager, so it cannot be lost while the dispatcher is not; what it
 has created goes on without either, and is found again by name.
@@ -121,3 +122,7 @@ def observe(mem: memory.Memory, task: records.Task, item: inputs.Observed) -> No
         task.placed = item.observed.node or task.placed  # stored with its start or end
         if task.declared:
             mem.batch.published.add(task.id)
+    worker = task.worker
+    if item.parked and worker is not None and task.id not in worker.parked:
+        worker.parked.add(task.id)
+        mem.touch(worker.cluster)

@@ -108,7 +108,8 @@ class Drain(msgspec.Struct, frozen=True):
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker was authenticated. `running`: what its Hello says it still has."""
+    """A worker, or a process of an executor, was authenticated. `running`: what its Hello says it
+    still has."""
 
     link: int
     session: bytes
@@ -121,6 +122,8 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
     running: tuple[attempts.AttemptRef, ...] = ()
     processes: tuple[bytes, ...] = ()
     """Slots of this worker that live."""
+    labels: Mapping[str, str] = {}
+    """Of a process of an executor."""
 
 
 class JoinExecutor(msgspec.Struct, frozen=True):
@@ -153,6 +156,8 @@ class Observed(msgspec.Struct, frozen=True):
     link: int
     ref: attempts.AttemptRef
     observed: model.Observed
+    parked: bool = False
+    """It waits for something elsewhere, and takes no slot."""
 
 
 class LinkClosed(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ Pure.
 import heapq
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from itertools import count
 from typing import Any
@@ -164,7 +164,17 @@ class Memory:
         cluster = self.clusters.get(key)
         if cluster is None:
             cluster = self.clusters[key] = records.Cluster(key)
+            if not key[0]:
+                everybody, required = api_task.queue_labels(name)
+                if required:
+                    self._restrict(cluster, self.cluster("", everybody), required)
         return cluster
+
+    def _restrict(
+        self, cluster: records.Cluster, base: records.Cluster, required: Mapping[str, str]
+    ) -> None:
+        cluster.base, cluster.required = base, required
+        base.queues.extend((cluster,) if base.queues else (base, cluster))
 
     def template(self, namespace: str, spec: api_task.TaskSpec) -> records.Template:
         """The template of that spec, made when it is new."""
@@ -226,6 +236,8 @@ class Memory:
     def touch(self, cluster: records.Cluster) -> None:
         """Its view changed, and tasks may fit now."""
         self.batch.clusters.add(cluster)
+        if cluster.queues:  # several queues for the same workers, in the order of their turns
+            self.starved |= {queue: None for queue in cluster.queues if len(queue.queue)}
         self.starved[cluster] = None
 
     def move(self, task: records.Task, state: api_task.State) -> None:

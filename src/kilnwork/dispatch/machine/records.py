@@ -4,6 +4,8 @@ Mutable, slotted, small: a million queued tasks are a million `Task` objects. Ch
 alone; the hub reads them to make views and frames.
 """
 
+from collections import deque
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -168,9 +170,9 @@ class Worker:
     """One session of one worker."""
 
     __slots__ = (
-        "cluster", "from_before", "held", "idle", "lease_until", "leaving", "link", "misses",
-        "name", "node", "occupied", "opens_at", "pod_uid", "processes", "row", "session", "slots",
-        "spare_timer_set", "unclaimed", "unproven",
+        "cluster", "from_before", "held", "idle", "labels", "lease_until", "leaving", "link",
+        "misses", "name", "node", "occupied", "opens_at", "parked", "pod_uid", "processes", "row",
+        "session", "slots", "spare_timer_set", "unclaimed", "unproven",
     )  # fmt: skip
 
     def __init__(
@@ -197,6 +199,10 @@ class Worker:
         """Commands whose newest attempt it has."""
         self.unproven: dict[attempts.AttemptRef, Task] = {}
         """Final tasks of which it has not proved that nothing is left."""
+        self.parked: set[ids.TaskId] = set()
+        """Those of `held` that wait for something elsewhere and take no slot (executors only)."""
+        self.labels: dict[str, str] = {}
+        """What an executor can reach."""
         self.from_before = False
         """Its attempts were reserved before this dispatcher started, and it has not come back
         yet."""
@@ -241,20 +247,35 @@ class Worker:
     @property
     def busy(self) -> int:
         """Occupied slots; may be more than `slots` for a while, when calls that waited go on."""
-        return len(self.held) + len(self.unproven) + self.occupied
+        return len(self.held) - len(self.parked) + len(self.unproven) + self.occupied
 
 
 class Cluster:
-    """Workers, waiting tasks and unfinished declared tasks of one TaskCluster, or of one executor,
-    whose only worker is what carries out its instructions."""
+    """Workers, waiting tasks and unfinished declared tasks of one TaskCluster, or of one executor.
 
-    __slots__ = ("declared", "draining", "is_executor", "key", "openings", "queue", "workers")
+    An executor's workers are what carries out its instructions: one, if it is in the manager, else
+    any number of processes. Tasks that need labels wait in a cluster of their own, whose workers
+    are some of those of its `base`.
+    """
 
-    def __init__(self, key: ClusterKey) -> None:
+    __slots__ = (
+        "base", "declared", "draining", "is_executor", "key", "openings", "queue", "queues",
+        "required", "workers",
+    )  # fmt: skip
+
+    def __init__(
+        self, key: ClusterKey, base: "Cluster | None" = None, required: Mapping[str, str] = {}
+    ) -> None:
         self.key = key
         self.is_executor = not key[0]
         """It is the queue of an executor, for tasks of all namespaces: none of them needs a
         slot."""
+        self.base = base
+        """Whose workers it uses; None: its own."""
+        self.required = required
+        """Labels that those must have."""
+        self.queues: deque[Cluster] = deque()
+        """Itself and all clusters of which it is the base; empty if there are none."""
         self.queue: task_queue.Queue[Task] = task_queue.Queue()
         self.workers: dict[bytes, Worker] = {}
         self.declared: set[Task] = set()
@@ -262,6 +283,14 @@ class Cluster:
         """Slots of its workers that are to join."""
         self.draining: frozenset[str] = frozenset()
         """Uids of the Pods whose workers are to go, connected or not."""
+
+    @property
+    def eligible(self) -> "Iterable[Worker]":
+        """Workers that may run its tasks."""
+        if self.base is None:
+            return self.workers.values()
+        needed = self.required.items()
+        return [one for one in self.base.workers.values() if needed <= one.labels.items()]
 
 
 class Task(model.TaskFacts, eq=False):

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from kilnwork.api import reasons
+from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import records
 from kilnwork.kit import ids
@@ -62,10 +63,16 @@ def _explain_executor(task: records.Task) -> tuple[str, str]:
     executor = task.spec.executor
     ahead = cluster.queue.ahead(task, priority=task.spec.priority)
     line = f"; {ahead} wait before it" if ahead else ""
-    capacity = sum(worker.slots for worker in cluster.workers.values() if worker.ready)
-    if not capacity:
+    capacity = sum(worker.slots for worker in cluster.eligible if worker.ready)
+    if capacity:
+        return _R.NO_FREE_SLOT, f"executor {executor} runs {capacity} attempts, its limit{line}"
+    if executor not in api_task.OUTSIDE:
         return _R.EXECUTOR_UNAVAILABLE, f"this manager has no executor {executor}{line}"
-    return _R.NO_FREE_SLOT, f"executor {executor} runs {capacity} attempts, its limit{line}"
+    labels = ",".join(f"{key}={value}" for key, value in cluster.required.items())
+    which = f" with labels {labels}" if labels else ""
+    start = f"kiln executor {executor}" + (f" --labels {labels}" if labels else "")
+    message = f"no executor {executor}{which} is connected: start one with `{start}`{line}"
+    return _R.EXECUTOR_UNAVAILABLE, message
 
 
 def _holders(worker: records.Worker) -> Iterator[records.Task]:
