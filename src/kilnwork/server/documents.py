@@ -104,7 +104,10 @@ def facts(view: model.TaskView) -> why.Facts:
         reason=str(view.reason),
         message=view.message,
         worker=view.worker,
-        own_pod=api_task.is_executor_queue(view.cluster),
+        own_pod=view.cluster == api_task.executor_queue("pod"),
+        of_executor=any(
+            view.cluster.startswith(api_task.executor_queue(name)) for name in api_task.OUTSIDE
+        ),
         node=view.node,
         attempt=view.attempt,
         losses=view.losses,

@@ -137,7 +137,8 @@ def token_of(request: asgi.Request) -> str:
 async def admit_peer(
     request: asgi.Request, namespace: str, verifier: channel_ports.TokenVerifier
 ) -> bool:
-    """Return True for a worker, False for a driver or the sidecar of an attempt, of that namespace.
+    """Return True for a worker, False for a driver or the sidecar of an attempt, of that namespace,
+    and for an executor, which has all namespaces.
 
     Raises what to send to somebody who is none of them.
     """
@@ -150,6 +151,9 @@ async def admit_peer(
         if attempt is not None:
             pod, ref = attempt
             good = await verifier.verify_attempt(ref, namespace, pod, token)
+        elif cluster.startswith(manager.EXECUTOR_PREFIX):
+            executor = cluster.removeprefix(manager.EXECUTOR_PREFIX)
+            good = await verifier.verify_executor(executor, token)
         elif not cluster:
             good = await verifier.verify_driver(namespace, token)
         else:
@@ -161,7 +165,8 @@ async def admit_peer(
         raise errors.NotReady(str(error)) from error
     if not good:
         raise errors.Unauthorized
-    return bool(cluster) and attempt is None
+    is_executor = cluster.startswith(manager.EXECUTOR_PREFIX)
+    return bool(cluster) and attempt is None and not is_executor
 
 
 def _attempt(request: asgi.Request) -> tuple[str, attempts.AttemptRef] | None:

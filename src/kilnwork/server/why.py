@@ -16,7 +16,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What the sentence is made of. Times in seconds since the epoch, None when unknown.
 
     `loss`: why the newest attempt that was lost was lost. `progress`: what the running attempt has
-    reported last, "" if nothing. `own_pod`: `worker` is a Pod of its own.
+    reported last, "" if nothing. `own_pod`: `worker` is a Pod of its own; `of_executor`: it
+    is a process of an executor.
     """
 
     name: str
@@ -25,6 +26,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     worker: str = ""
     own_pod: bool = False
+    of_executor: bool = False
     node: str = ""
     attempt: int = 0
     losses: int = 0
@@ -45,6 +47,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
             message=status.get("message", ""),
             worker=status.get("podName", ""),
             own_pod="pod" in found.get("spec", {}),
+            of_executor=not task.OUTSIDE.isdisjoint(found.get("spec", {})),
             node=status.get("nodeName", ""),
             attempt=status.get("attempts", 0),
             losses=status.get("losses", 0),
@@ -80,7 +83,7 @@ def sentence(facts: Facts, *, now: float) -> str:
 
 
 def _running(facts: Facts, *, now: float) -> str:
-    what = "in Pod" if facts.own_pod else "on worker"
+    what = "in Pod" if facts.own_pod else "by executor" if facts.of_executor else "on worker"
     where = f" {what} {facts.worker}" if facts.worker else ""
     where += f" (node {facts.node})" if facts.node else ""
     since = "" if facts.started is None else f" for {_length(now - facts.started)}"

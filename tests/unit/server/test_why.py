@@ -72,6 +72,17 @@ from kilnwork.server import why
             "Task a failed (Odd): it broke, exit code 4; `kiln logs a` shows what it printed.",
         ),
         (
+            why.Facts(
+                name="a",
+                state="Running",
+                reason="Started",
+                worker="e1",
+                of_executor=True,
+                attempt=1,
+            ),
+            "Task a runs by executor e1, attempt 1.",
+        ),
+        (
             why.Facts(name="a", state="Killed", reason="Killed"),
             "Task a was killed (Killed): Somebody asked for it: `killTimestamp`, or cancel.",
         ),
