@@ -1,0 +1,462 @@
+"""One attempt: its secrets, its request with all redirects, the wait after 202, its result.
+
+Used by `service`, one for each `Run`. Reports that it has started when there is a connection: of a
+request that must not be repeated nothing is sent before the journal has that.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable
+from email import utils
+from typing import Any, Protocol
+
+import msgspec
+
+from kilnwork.api import (
+    attempts,
+    documents,
+    http_task,
+    http_validation,
+    reasons,
+    rules,
+    substitution,
+)
+from kilnwork.channel import messages
+from kilnwork.executors.http import (
+    errors,
+    exchange,
+    har,
+    judge,
+    outgoing,
+    results,
+    secret_values,
+    trust,
+)
+from kilnwork.kit import clock, ids
+
+MAX_MESSAGE = 1024
+MIN_POLL_S = 0.1
+MAX_POLL_S = 3600.0
+CANCEL_S = 10.0
+"""For the request that ends work elsewhere, at most."""
+
+CONNECTING_AFTER_S = 0.25
+"""A request that has no connection yet says so after this time."""
+
+STARTED_AFTER_S = 0.05
+"""And one that is on its way, if it may be repeated."""
+
+_TRY_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""Statuses of a poll by which nothing is said about the work."""
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_E = attempts.Ending
+_R = reasons.Reason
+
+
+class Link(Protocol):
+    """The peer of the dispatcher (`channel.peer.Peer`)."""
+
+    def send(self, message: messages.Seen | messages.Log) -> None: ...
+
+    def report(self, make: Callable[[int], messages.Started | messages.Finished]) -> None: ...
+
+    async def store(self, make: Callable[[int], messages.Started | messages.Finished]) -> None: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """What attempts of one process share. `polls`: how many polls are on their way at once."""
+
+    link: Link
+    sessions: exchange.Sessions
+    contexts: trust.Contexts
+    secrets: secret_values.Reader
+    store: results.Store
+    clock: clock.Clock
+    entropy: ids.Entropy
+    polls: asyncio.Semaphore
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Halt:
+    """Somebody wants the attempt to end, and how that is to be called."""
+
+    ending: attempts.Ending
+    reason: str
+    message: str = ""
+
+
+class Attempt:
+    """See the module. `live` it once; `over` is set when its end is reported or not wanted."""
+
+    def __init__(self, run: messages.Run, tools: Tools) -> None:
+        self.ref = run.ref
+        self.over = asyncio.Event()
+        self.silent = False
+        self.log = b""
+        self.seen: messages.Seen | None = None
+        """What was said last of it, to be said again on a new link."""
+        self._run = run
+        self._tools = tools
+        self._template: http_task.HttpTemplate
+        self._values: secret_values.Values
+        self._archive = har.Archive()
+        self._exchange: exchange.Exchange | None = None
+        self._called_back: asyncio.Future[tuple[str, bytes]] = (
+            asyncio.get_running_loop().create_future()
+        )
+        self._polled: exchange.Outgoing | None = None
+        self._started: float | None = None
+        self._reporting: asyncio.TimerHandle | None = None
+        self._halt: Halt | None = None
+        self._work: asyncio.Task[Any] | None = None
+
+    async def live(self) -> None:
+        """Carry it out and report its end."""
+        self._work = asyncio.current_task()
+        try:
+            outcome = await self._outcome()
+            self._work = None
+            self._report(outcome)
+        finally:
+            self._called_back.cancel()
+            self.over.set()
+
+    def _report(self, outcome: attempts.Outcome) -> None:
+        if self._reporting is not None:
+            self._reporting.cancel()
+        if self.silent:
+            return
+        if self._started is not None:
+            self.log = self._archive.encode()
+            self.send_log(0)
+        self._tools.link.report(lambda serial: messages.Finished(serial, self.ref, outcome))
+
+    def halt(self, halt: Halt) -> None:
+        """End it; the first one counts, and none once its end is known."""
+        if self._halt is None and self._work is not None:
+            self._halt = halt
+            self._work.cancel()
+        elif self._work is None and not self.over.is_set():
+            self._halt = self._halt or halt  # it has not begun yet
+
+    def abandon(self) -> None:
+        """End it without a word: nobody wants to hear of it."""
+        self.silent = True
+        self.halt(Halt(_E.STOPPED, _R.REPLACED, "the dispatcher does not know it"))
+
+    def called_back(self, media_type: str, body: bytes) -> None:
+        """Its result has come."""
+        if not self._called_back.done():
+            self._called_back.set_result((media_type, body))
+
+    def send_log(self, offset: int) -> None:
+        """Send what was exchanged, from that byte on."""
+        if len(self.log) > offset:
+            self._tools.link.send(messages.Log(self.ref, offset, self.log[offset:]))
+
+    async def _outcome(self) -> attempts.Outcome:
+        try:
+            if self._halt is not None:
+                raise asyncio.CancelledError
+            return await self._carry_out()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._halt is None or task is None:
+                raise
+            task.uncancel()
+            return await self._halted(self._halt)
+        except errors.AttemptFailed as error:
+            proof = self._exchange is None or await self._exchange.cut()
+            ending = _E.LOST if error.is_loss else _E.FAILED
+            return self._ended(ending, error.reason, str(error), proof=proof)
+
+    async def _halted(self, halt: Halt) -> attempts.Outcome:
+        proof = self._exchange is None or await self._exchange.cut()
+        message = halt.message
+        if self._polled is not None and halt.ending is _E.STOPPED and not self.silent:
+            said = await self._cancel_elsewhere(self._polled)
+            proof = proof and not said
+            message = message or said
+        return self._ended(halt.ending, halt.reason, message, proof=proof)
+
+    async def _cancel_elsewhere(self, polled: exchange.Outgoing) -> str:
+        """End the work that was accepted; why that is not certain, "" if it is or need not be."""
+        method = "" if self._template.polling is None else self._template.polling.cancel_method
+        if not method:
+            return ""
+        try:
+            async with asyncio.timeout(CANCEL_S):
+                received = await self._send(dataclasses.replace(polled, method=method))
+        except (errors.AttemptFailed, TimeoutError) as error:
+            return f"{method} {polled.url.host} failed: {str(error) or 'no response'}"
+        received.body.close()
+        if received.status < 300 or received.status in (404, 410):
+            return ""
+        return f"{method} to {polled.url.host} was responded to with status {received.status}"
+
+    def _ended(
+        self, ending: attempts.Ending, reason: str, message: str = "", *, proof: bool = True
+    ) -> attempts.Outcome:
+        return attempts.Outcome(
+            ending,
+            str(reason),
+            message[:MAX_MESSAGE],
+            proof=proof,
+            started=self._started,
+            finished=self._tools.clock.wall(),
+        )
+
+    async def _carry_out(self) -> attempts.Outcome:
+        # most requests are on their way before anybody could look
+        loop = asyncio.get_running_loop()
+        late = loop.call_later(CONNECTING_AFTER_S, self._see, _R.CONNECTING)
+        try:
+            request = await self._prepare()
+            received, request = await self._request(request)
+        finally:
+            late.cancel()
+        verdict = await self._judge(received)
+        if isinstance(verdict, judge.GoesOn):
+            wait = self._accepted(received, request, verdict)
+            received.body.close()
+            del received, request, verdict  # ten thousand of them may wait
+            if self._template.callback is not None:
+                return await self._wait_for_callback()
+            received, verdict = await self._poll(wait)
+        with contextlib.closing(received.body):
+            result = await self._payload(verdict, received.body)
+        return msgspec.structs.replace(
+            self._ended(_E.SUCCEEDED, _R.SUCCEEDED, f"status {received.status}"), result=result
+        )
+
+    def _accepted(
+        self, received: exchange.Received, request: exchange.Outgoing, said: judge.GoesOn
+    ) -> str | None:
+        """The work goes on elsewhere: say so. Returns the `Retry-After` of a poll."""
+        if self._template.callback is not None:
+            message = f"{request.url.host} will call back"
+            self._see(_R.WAITING_FOR_RESULT, message, parked=True)
+            return None
+        headers = {name.lower(): value for name, value in received.headers}
+        url = judge.poll_url(self._template, headers, said.document)
+        if not url:
+            message = f"status {received.status} says where to ask for the result nowhere"
+            raise errors.AttemptFailed(_R.INVALID_RESPONSE, message)
+        self._polled = _asking(request, url)
+        self._see(_R.WAITING_FOR_RESULT, f"polls {self._polled.url.host}", parked=True)
+        return headers.get("retry-after")
+
+    def _see(self, reason: reasons.Reason, message: str = "", *, parked: bool = False) -> None:
+        self.seen = messages.Seen(self.ref, reason.value, message, parked)
+        self._tools.link.send(self.seen)
+
+    async def _prepare(self) -> exchange.Outgoing:
+        run, ref = self._run, self.ref
+        if run.spec.http is None:
+            raise errors.AttemptFailed(_R.INVALID_SPEC, "the task has no spec.http")
+        try:
+            self._template = http_validation.substituted(run.spec.http, self._variables)
+        except (
+            rules.InvalidRules, substitution.InvalidTemplate, documents.LimitExceeded,
+            msgspec.ValidationError,
+        ) as error:  # fmt: skip
+            raise errors.AttemptFailed(_R.INVALID_SPEC, str(error)) from error
+        self._values = await secret_values.read(self._tools.secrets, run.namespace, self._template)
+        if run.callback:
+            self._values.revealed.add(run.callback)
+        try:
+            return outgoing.build(
+                self._template,
+                self._values.value,
+                key=f"{ids.task_text(ref.task)}-{ref.run}",
+                callback=run.callback if self._template.callback is not None else "",
+            )
+        except ValueError as error:
+            raise errors.AttemptFailed(_R.INVALID_SPEC, f"spec.http.request: {error}") from error
+
+    def _variables(self) -> dict[str, Any]:
+        run, ref = self._run, self.ref
+        facts = substitution.TaskFacts(
+            name=run.name or ids.task_text(ref.task),
+            namespace=run.namespace,
+            id=ids.task_text(ref.task),
+            run=ref.run,
+            attempt=ref.attempt,
+            cluster_name=run.spec.cluster_name,
+        )
+        return {**substitution.task_variables(facts), http_task.CALLBACK_URL: run.callback}
+
+    async def _request(
+        self, request: exchange.Outgoing
+    ) -> tuple[exchange.Received, exchange.Outgoing]:
+        """Send it and follow redirects; the last response, and what it is the response to."""
+        limit = self._template.timeout.total_timeout
+        left = self._template.redirects.follow
+        try:
+            async with asyncio.timeout(limit):
+                while True:
+                    received = await self._send(request)
+                    if received.status not in _REDIRECTS or not received.redirect or not left:
+                        return received, request
+                    received.body.close()
+                    left -= 1
+                    request = _next(request, received)
+        except TimeoutError as error:
+            message = f"it took longer than totalTimeout, {limit:g} s"
+            raise errors.AttemptFailed(_R.REQUEST_TIMED_OUT, message) from error
+
+    async def _send(self, request: exchange.Outgoing) -> exchange.Received:
+        """One exchange, kept in the archive."""
+        tools, template = self._tools, self._template
+        terms = exchange.Terms(
+            socket_timeout_s=template.timeout.socket_timeout,
+            read_timeout_s=template.timeout.read_timeout,
+            max_bytes=template.response.max_bytes,
+            tls=None
+            if request.url.scheme == "http"
+            else tools.contexts.context(template.tls, self._values),
+            server_name=template.tls.server_name or None,
+        )
+        self._exchange = exchange.Exchange(
+            tools.sessions,
+            terms,
+            tools.clock,
+            repeatable=template.may_repeat,
+            on_connected=self._connected,
+        )
+        keep = functools.partial(
+            self._archive.add,
+            request,
+            began=tools.clock.wall(),
+            secrets=self._values.revealed,
+        )
+        try:
+            received = await self._exchange.run(request)
+        except errors.AttemptFailed as error:
+            keep(None, error=str(error))
+            raise
+        except asyncio.CancelledError:
+            keep(None, error="cut off")
+            raise
+        self._exchange = None
+        keep(received, error="")
+        return received
+
+    async def _connected(self) -> None:
+        """Say that it has started, before anything is sent."""
+        if self._started is not None:
+            return
+        self._started = at = self._tools.clock.wall()
+        link = self._tools.link
+
+        def make(serial: int) -> messages.Started:
+            return messages.Started(serial, self.ref, at)
+
+        def report() -> None:
+            link.report(make)
+            self._is_connected()
+
+        if self._template.may_repeat:  # of a short one it is enough that its end says when
+            self._reporting = asyncio.get_running_loop().call_later(STARTED_AFTER_S, report)
+            return
+        await link.store(make)
+        self._is_connected()
+
+    async def _judge(self, received: exchange.Received) -> judge.Success | judge.GoesOn:
+        return await results.judge_response(
+            self._template, received, output_type=self._run.spec.output_type
+        )
+
+    async def _payload(
+        self, verdict: judge.Success, body: exchange.Body
+    ) -> attempts.Payload | None:
+        return await results.payload(
+            verdict, body, store=self._tools.store, namespace=self._run.namespace
+        )
+
+    def _is_connected(self) -> None:
+        if self.seen is not None and self.seen.reason == _R.CONNECTING:
+            self._see(_R.STARTED)
+
+    async def _poll(self, wait: str | None) -> tuple[exchange.Received, judge.Success]:
+        """Ask until the work is done; the last response and what it says. `wait`: Retry-After."""
+        polling, polled = self._template.polling, self._polled
+        if polling is None or polled is None:
+            raise errors.AttemptFailed(_R.INVALID_SPEC, "the task says nothing about polling")
+        now = self._tools.clock.monotonic
+        until = now() + polling.timeout_seconds
+        while True:
+            delay = _delay(wait, polling.interval_seconds, self._tools)
+            if now() + delay > until:
+                message = f"no result within polling.timeoutSeconds, {polling.timeout_seconds:g} s"
+                raise errors.AttemptFailed(_R.REQUEST_TIMED_OUT, message)
+            await asyncio.sleep(delay)
+            try:
+                async with self._tools.polls:
+                    answer, _ = await self._request(polled)
+            except errors.AttemptFailed as error:
+                if error.reason not in (_R.REQUEST_FAILED, _R.REQUEST_TIMED_OUT):
+                    raise
+                wait = None
+                self._see(_R.WAITING_FOR_RESULT, f"the last poll failed: {error}", parked=True)
+                continue
+            wait = answer.header("retry-after")
+            if answer.status in _TRY_AGAIN:
+                answer.body.close()
+                continue
+            verdict = await self._judge(answer)
+            if isinstance(verdict, judge.Success):
+                return answer, verdict
+            answer.body.close()
+
+    async def _wait_for_callback(self) -> attempts.Outcome:
+        callback = self._template.callback
+        limit = 0.0 if callback is None else callback.timeout_seconds
+        try:
+            async with asyncio.timeout(limit):
+                media_type, raw = await self._called_back
+        except TimeoutError as error:
+            message = f"no callback within callback.timeoutSeconds, {limit:g} s"
+            raise errors.AttemptFailed(_R.REQUEST_TIMED_OUT, message) from error
+        headers = [("Content-Type", media_type)]
+        kind = judge.body_format(self._template.response, self._run.spec.output_type, media_type)
+        verdict = judge.judge(self._template, 200, headers, raw, kind=kind, waits=False)
+        if isinstance(verdict, judge.GoesOn):
+            message = "the callback says that the work goes on"
+            raise errors.AttemptFailed(_R.INVALID_RESPONSE, message)
+        with contextlib.closing(exchange.Body()) as body:
+            body.write(raw)
+            result = await self._payload(verdict, body)
+        return msgspec.structs.replace(
+            self._ended(_E.SUCCEEDED, _R.SUCCEEDED, "called back"), result=result
+        )
+
+
+def _next(request: exchange.Outgoing, received: exchange.Received) -> exchange.Outgoing:
+    try:
+        return outgoing.redirected(request, received.status, received.redirect)
+    except ValueError as error:
+        raise errors.AttemptFailed(_R.INVALID_RESPONSE, str(error)) from error
+
+
+def _asking(request: exchange.Outgoing, url: str) -> exchange.Outgoing:
+    try:
+        return outgoing.asking(request, url)
+    except ValueError as error:
+        raise errors.AttemptFailed(_R.INVALID_RESPONSE, str(error)) from error
+
+
+def _delay(retry_after: str | None, interval_s: float, tools: Tools) -> float:
+    """As the server says (RFC 9110, 10.2.3), else the interval, a tenth earlier or later."""
+    text = (retry_after or "").strip()
+    if text.isascii() and text.isdigit():
+        return min(max(float(text), MIN_POLL_S), MAX_POLL_S)
+    if text:
+        with contextlib.suppress(ValueError, TypeError):
+            due = utils.parsedate_to_datetime(text).timestamp()
+            return min(max(due - tools.clock.wall(), MIN_POLL_S), MAX_POLL_S)
+    return interval_s * (0.9 + 0.2 * tools.entropy.random())
