@@ -40,6 +40,9 @@ class Verifier:
             raise channel_errors.LinkRefused("Forbidden", "you may not create tasks", retry=False)
         return namespace == "ns" and credential == "d"
 
+    async def verify_executor(self, executor: str, credential: str) -> bool:
+        return (executor, credential) == ("http", "e")
+
     async def verify_attempt(
         self, ref: attempts.AttemptRef, namespace: str, pod: str, credential: str
     ) -> bool:

@@ -17,6 +17,9 @@ class OneSecret:
     async def verify_driver(self, namespace: str, credential: str) -> bool:
         return credential == self._secret
 
+    async def verify_executor(self, executor: str, credential: str) -> bool:
+        return credential == self._secret
+
     async def verify_attempt(
         self, ref: attempts.AttemptRef, namespace: str, pod: str, credential: str
     ) -> bool:
@@ -39,6 +42,9 @@ class NoDrivers:
         return await self._workers.verify(namespace, cluster, credential)
 
     async def verify_driver(self, namespace: str, credential: str) -> bool:
+        return False
+
+    async def verify_executor(self, executor: str, credential: str) -> bool:
         return False
 
     async def verify_attempt(

@@ -34,6 +34,7 @@ COMMANDS: dict[str, Entry] = {
     "status": Entry("Server", "Show server, nodes, clusters, and how tasks and file jobs are."),
     "install": Entry("Server", "Print the manifests of a manager for a Kubernetes cluster."),
     "manager": Entry("Server", "Run the manager of a Kubernetes cluster."),
+    "executor": Entry("Server", "Run an executor in the foreground: http sends requests of tasks."),
     "node": Entry("Server", "Attach this machine to a Kubernetes cluster as a node."),
     "run": Entry("Tasks", "Run a command as a Task; --watch follows it to its end."),
     "tasks": Entry("Tasks", "List tasks, those of Python programs too."),

@@ -95,6 +95,18 @@ class ChannelVerifier:
             raise channel_errors.LinkRefused("Namespace", text, retry=False)
         return True
 
+    async def verify_executor(self, executor: str, credential: str) -> bool:
+        """True when the token may `use` the executor of that name. Raises LinkRefused when it is
+        good for other things."""
+        user = await self._access.token_user(credential)
+        if user is None:
+            return False
+        question = ports.Question(verb="use", resource=EXECUTORS, namespace="", name=executor)
+        refused = await self._access.refusal(user, question)
+        if refused is not None:
+            raise channel_errors.LinkRefused("Forbidden", refused, retry=False)
+        return True
+
     async def verify_attempt(
         self, ref: attempts.AttemptRef, namespace: str, pod: str, credential: str
     ) -> bool:
@@ -109,6 +121,9 @@ class ChannelVerifier:
         uid = next(iter(facts.get(POD_UID, ())), "")
         return await self._controllers.is_pod_of(ref, namespace, pod, uid=uid)
 
+
+EXECUTORS = "executors"
+"""Resource of our group that stands for executors in rules of RBAC; it has no objects."""
 
 POD_NAME = "authentication.kubernetes.io/pod-name"
 POD_UID = "authentication.kubernetes.io/pod-uid"

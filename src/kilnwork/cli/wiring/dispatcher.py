@@ -18,7 +18,7 @@ from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.jobs import service
 from kilnwork.kit import asgi, clock, ids, paths
-from kilnwork.server import api, channel, guard, health, metrics, objects, ports
+from kilnwork.server import api, callbacks, channel, guard, health, metrics, objects, ports
 from kilnwork.server import blobs as blob_server
 from kilnwork.server.jobs import app as jobs_api
 from kilnwork.server.jobs import settings as jobs_settings
@@ -101,6 +101,7 @@ class Dispatcher:
         self._api, self._metrics = guard.Gate(), guard.Gate()
         self._channel, self._blobs = guard.Gate(), guard.Gate()
         self._jobs, self._objects = guard.Gate(), guard.Gate()
+        self._callbacks = guard.Gate()
 
     @property
     def mounts(self) -> tuple[guard.Mount, ...]:
@@ -113,6 +114,7 @@ class Dispatcher:
             guard.Mount(prefix=manager.CHANNEL_PATH, app=self._channel, asks=False),
             guard.Mount(prefix="/blobs", app=self._blobs, asks=False),
             guard.Mount(prefix="/objects", app=self._objects, asks=False),
+            guard.Mount(prefix=callbacks.PREFIX, app=self._callbacks, asks=False),
             *(guard.Mount(prefix=path, app=self._jobs) for path in jobs_api.PREFIXES),
         )
 
@@ -130,10 +132,18 @@ class Dispatcher:
         return self._journal.identify()
 
     async def start(
-        self, callers: Callers, parts: steps.Steps, *, terms: LeaseTerms = LOCAL
+        self,
+        callers: Callers,
+        parts: steps.Steps,
+        *,
+        reached_at: str,
+        terms: LeaseTerms = LOCAL,
     ) -> hub.Hub:
-        """Take over the journal and open the paths; `parts` will stop it."""
+        """Take over the journal and open the paths; `parts` will stop it. `reached_at`: base of
+        URLs at which others reach this manager."""
         data = self._data_dir
+        key = callbacks.load_key(data / "callback.key")
+        urls = callbacks.Urls(key, reached_at, self._clock)
         self.blobs.mkdir(mode=0o700, exist_ok=True)
         running = hub.Hub(
             self._journal,
@@ -147,6 +157,7 @@ class Dispatcher:
                 on_failure=lambda error: self._fail("dispatcher", error),
                 images=callers.images,
                 blobs_dir=self.blobs,
+                callback_url=urls.url,
                 clock_file=data / "journal.clock",
             ),
         )
@@ -175,6 +186,7 @@ class Dispatcher:
             blob_server.Blobs(self.blobs, callers.verifier),
             files,
             objects.Objects(jobs.store, callers.verifier),
+            callbacks.Callbacks(urls, running),
         )
 
         async def close() -> None:
@@ -208,6 +220,7 @@ class Dispatcher:
             self._blobs,
             self._jobs,
             self._objects,
+            self._callbacks,
         )
 
     def _set(self, *apps: asgi.App | None) -> None:

@@ -122,7 +122,9 @@ class Server:
 
     async def _start_dispatcher(self) -> None:
         self._client = await self._manager.connect("client", self._new_client)
-        await self._manager.start_dispatcher(self._client, read_log=self._plane.read_log)
+        await self._manager.start_dispatcher(
+            self._client, reached_at=self._plane.http_address, read_log=self._plane.read_log
+        )
 
     def _new_client(self) -> client.Client:
         settings = self._plane.admin_config()

@@ -259,8 +259,13 @@ class Server:
         self._manager.fail("leadership", errors.KilnError(await term.lost()))
 
     async def _start_dispatcher(self) -> None:
-        ca = None if self._settings.advertise == UNIX else self._pki.ca_data()
-        await self._manager.start_dispatcher(self._client, ca=ca)
+        local = self._settings.advertise == UNIX
+        where = f"127.0.0.1:{self._settings.port}" if local else self._settings.advertise
+        await self._manager.start_dispatcher(
+            self._client,
+            reached_at=f"https://{where}",
+            ca=None if local else self._pki.ca_data(),
+        )
 
     async def _start_controllers(self) -> None:
         await self._manager.start_controllers()

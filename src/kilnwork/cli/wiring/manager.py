@@ -80,11 +80,12 @@ class Manager:
         self,
         kube: client.Client,
         *,
+        reached_at: str,
         ca: bytes | None = None,
         read_log: controllers.ReadLog | None = None,
     ) -> None:
         """Take over the journal and serve; `ca` is for workers that connect over TLS, `read_log`
-        for Pods of a node in this process."""
+        for Pods of a node in this process, `reached_at` the base of URLs for callbacks."""
         chosen, advertise = self._settings, self._settings.advertise
         unix = f"unix:{self.dispatcher.socket}"
         self._controllers = controllers.Controllers(
@@ -111,7 +112,9 @@ class Manager:
             images=self._controllers.image_of_spawned,
             clusters=lambda running: adapters.KnownClusters(running, self._controllers),
         )
-        self.hub = await self.dispatcher.start(callers, self.steps, terms=chosen.terms)
+        self.hub = await self.dispatcher.start(
+            callers, self.steps, reached_at=reached_at, terms=chosen.terms
+        )
 
     async def start_controllers(self) -> None:
         await self._controllers.start(self.hub)
