@@ -55,6 +55,7 @@ def test_these_are_all() -> None:
         "12-images",
         "13-results",
         "14-workflow",
+        "15-http",
         "16-custom-resource",
         "30-upload",
         "32-command",
