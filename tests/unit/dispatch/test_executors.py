@@ -221,8 +221,22 @@ def test_a_kill_without_proof_is_unconfirmed_and_proved_later(world: World) -> N
     assert task.state is S.KILLING
     world.after(2)
     assert (task.state, task.reason, task.stopped) == (S.KILLED, R.UNCONFIRMED, False)
+    assert task.message == "it was not seen to end within its grace"
     world.over(task, STOPPED)
     assert task.stopped is True
+
+
+def test_what_ran_too_long_and_may_still_run_is_not_tried_again(world: World) -> None:
+    task = world.pod(
+        retry=api_task.Retry(max_attempts=3, delay_seconds=0),
+        timeouts=api_task.Timeouts(running_seconds=60, kill_grace_seconds=5),
+    )
+    world.started(task)
+    world.after(61)
+    assert world.told(STOP) == [task.ref]
+    world.after(6 + world.memory.lease_s)
+    assert (task.state, task.reason, task.stopped) == (S.FAILED, R.TIMED_OUT, False)
+    assert world.told(RUN) == [task.ref]
 
 
 def test_what_is_unproven_is_stopped_again_by_the_next_life(world: World) -> None:

@@ -299,6 +299,6 @@ def tale(current: task.TaskStatus, wanted: task.TaskStatus, *, loss: str = "") -
 
 def _loss(before: task.TaskStatus, why: str) -> str:
     """The first loss costs no delay, so that no status between the attempts may tell of it."""
-    where = f" on worker {before.pod_name} (node {before.node_name})" if before.pod_name else ""
+    where = f" in Pod {before.pod_name} (node {before.node_name})" if before.pod_name else ""
     cause = f" ({why})" if why else ""
     return f"attempt {before.attempts or 1}{where} was lost{cause}: the task runs again"

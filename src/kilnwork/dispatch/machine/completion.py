@@ -253,6 +253,8 @@ def _conclude_intent(
         return
     reason = _INTENT_REASONS.get(task.intent, task.reason)
     message = task.message
+    if not outcome.proof:
+        message = "; ".join(part for part in (message, outcome.message) if part)
     _conclude_stopped(mem, task, now, reason=reason, message=message, proof=outcome.proof)
 
 

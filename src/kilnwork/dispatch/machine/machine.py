@@ -302,7 +302,7 @@ class Machine:
             if task.held and task.slot is not None and task.intent is not _I.NONE:
                 assignment.kill(self.memory, task.slot)
         elif kind is memory.Timer.CONFIRM and task.held and task.intent is not _I.NONE:
-            message = "its worker has not proved within the grace period that nothing is left"
+            message = "it was not seen to end within its grace"
             unproven = attempts.Outcome(attempts.Ending.STOPPED, task.reason, message, proof=False)
             completion.conclude(self.memory, task, unproven, now)
 

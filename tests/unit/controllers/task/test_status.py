@@ -205,11 +205,11 @@ def test_failure_retry_and_kill_are_told_once() -> None:
 def test_a_lost_attempt_is_told_with_its_worker() -> None:
     first = _first(task.State.RUNNING)
     again = _told(_task(first), _view(state=task.State.PENDING, reason="NoFreeSlot", losses=1))
-    told = "attempt 1 on worker w-0 (node n) was lost: the task runs again"
+    told = "attempt 1 in Pod w-0 (node n) was lost: the task runs again"
     assert status.tale(first, again) == status.Tale("Warning", "AttemptLost", told)
     later = _told(_task(again), _view(attempt=2, losses=1))
     assert status.tale(again, later) is None
-    told = "attempt 1 on worker w-0 (node n) was lost (WorkerLost: its Pod is gone): "
+    told = "attempt 1 in Pod w-0 (node n) was lost (WorkerLost: its Pod is gone): "
     named = status.tale(first, again, loss="WorkerLost: its Pod is gone")
     assert named is not None
     assert named.message == told + "the task runs again"
