@@ -30,7 +30,6 @@ SUBJECTS: dict[str, Callable[[Path], Any]] = {
     "processes": executor_subjects.on_processes,
 }
 
-NOT_ON_SIGTERM = "trap '' TERM; while :; do sleep 0.1; done"
 AGAIN_AT_ONCE = '[ "$KILN_ATTEMPT" != 1 ] || sleep 300'
 NO_DELAY = api_task.Retry(max_losses=3, delay_seconds=0.05, jitter=0)
 
@@ -180,12 +179,18 @@ async def test_an_end_after_the_deletion_does_not_count(world: executor_world.Wo
     await world.nothing_is_left()
 
 
-async def test_who_ignores_the_kill_is_ended_after_the_grace(world: executor_world.World) -> None:
+async def test_who_ignores_the_kill_runs_no_more_when_it_is_killed(
+    world: executor_world.World,
+) -> None:
     timeouts = api_task.Timeouts(kill_grace_seconds=1)
-    task = await world.submit(NOT_ON_SIGTERM, timeouts=timeouts)
-    await world.has_started(task)
+    pid = world.folder / "pid"
+    task = await world.submit(
+        f"trap '' TERM; echo $$ > {pid}; while :; do sleep 0.1; done", timeouts=timeouts
+    )
+    await waiting.wait_until_async(lambda: pid.exists() and pid.read_text(), what="it runs")
     await world.kill(task)
     view = await world.says(task, "Killed", "Killed")
+    assert not Path("/proc", pid.read_text().strip()).exists()
     assert view.stopped is True
     await world.nothing_is_left()
 

@@ -131,6 +131,27 @@ async def test_what_no_journal_knows_is_left_alone_until_it_is_deleted(
     await world.no_pods()
 
 
+async def test_a_pod_that_is_deleted_unseen_after_its_end_ended_as_it_did(
+    world: pod_world.World,
+) -> None:
+    gate = world.folder / "gate"
+    await world.task("a", f"until [ -e {gate} ]; do sleep 0.02; done")
+    await world.says("a", "Running")
+    await world.end()
+    gate.touch()
+
+    async def over() -> str:
+        [pod] = await world.pods()
+        return pod["metadata"]["name"] if pod["status"]["phase"] == "Succeeded" else ""
+
+    name = await waiting.wait_until_async(over, what="its Pod is over")
+    await world.kube.delete(resource.PODS, name, NS)
+    await world.start()
+    status = await world.says("a", "Success", "Succeeded")
+    assert (status["attempts"], status.get("losses", 0)) == (1, 0)
+    await world.no_pods()
+
+
 async def test_removed_by_force_while_it_is_killed_nothing_is_proved(
     world: pod_world.World,
 ) -> None:
@@ -151,6 +172,7 @@ async def test_removed_by_force_while_it_is_killed_nothing_is_proved(
     with contextlib.suppress(errors.NotFound):
         await world.kube.delete(resource.PODS, name, NS, grace_s=0)
     status = await world.says("a", "Killed", "Unconfirmed")
+    assert "removed by force: its containers were not seen to end" in status["message"]
     assert stopped(status) == "Unknown"
     await waiting.wait_until_async(
         lambda: not pod_world.programs(pod), what="the node has ended it"

@@ -167,6 +167,19 @@ async def test_kill_timestamp_kills(world: controlled.World) -> None:
     assert {"type": "Stopped", "status": "True"}.items() <= status["conditions"][2].items()
 
 
+async def test_kill_timestamp_ahead_kills_then_though_nothing_else_happens(
+    world: controlled.World,
+) -> None:
+    await world.submitted_one("a")
+    world.hub.run("a")
+    await world.says("a", "Running", "Started")
+    due = int(clock.SystemClock().wall()) + 2
+    await world.spec("a", killTimestamp=clock.rfc3339(due))
+    await waiting.wait_until_async(lambda: world.hub.killed, what="it is killed")
+    assert clock.SystemClock().wall() >= due
+    assert world.hub.killed == [("a", "Killed")]
+
+
 async def test_kill_timestamp_before_submission_needs_no_dispatcher(
     world: controlled.World,
 ) -> None:

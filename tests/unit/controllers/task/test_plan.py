@@ -136,9 +136,12 @@ def test_spec_that_a_real_api_server_lets_through_is_refused_here() -> None:
 
 
 def test_kill_timestamp_ahead_is_looked_at_again_in_time() -> None:
-    decided = _decide(_task(kill_timestamp=clock.rfc3339(NOW + 30)))
+    seen = _task(kill_timestamp=clock.rfc3339(NOW + 30))
+    decided = _decide(seen)
     assert decided.submit is not None
     assert decided.again_s == 30
+    running = _decide(seen, view=_view())
+    assert (running.kills, running.again_s) == ((), 30)
 
 
 @pytest.mark.parametrize(
