@@ -20,9 +20,6 @@ MAX_POD_BYTES = 12 * 1024
 
 BYTES = "application/octet-stream"
 
-_SHORTEST = 160
-"""Room for the name of a blob: less is not given, whatever the number of containers."""
-
 
 class Output(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """The result of an attempt: JSON as it is in `result`, other bytes in `data`, or the blob
@@ -51,8 +48,9 @@ class Output(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw
 
 
 def message_bytes(containers: int) -> int:
-    """How long the message of one of so many containers of a Pod may be."""
-    return max(_SHORTEST, min(MAX_MESSAGE_BYTES, MAX_POD_BYTES // containers))
+    """How long the message of one of so many containers of a Pod may be: from 85 containers on a
+    blob may not fit any more, and from 450 on not even a reason."""
+    return min(MAX_MESSAGE_BYTES, MAX_POD_BYTES // containers)
 
 
 def of_payload(payload: attempts.Payload) -> Output:

@@ -211,28 +211,30 @@ def trouble(pod: Pod) -> Trouble | None:
         if (condition.type, condition.status) == ("PodScheduled", "False"):
             why = _because(condition.reason, condition.message)
             return Trouble(Kind.UNSCHEDULABLE, f"Pod {name} has no node: {why}")
-    for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-        found = _of_container(name, container)
+    containers = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    for container in containers:
+        of = f"container {container.name} of " if len(containers) > 1 else ""
+        found = _of_container(f"{of}Pod {name}", container)
         if found is not None:
             return found
     return None
 
 
-def _of_container(name: str, container: ContainerStatus) -> Trouble | None:
+def _of_container(subject: str, container: ContainerStatus) -> Trouble | None:
     waiting, ended = container.state.waiting, container.state.terminated
     before = ended or container.last_state.terminated
     if waiting is not None and waiting.reason not in _ON_ITS_WAY:
-        text = f"Pod {name}: {_because(waiting.reason, waiting.message)}"
+        text = f"{subject}: {_because(waiting.reason, waiting.message)}"
         if waiting.reason in _NO_IMAGE:
             return Trouble(Kind.NO_IMAGE, text)
         return Trouble(
             Kind.FAILING, text + (f"; it last ended with {_end(before)}" if before else "")
         )
     if ended is not None and ended.reason != "Completed":
-        return Trouble(Kind.FAILING, f"Pod {name} ended with {_end(ended)}")
+        return Trouble(Kind.FAILING, f"{subject} ended with {_end(ended)}")
     if before is not None and container.restart_count:
         times = f"{container.restart_count} times" if container.restart_count > 1 else "once"
-        text = f"Pod {name} was started again {times}; it last ended with {_end(before)}"
+        text = f"{subject} was started again {times}; it last ended with {_end(before)}"
         return Trouble(Kind.FAILING, text)
     return None
 

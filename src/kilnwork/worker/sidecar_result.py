@@ -9,11 +9,13 @@ from typing import Protocol, cast
 
 import msgspec
 
-from kilnwork.api import attempts, outputs
+from kilnwork.api import attempts, outputs, reasons
 from kilnwork.kit import errors as kit_errors
 from kilnwork.worker import errors, results, sidecar
 
 _MESSAGE_LENGTH = 512
+
+_NO_ROOM = "so many containers leave no room for its name in the Pod's status: write it to a store"
 
 
 class _Blob(Protocol):
@@ -36,7 +38,10 @@ def message(given: sidecar.Settings, *, until: float) -> tuple[bytes, int]:
                 return said, 0
             blob = cast(_Blob, importlib.import_module("kilnwork.worker.sidecar_blob"))
             payload = blob.hand_over(given, found, until=until)
-            return msgspec.json.encode(outputs.of_payload(payload)), 0
+            said = msgspec.json.encode(outputs.of_payload(payload))
+            if len(said) > given.message_bytes:
+                raise errors.BadResult(reasons.Reason.RESULT_TOO_LARGE, _NO_ROOM)
+            return said, 0
     except errors.BadResult as error:
         bad = outputs.Output(reason=error.reason, message=str(error)[:_MESSAGE_LENGTH])
         return _cut(bad, given), 0

@@ -121,6 +121,13 @@ def test_what_does_not_fit_the_message_is_a_blob(start: Start, tmp_path: Path) -
     assert bytes(kept.get(blobs.parse(str(said["digest"])))) == content
 
 
+def test_where_even_a_blob_does_not_fit_the_message_the_reason_does(start: Start) -> None:
+    made = start(KILN_MESSAGE_BYTES="60")
+    made.wait_ready()
+    (made.directory / "output").write_text('"' + "x" * 200 + '"')
+    assert made.end() == (0, {"reason": "ResultTooLarge", "message": "so many co"})
+
+
 def test_a_result_that_cannot_be_handed_over_is_said_to_be_lost(
     start: Start, tmp_path: Path
 ) -> None:

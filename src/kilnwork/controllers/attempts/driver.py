@@ -22,6 +22,9 @@ from kilnwork.kube import errors, queue
 CAPACITY = 1000
 """Attempts of one executor at once: above some thousand Pods a control plane has other troubles."""
 
+MAX_MESSAGE_LENGTH = 4096
+"""Of what a task shows, as in `dispatch.hub`: what it is about comes first, and stays."""
+
 LEFTOVER_GRACE_S = 1.0
 """What a settled attempt gets that is still there: its outcome is decided."""
 
@@ -107,7 +110,7 @@ class Driver:
         held: _Held,
         seen: port.Observation,
     ) -> None:
-        ref, observed = held.attempt.ref, model.Observed(seen.reason, seen.message, seen.node)
+        ref, observed = held.attempt.ref, _observed(seen.reason, seen.message, seen.node)
         if seen.outcome is not None:
             outcome = await self._with_result(executor, held.attempt, seen.outcome)
             await self.outputs.finish(ref)
@@ -173,9 +176,13 @@ class Driver:
 def _seen_of(error: Exception) -> model.Observed:
     """What a task shows while its executor fails; the controller logs it and tries again."""
     if isinstance(error, errors.KubeError):
-        return model.Observed(reasons.Reason.EXECUTOR_UNAVAILABLE, str(error))
-    text = f"{type(error).__name__}: {error}"
-    return model.Observed(reasons.Reason.INTERNAL_ERROR, f"the manager tries again after {text}")
+        return _observed(reasons.Reason.EXECUTOR_UNAVAILABLE, str(error))
+    text = f"the manager tries again after {type(error).__name__}: {error}"
+    return _observed(reasons.Reason.INTERNAL_ERROR, text)
+
+
+def _observed(reason: str, message: str, node: str = "") -> model.Observed:
+    return model.Observed(reason, message[:MAX_MESSAGE_LENGTH], node)
 
 
 def _attempt(told: instructions.RunAttempt | instructions.RunContainer) -> port.Attempt:

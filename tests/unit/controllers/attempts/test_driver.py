@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from kilnwork.api import attempts, reasons
@@ -226,6 +227,17 @@ async def test_a_defect_is_shown_and_tried_again(world: World) -> None:
     assert world.hub.said == [("observed", R.INTERNAL_ERROR, text)]
     await world.passes(STAGING)
     assert world.hub.said[-1] == ("observed", R.STARTING, "")
+
+
+async def test_messages_are_cut_and_keep_what_they_are_about(world: World) -> None:
+    world.run()
+    long = msgspec.structs.replace(STAGING, message="container c79 of Pod p: " + 40_000 * "x")
+    await world.passes(long)
+    with pytest.raises(ValueError, match="xxx"):
+        await world.passes(ValueError(40_000 * "x"))
+    shown = [message for _, _, message in world.hub.said]
+    assert [len(message) for message in shown] == [4096, 4096]
+    assert [message.split()[1] for message in shown] == ["c79", "manager"]
 
 
 async def test_a_conflict_is_tried_again_and_is_nobodys_business(world: World) -> None:
