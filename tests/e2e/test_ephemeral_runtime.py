@@ -148,6 +148,10 @@ ENDS: dict[str, tuple[dict[str, Any], str, str, int | None]] = {
         "Failed", "RetryRequested", 75,
     ),
     "no-program": ({"command": ["nonesuch"]}, "Failed", "CommandNotFound", 128),
+    "link": (
+        {"command": ["sh", "-c", 'ln -s /etc/hostname "$KILN_OUTPUT"'], "outputType": "bytes"},
+        "Failed", "InvalidResult", 0,
+    ),
     "no-json": ({"command": ["sh", "-c", "echo x > $KILN_OUTPUT"]}, "Failed", "InvalidResult", 0),
 }  # fmt: skip
 

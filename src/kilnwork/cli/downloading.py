@@ -29,6 +29,12 @@ def check_target(target: str | None, *, source: str | None = None) -> None:
     if target is None or target == STDOUT:
         return
     path = Path(target)
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        raise errors.Unusable(f"-o {target}: {error.strerror}") from error
     if source is not None and path.is_file() and _same(path, Path(source)):
         raise errors.Unusable(f"-o {target}: that is the file to upload: name another one")
     if target.endswith("/") and not path.is_dir():

@@ -61,6 +61,9 @@ class Server(Protocol):
 class Attempt:
     """One numbered try at a task. `live` is its story; the rest may be called meanwhile."""
 
+    shares_files = True
+    """Whether its command has the file system of this process."""
+
     def __init__(self, run: messages.Run, tools: Tools) -> None:
         self.ref = run.ref
         self.grace_s = run.spec.timeouts.kill_grace_seconds
@@ -183,7 +186,11 @@ class Attempt:
 
     def _read(self, place: folders.Place) -> attempts.Payload | errors.BadResult | None:
         try:
-            return results.read(place.output, output_type=self._run.spec.output_type)
+            return results.read(
+                place.output,
+                output_type=self._run.spec.output_type,
+                follow_links=self.shares_files,
+            )
         except errors.BadResult as error:
             return error
 

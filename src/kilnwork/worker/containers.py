@@ -38,6 +38,8 @@ _E = attempts.Ending
 class ContainerAttempt(attempt.Attempt):
     """One attempt. `seen` is told what Kubernetes says of its container."""
 
+    shares_files = False
+
     def __init__(self, run: messages.Run, tools: attempt.Tools) -> None:
         super().__init__(run, tools)
         self._container = ""

@@ -35,10 +35,13 @@ _SUSPECT = re.compile(rb"[\[,:\s](-?(?:[0-9]{200}|[0-9]+(?:\.[0-9]+)?[eE]\+?[0-9
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
 
 
-def read(path: Path, *, output_type: str) -> attempts.Payload | None:
-    """The result, None if no file was written. Raises `BadResult`."""
+def read(path: Path, *, output_type: str, follow_links: bool = True) -> attempts.Payload | None:
+    """The result, None if no file was written. Raises `BadResult`.
+
+    `follow_links`: not where the command has another file system than this process.
+    """
     try:
-        content = _content(path)
+        content = _content(path, 0 if follow_links else os.O_NOFOLLOW)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -55,8 +58,8 @@ def read(path: Path, *, output_type: str) -> attempts.Payload | None:
     return attempts.Payload(media_type=JSON, data=content)
 
 
-def _content(path: Path) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+def _content(path: Path, flags: int) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise _invalid("KILN_OUTPUT is not a regular file any more")

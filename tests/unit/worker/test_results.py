@@ -81,3 +81,11 @@ def test_no_regular_file(tmp_path: Path) -> None:
     for name in ("folder", "pipe", "zero", "loop"):
         with pytest.raises(errors.BadResult):
             results.read(tmp_path / name, output_type="json")
+
+
+def test_a_link_is_no_result_of_a_command_with_other_files(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("1")
+    for name, target in (("here", "secret"), ("nowhere", "gone")):
+        (tmp_path / name).symlink_to(target)
+        with pytest.raises(errors.BadResult):
+            results.read(tmp_path / name, output_type="json", follow_links=False)

@@ -19,8 +19,9 @@ from kilnwork.kube import errors
 
 log = logging.getLogger(__name__)
 
-MAX_BYTES = 8 << 20
-"""Of each container: what is kept in addition at the end of an attempt."""
+MAX_BYTES = 32 << 20
+"""Of each container: what is copied in addition at the end of an attempt. More than a kubelet keeps
+(10 MiB, our node 20 MiB), since the end of it matters most."""
 
 AGAIN_S = 1.0
 """Between tries to follow what cannot be followed, or was cut off."""
