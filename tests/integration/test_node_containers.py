@@ -5,6 +5,7 @@ import contextlib
 import sys
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -269,6 +270,23 @@ async def test_last_words_are_what_is_in_the_file_for_them(world: World) -> None
         "said": "said", "long": "x" * 4096, "there": "there", "away": "", "log": "logged\n",
         "none": "",
     }  # fmt: skip
+
+
+async def test_last_words_that_no_node_has_heard_are_kept(world: World) -> None:
+    go, pid = world.data / "go", world.data / "pid"
+    waits = f"echo $$ > {pid}; until [ -e {go} ]; do sleep 0.05; done"
+    words = 'printf said > "$CONTAINER_SANDBOX_MOUNT_POINT/dev/termination-log"'
+    await world.create(containers=[shell("a", f"{waits}; {words}")])
+    await world.until_phase("Running")
+    await waiting.wait_until_async(lambda: pid.exists() and pid.read_text(), what="it has begun")
+    process = Path("/proc", pid.read_text().strip())
+    assert world.plane.node is not None
+    await world.plane.node.abandon()
+    go.touch()
+    await waiting.wait_until_async(lambda: not process.exists(), what="it is over")
+    await world.plane.start_node()
+    found = await world.until_phase("Succeeded")
+    assert found["containerStatuses"][0]["state"]["terminated"]["message"] == "said"
 
 
 async def test_hooks_run_after_the_start_and_before_the_end(world: World) -> None:

@@ -235,7 +235,8 @@ class Reconciler:
         of.recalled = True
         for wanted in (*pod.all_containers, *pod.ephemeral_containers):
             name, shown = wanted.name, pod.shown(wanted.name)
-            if of.view(name).last is None:
+            last = of.view(name).last
+            if last is None:
                 record = lifecycle.recall(pod, name, wall=self._tools.now.wall())
                 if record is not None:
                     folder = str(of.folder.container(name))
@@ -244,6 +245,8 @@ class Reconciler:
                 started = wanted.startup_probe is None or bool(shown.get("started"))
                 ready = wanted.readiness_probe is None or bool(shown.get("ready"))
                 of.change(name, started=started, ready=ready)
+            else:  # it may have ended while there was no server: the shim reads no messages
+                of.change(name, last=termination.with_message(pod, name, last))
 
     async def _carry_out(
         self, decision: lifecycle.Decision, pod: pods.Pod, of: held.Held
