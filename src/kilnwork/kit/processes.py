@@ -167,12 +167,17 @@ def _is_marked(pid: int, marker: str) -> bool:
     return b"\0" + marker.encode() + b"\0" in b"\0" + environment
 
 
-def belonging(root: int | None, *, marker: str, since: int = 0) -> set[int]:
+def belonging(
+    root: int | None, *, marker: str, since: int = 0, session: int | None = None
+) -> set[int]:
     """Live processes of one container or attempt: `root`, its group, its descendants, all marked.
 
     Give `root` only while its pid cannot have been reused: until it has been waited for. `since`:
     when the first of them started (`ProcessId.started`); environments of older ones are not read,
-    which takes most of the time on a machine with many processes.
+    which takes most of the time on a machine with many processes. `session`: that of a root that
+    has been waited for; of its members those below this process count, in which all of them end up.
+    A process that has the number by now is another, as it is not given anew while one is left
+    (kernel/pid.c, free_pid).
     """
     stats: dict[int, Stat] = {}
     found = set()
@@ -184,6 +189,8 @@ def belonging(root: int | None, *, marker: str, since: int = 0) -> set[int]:
             found.add(pid)
     if root is not None:
         found |= {root} | {pid for pid, stat in stats.items() if stat.group == root}
+    if session is not None and session not in stats:
+        found |= {pid for pid in below({os.getpid()}, stats) if stats[pid].session == session}
     found |= below(found, stats)
     return {pid for pid in found if pid in stats and stats[pid].running}
 
@@ -197,16 +204,18 @@ def send(pids: Iterable[int], signal_number: int) -> None:
             continue
 
 
-def kill_belonging(root: int | None, *, marker: str, rounds: int = 50, since: int = 0) -> bool:
+def kill_belonging(
+    root: int | None, *, marker: str, rounds: int = 50, since: int = 0, session: int | None = None
+) -> bool:
     """SIGKILL all of one container or attempt, again until two looks in a row find none.
 
     Two, because one look takes time and what forks meanwhile may slip by. True is proof that
     nothing is left; False after `rounds` looks (a process in uninterruptible sleep, or a fork bomb
-    that outran us). Does not wait: call it again later. `since`: see `belonging`.
+    that outran us). Does not wait: call it again later. `since`, `session`: see `belonging`.
     """
     empty = 0
     for _ in range(rounds):
-        found = belonging(root, marker=marker, since=since)
+        found = belonging(root, marker=marker, since=since, session=session)
         if not found:
             empty += 1
             if empty == 2:

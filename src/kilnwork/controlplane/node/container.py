@@ -321,8 +321,14 @@ class Container:
 
     def _kill(self, root: int | None) -> bool:
         """See `processes.kill_belonging`."""
-        since = self.record.started if self.record.boot == self._boot else 0
-        return processes.kill_belonging(root, marker=self.marker, rounds=4, since=since)
+        known = self.record.boot == self._boot  # else its numbers mean nothing
+        return processes.kill_belonging(
+            root,
+            marker=self.marker,
+            rounds=4,
+            since=self.record.started if known else 0,
+            session=self.record.pid if known and root is None else None,
+        )
 
     def _patience_s(self) -> float:
         """Time for killed processes to go; longer each time, for some sleep uninterruptibly."""

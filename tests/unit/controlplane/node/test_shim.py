@@ -209,6 +209,17 @@ async def test_a_daemon_is_gone_before_the_end_is_reported(bench: Bench, *, clea
     assert processes.children(bench.pids[0]) == []
 
 
+@pytest.mark.parametrize("start", ["", "setsid", "env -i", "env -i nohup"])
+async def test_background_processes_are_gone_although_another_container_runs(
+    bench: Bench, start: str
+) -> None:
+    other = await bench.shell("sleep 300")
+    await bench.end(await bench.shell(f"{start} sleep 301 & sleep 0.2", number=1))
+    seen = processes.look().items()
+    left = [pid for pid, stat in seen if stat.parent == bench.pids[0] and stat.running]
+    assert left == [other.pid]
+
+
 async def test_a_daemon_holding_the_output_does_not_hold_up_the_end(bench: Bench) -> None:
     record = await bench.end(await bench.shell("setsid sleep 300 & echo started"))
     assert record.exit_code == 0
