@@ -298,6 +298,24 @@ async def test_without_its_api_it_waits_and_says_so_then_runs(world: executor_wo
     assert world.starts(task) == [1]
 
 
+async def test_what_its_api_does_not_tell_is_neither_lost_nor_over(
+    world: executor_world.World,
+) -> None:
+    task = await world.submit("sleep 300")
+    await world.says(task, "Running")
+    await world.end()
+    world.subject.absent(now=True)
+    await world.start()
+    await world.says(task, "Running", "ExecutorUnavailable")
+    await world.kill(task)
+    await world.is_to_end(task)
+    world.subject.absent(now=False)
+    view = await world.says(task, "Killed", "Killed")
+    assert (view.attempt, view.losses, view.stopped) == (1, 0, True)
+    assert world.starts(task) == [1]
+    await world.nothing_is_left()
+
+
 async def test_a_manager_without_the_executor_keeps_its_tasks_waiting(
     world: executor_world.World,
 ) -> None:

@@ -588,6 +588,18 @@ async def test_a_restart_takes_up_everything(folder: Path) -> None:
         await worker.disconnect()
 
 
+async def test_a_restart_keeps_the_order_of_submission(folder: Path) -> None:
+    names = ["c", "a", "b"]
+    async with hubs.running(folder) as first:
+        for name in names:
+            await first.submit(a_task(name))
+    async with hubs.running(folder), a_worker(folder, slots=1) as worker:
+        for name in names:
+            run = await worker.expect(messages.Run)
+            assert run.name == name
+            worker.succeed(run.ref)
+
+
 async def test_a_restart_holds_back_what_was_held_back(folder: Path) -> None:
     submission = a_task()
     async with hubs.running(folder) as first:

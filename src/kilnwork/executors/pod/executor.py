@@ -217,7 +217,7 @@ class PodExecutor:
         if not _is_ours(attempt, seen):
             return refusals.refused(
                 _R.NAME_TAKEN,
-                f"Pod {seen.metadata.name} is not ours: delete or rename it, then retry the task",
+                f"Pod {seen.metadata.name} is not ours: delete it, then retry the task",
             )
         made_of = attempt.spec.pod
         observed = judge.observe(seen, how, spec={} if made_of is None else made_of.spec)

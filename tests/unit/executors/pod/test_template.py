@@ -47,6 +47,7 @@ refs = st.builds(
 
 
 @hypothesis.given(st.text(max_size=300), refs)
+@hypothesis.example("b" * 253, REF)
 def test_a_name_is_a_host_name_of_at_most_63_characters(
     name: str, ref: attempts.AttemptRef
 ) -> None:
