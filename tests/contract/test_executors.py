@@ -185,7 +185,7 @@ async def test_who_ignores_the_kill_runs_no_more_when_it_is_killed(
     timeouts = api_task.Timeouts(kill_grace_seconds=1)
     pid = world.folder / "pid"
     task = await world.submit(
-        f"trap '' TERM; echo $$ > {pid}; while :; do sleep 0.1; done", timeouts=timeouts
+        f"trap '' TERM; sh -c 'echo $PPID' > {pid}; while :; do sleep 0.1; done", timeouts=timeouts
     )
     await waiting.wait_until_async(lambda: pid.exists() and pid.read_text(), what="it runs")
     await world.kill(task)
