@@ -31,6 +31,9 @@ from kilnwork.kit import ids
 MAX_MESSAGE_LENGTH = 4096
 """Characters of a peer's message that are kept."""
 
+MAX_ROW_OUTPUT = 8 * 1024
+"""Of what an executor has exchanged, in the journal; more goes to a file, as that of commands."""
+
 MAX_WAIT_S = 3600.0
 """Longest wait of one request; a command that waits longer sends another."""
 
@@ -234,10 +237,16 @@ class Agents:
         """Output of a command; or the last output of a slot, or what an executor has exchanged,
         which are not confirmed."""
         held = self._core.machine.held_by(link.number, message.ref)
-        if held is not None:
-            kept = self._logs.append(message.ref, message.offset, message.data)
-            if held.slot is None and held.spec.executor not in api_task.OUTSIDE:
-                self._confirmations[message.ref] = kept
+        if held is None:
+            return
+        outside = held.spec.executor in api_task.OUTSIDE
+        if outside and not message.offset and len(message.data) <= MAX_ROW_OUTPUT:
+            self._core.machine.memory.batch.outputs.append((held.row, held.attempt, message.data))
+            self._core.schedule()
+            return
+        kept = self._logs.append(message.ref, message.offset, message.data)
+        if held.slot is None and not outside:
+            self._confirmations[message.ref] = kept
 
     def _progress(self, link: links.Link, message: messages.Progress) -> None:
         progress = model.Progress(message.fraction, message.message)

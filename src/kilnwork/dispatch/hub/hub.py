@@ -327,8 +327,12 @@ class Hub:
 
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
         """Where the output of an attempt is kept (older part: `.1` appended); need not exist."""
-        folder = self.logs.logs_dir or Path(os.devnull)
-        return attempt_logs.path(folder, attempts.AttemptRef(task, run, attempt))
+        ref = attempts.AttemptRef(task, run, attempt)
+        path = attempt_logs.path(self.logs.logs_dir or Path(os.devnull), ref)
+        if not path.exists() and (data := self._core.reader.output(ref)):
+            self.logs.append(ref, 0, data)  # the journal had it; whoever reads it reads files
+            self.logs.forget(ref)
+        return path
 
     def tick(self) -> None:
         """Look at the clock now: for tests that move it by hand."""

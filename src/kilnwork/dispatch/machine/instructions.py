@@ -162,7 +162,8 @@ class Batch(msgspec.Struct):
     """One transaction and what follows it.
 
     `dirty`: tasks whose row is to be written, in order of first change; `past`: attempts that are
-    over; `workers`: new sessions; `released`, `forgotten`: tasks whose object is gone, and tasks
+    over; `outputs`: row, attempt and what that has printed, where it is short and whole; `workers`:
+    new sessions; `released`, `forgotten`: tasks whose object is gone, and tasks
     whose rows are to be deleted. `published`: tasks whose view changed without a row (progress,
     children). `finals`: tasks that became final; memory drops them after the commit.
 
@@ -177,6 +178,7 @@ class Batch(msgspec.Struct):
 
     dirty: dict[records.Task, None] = {}
     past: list[records.PastAttempt] = []
+    outputs: list[tuple[int, int, bytes]] = []
     workers: list[records.Worker] = []
     released: list[ids.TaskId] = []
     forgotten: list[ids.TaskId] = []
@@ -198,6 +200,7 @@ class Batch(msgspec.Struct):
         return bool(
             self.dirty
             or self.past
+            or self.outputs
             or self.workers
             or self.released
             or self.forgotten

@@ -55,6 +55,7 @@ class _MultiRow:
 
 _INSERT_CALLS = _MultiRow(_SQL["insert_calls"])
 _INSERT_ARGUMENTS = _MultiRow(_SQL["insert_arguments"])
+_INSERT_OUTPUTS = _MultiRow(_SQL["insert_outputs"])
 _RESERVE_CALLS = _MultiRow(_SQL["reserve_calls"])
 _FINISH_CALLS = _MultiRow(_SQL["finish_calls"])
 
@@ -204,12 +205,15 @@ def _write(cursor: apsw.Cursor, batch: rows.Rows) -> None:
         ("forget_attempts", batch.forgotten),
         ("forget_blobs", batch.forgotten),
         ("forget_arguments", batch.forgotten),
+        ("forget_outputs", batch.forgotten),
         ("forget_task", batch.forgotten),
     )
     if batch.calls:
         _INSERT_CALLS.run(cursor, batch.calls)
     if batch.arguments:
         _INSERT_ARGUMENTS.run(cursor, batch.arguments)
+    if batch.outputs:
+        _INSERT_OUTPUTS.run(cursor, batch.outputs)
     for name, values in single:
         if values:
             cursor.executemany(_SQL[name], values)

@@ -102,6 +102,19 @@ DELETE FROM past_attempt WHERE task_row IN (SELECT row FROM task WHERE task = ?)
 -- Before `forget_task`: its arguments.
 DELETE FROM argument WHERE row IN (SELECT row FROM task WHERE task = ?);
 
+-- name: insert_outputs
+-- What attempts have exchanged; one that says it again says the same. The row of values is repeated.
+INSERT OR REPLACE INTO output (row, attempt, data) SELECT column1, column2, column3
+FROM (VALUES (?, ?, ?));
+
+-- name: output
+-- What one attempt has exchanged.
+SELECT data FROM output WHERE row = ? AND attempt = ?;
+
+-- name: forget_outputs
+-- Before `forget_task`: what its attempts have exchanged.
+DELETE FROM output WHERE row IN (SELECT row FROM task WHERE task = ?);
+
 -- name: forget_task
 -- All runs of a task that is forgotten.
 DELETE FROM task WHERE task = ?;
