@@ -15,7 +15,6 @@ from typing import IO, Any, cast
 
 import aiohttp
 import aiohttp.connector
-import multidict
 import yarl
 from aiohttp import http_exceptions
 
@@ -205,13 +204,12 @@ class Exchange:
         async with self._session.request(
             request.method,
             request.url,
-            headers=multidict.CIMultiDict(request.headers),
+            headers=request.headers,
             data=request.body,
             allow_redirects=False,
             ssl=terms.tls or True,
             server_hostname=terms.server_name,
             timeout=aiohttp.ClientTimeout(total=None, sock_read=terms.read_timeout_s),
-            skip_auto_headers=("Accept", "Accept-Encoding", "User-Agent", "Content-Type"),
         ) as response:
             self._timings.answered = self._clock.monotonic()
             body = Body()

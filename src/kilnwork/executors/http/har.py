@@ -84,6 +84,9 @@ class _Hiding:
     """Replaces secrets."""
 
     def __init__(self, secrets: Collection[str]) -> None:
+        self._secrets: list[str] = []
+        if not secrets:
+            return
         long = {one for one in secrets if len(one) >= MIN_SECRET_LENGTH}
         forms = long | {parse.quote_plus(one) for one in long} | {parse.quote(one) for one in long}
         self._secrets = sorted(forms, key=len, reverse=True)
@@ -101,7 +104,8 @@ class _Hiding:
 
 def _request(request: exchange.Outgoing, hide: _Hiding) -> dict[str, Any]:
     body = request.body
-    query = parse.parse_qsl(request.url.raw_query_string, keep_blank_values=True)
+    query = request.url.raw_query_string
+    pairs = parse.parse_qsl(query, keep_blank_values=True) if query else ()
     shown: dict[str, Any] = {
         "method": request.method,
         "url": hide.text(str(request.url)),
@@ -114,7 +118,7 @@ def _request(request: exchange.Outgoing, hide: _Hiding) -> dict[str, Any]:
             }
             for name, value in request.headers
         ],
-        "queryString": [{"name": name, "value": hide.text(value)} for name, value in query],
+        "queryString": [{"name": name, "value": hide.text(value)} for name, value in pairs],
         "headersSize": -1,
         "bodySize": 0 if body is None else len(body),
     }

@@ -63,7 +63,6 @@ class Values:
 
 async def read(reader: Reader, namespace: str, template: http_task.HttpTemplate) -> Values:
     """Read all Secrets that a request names. Raises `AttemptFailed`."""
-    parts = parse.urlsplit(template.request.url)
     request, tls = template.request, template.tls
     given: list[http_task.NameValue | http_task.Cookie] = [
         *request.headers,
@@ -73,6 +72,8 @@ async def read(reader: Reader, namespace: str, template: http_task.HttpTemplate)
     names = {one.secret_ref.name for one in given if one.secret_ref is not None}
     if tls.client_certificate_secret:
         names.add(tls.client_certificate_secret)
+    if not names:
+        return Values({}, "", 0)
     found: dict[str, Mapping[str, Any]] = {}
     for name in sorted(names):
         try:
@@ -85,6 +86,7 @@ async def read(reader: Reader, namespace: str, template: http_task.HttpTemplate)
                 f"Secret {name} cannot be read: {error}",
                 is_loss=True,
             ) from error
+    parts = parse.urlsplit(request.url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return Values(found, parts.hostname or "", port)
 

@@ -299,6 +299,7 @@ def _session(policy: egress.Policy, *, shared: bool) -> aiohttp.ClientSession:
         connector=connector.Connector(policy, shared=shared),
         cookie_jar=aiohttp.DummyCookieJar(),
         trust_env=False,
+        skip_auto_headers=("Content-Type",),  # the others that it would add are always given
         max_line_size=exchange.MAX_HEAD_BYTES,
         max_field_size=exchange.MAX_HEAD_BYTES,
     )
