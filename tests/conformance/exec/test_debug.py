@@ -12,7 +12,7 @@ def test_a_debug_container_is_attached_and_logged(
     name = kube_servers.fresh_name("debug")
     argv = ["debug", "-i", pod, f"--image={place.image}", f"--container={name}", "--"]
     # its input stays open, for it is no stdinOnce; a runtime may lose what is said at the very end
-    script = "read words; echo got $words; sleep 1"
+    script = "read words; echo got $words; sleep 3"
     done = tool.run(*argv, "sh", "-c", script, stdin=b"some words\n")
     assert done.returncode == 0, done.stderr
     assert b"got some words\n" in done.stdout
