@@ -180,7 +180,8 @@ class Renewed(_Message, frozen=True, tag="renewed"):
 
 class Run(_Message, frozen=True, tag="run"):
     """Run this attempt. `inputs`: a JSON object by input name, None when the task has none.
-    `callback`: URL at which the manager takes its result, if its spec wants one."""
+    `callback`: URL at which the manager takes its result, if its spec wants one. `handover`: as of
+    `Seen`, of an attempt before this one that was lost."""
 
     ref: attempts.AttemptRef
     namespace: str
@@ -188,6 +189,7 @@ class Run(_Message, frozen=True, tag="run"):
     spec: task.TaskSpec
     inputs: bytes | None
     callback: str = ""
+    handover: bytes = b""
 
 
 class Stop(_Message, frozen=True, tag="stop"):
@@ -216,12 +218,14 @@ class Finished(_Message, frozen=True, tag="finished"):
 
 class Seen(_Message, frozen=True, tag="seen"):
     """What an executor sees of an attempt that is not over; sent again on each new link. `parked`:
-    it waits for something elsewhere, and its slot is free for others."""
+    it waits for something elsewhere, and its slot is free for others. `handover`: what the executor
+    that gets the next attempt needs to go on with that, if this one is lost; it is stored."""
 
     ref: attempts.AttemptRef
     reason: attempts.Label
     message: str = ""
     parked: bool = False
+    handover: bytes = b""
 
 
 class Callback(_Message, frozen=True, tag="callback"):

@@ -1,6 +1,7 @@
 """Executors of HTTP requests as processes that come, go, are lost and share the work."""
 
 import asyncio
+import base64
 import collections
 from collections.abc import AsyncIterator
 
@@ -274,6 +275,63 @@ async def test_202_is_polled_and_takes_no_slot(
     assert (view.state, world.result(view)) == ("Success", 7), view.message
     assert len(site.got("/start")) == 1
     assert {request.method for request in site.got("/status/1")} == {"GET"}
+
+
+@pytest.mark.parametrize("manager", ["stays", "restarts"])
+async def test_what_is_polled_for_is_handed_over_when_its_executor_is_lost(
+    world: http_executors.World, site: http_site.Site, manager: str
+) -> None:
+    async def poll(site: http_site.Site, request: http_site.Request, writer: object) -> None:
+        assert isinstance(writer, asyncio.StreamWriter)
+        status = "200 OK" if site.gate.is_set() else "202 Accepted"
+        writer.write(http_site.response(b'{"n": 7}', status=status))
+
+    accepted = http_site.response(
+        b"{}", status="202 Accepted", headers=(("Location", "/status/1"),)
+    )
+    site.routes |= {"/start": http_site.sends(accepted), "/status/1": poll}
+    first = await world.executor("first", slots=1)
+    task = await world.submit(
+        f"{site.base}/start", request={"method": "POST"}, polling={"intervalSeconds": 0.1}
+    )
+    await world.says(task, "Running", "WaitingForResult")
+    await world.hub.participation.write([])  # and what was seen is on disk
+    await world.die(first)
+    if manager == "restarts":
+        await world.restart_hub(lease_s=2.0, renew_s=0.3)
+    before = len(site.got("/status/1"))
+    await world.executor("second", slots=1)
+    await waiting.wait_until_async(
+        lambda: len(site.got("/status/1")) > before, what="the second executor polls"
+    )
+    site.gate.set()
+    view = await world.ends(task)
+    assert (view.state, view.worker, view.attempt) == ("Success", "second", 2), view.message
+    assert len(site.got("/start")) == 1
+
+
+async def test_a_poll_url_with_a_secret_is_not_handed_over(
+    world: http_executors.World, site: http_site.Site
+) -> None:
+    values = {"key": base64.b64encode(b"very-secret").decode()}
+    metadata = {
+        "labels": {"kilnwork.dev/use": "http"},
+        "annotations": {"kilnwork.dev/http-hosts": "127.0.0.1"},
+    }
+    world.secrets["s"] = {"metadata": metadata, "data": values}
+    accepted = http_site.response(
+        b"{}", status="202 Accepted", headers=(("Location", "/status?key=very-secret"),)
+    )
+    site.routes |= {"/start": http_site.sends(accepted), "/status": http_site.sends(accepted)}
+    first = await world.executor("first", slots=1)
+    header = {"name": "X-Key", "_secretRef": {"name": "s", "key": "key"}}
+    task = await world.submit(
+        f"{site.base}/start", request={"method": "POST", "headers": [header]}, polling={}
+    )
+    await world.says(task, "Running", "WaitingForResult")
+    await world.die(first)
+    view = await world.ends(task)
+    assert (view.state, view.reason) == ("Failed", "ExecutorLost")
 
 
 async def test_work_that_was_accepted_is_ended_there_when_it_is_killed(

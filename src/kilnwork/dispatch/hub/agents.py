@@ -254,7 +254,8 @@ class Agents:
 
     def _seen(self, link: links.Link, message: messages.Seen) -> None:
         seen = model.Observed(message.reason, message.message[:MAX_MESSAGE_LENGTH])
-        self._core.apply(inputs.Observed(link.number, message.ref, seen, message.parked))
+        handover = message.handover[:MAX_ROW_OUTPUT]
+        self._core.apply(inputs.Observed(link.number, message.ref, seen, message.parked, handover))
 
     def _slot_opening(self, link: links.Link, message: messages.SlotOpening) -> None:
         self._core.apply(inputs.SlotOpening(link.number, message.slot))

@@ -232,7 +232,15 @@ class Delivery:
         if http is not None and http.callback is not None and make is not None:
             lasts_s = http.timeout.total_timeout + http.callback.timeout_seconds
             callback = make(send.ref, lasts_s + CALLBACK_GRACE_S)
-        return messages.Run(send.ref, task.namespace, task.name, task.spec, task.inputs, callback)
+        return messages.Run(
+            send.ref,
+            task.namespace,
+            task.name,
+            task.spec,
+            task.inputs,
+            callback,
+            task.handover or b"",
+        )
 
     def _attached(self, send: instructions.AttachPeer) -> messages.Attached:
         blobs = self._terms.blobs

@@ -150,6 +150,7 @@ class TaskRow(NamedTuple):
     ]
     """None: since it was created. It changes when a suspended task is resumed."""
     placed: Annotated[str, _C(changes=True, new_call=None)]
+    handover: Annotated[bytes | None, _C(changes=True, new_call=None)]
     released: Annotated[int, _C("0", stored=False)]
     """1: its object is gone."""
     template: Annotated[

@@ -106,7 +106,9 @@ def conclude(
         excused = True
         outcome = msgspec.structs.replace(outcome, reason=_R.DISPATCHER_AWAY.value)
     before_start = task.attempt_state is _A.RESERVED
-    if outcome.ending is attempts.Ending.LOST and not (before_start or task.spec.may_repeat):
+    if outcome.ending is not attempts.Ending.LOST:
+        task.handover = None
+    elif not (before_start or task.handover or task.spec.may_repeat):
         outcome = _not_to_be_repeated(outcome)
     if before_start and (outcome.ending is attempts.Ending.SUCCEEDED or outcome.started):
         lifecycle.start(mem, task, now, at=outcome.started or now.wall)

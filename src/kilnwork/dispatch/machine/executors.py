@@ -123,6 +123,9 @@ def observe(mem: memory.Memory, task: records.Task, item: inputs.Observed) -> No
         if task.declared:
             mem.batch.published.add(task.id)
     worker = task.worker
+    if item.handover and item.handover != task.handover:
+        task.handover = item.handover
+        mem.batch.dirty[task] = None
     if item.parked and worker is not None and task.id not in worker.parked:
         worker.parked.add(task.id)
         mem.touch(worker.cluster)

@@ -158,6 +158,8 @@ class Observed(msgspec.Struct, frozen=True):
     observed: model.Observed
     parked: bool = False
     """It waits for something elsewhere, and takes no slot."""
+    handover: bytes = b""
+    """What the next attempt needs to go on with that, if this one is lost."""
 
 
 class LinkClosed(msgspec.Struct, frozen=True):

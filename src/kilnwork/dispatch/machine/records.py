@@ -329,6 +329,8 @@ class Task(model.TaskFacts, eq=False):
     progress: model.Progress | None = None
     observed: model.Observed | None = None
     """What its executor sees of the newest attempt."""
+    handover: bytes | None = None
+    """What the next attempt needs to go on with what this one has begun elsewhere."""
     child_key: str | None = None
     digest: bytes | None = None
     siblings: Family | None = None

@@ -37,6 +37,7 @@ from kilnwork.executors.http import (
 from kilnwork.kit import clock, ids
 
 MAX_MESSAGE = 1024
+MAX_HANDOVER_BYTES = 4096
 MIN_POLL_S = 0.1
 MAX_POLL_S = 3600.0
 CANCEL_S = 10.0
@@ -54,6 +55,13 @@ _TRY_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _E = attempts.Ending
 _R = reasons.Reason
+
+
+class _Handover(msgspec.Struct, frozen=True):
+    """Where the next attempt asks for the result, and until when (wall)."""
+
+    url: str
+    until: float
 
 
 class Link(Protocol):
@@ -109,6 +117,7 @@ class Attempt:
             asyncio.get_running_loop().create_future()
         )
         self._polled: exchange.Outgoing | None = None
+        self._poll_until = 0.0
         self._started: float | None = None
         self._reporting: asyncio.TimerHandle | None = None
         self._halt: Halt | None = None
@@ -216,6 +225,8 @@ class Attempt:
         late = loop.call_later(CONNECTING_AFTER_S, self._see, _R.CONNECTING)
         try:
             request = await self._prepare()
+            if self._run.handover:
+                return await self._go_on(request)
             received, request = await self._request(request)
         finally:
             late.cancel()
@@ -227,6 +238,20 @@ class Attempt:
             if self._template.callback is not None:
                 return await self._wait_for_callback()
             received, verdict = await self._poll(wait)
+        return await self._succeeded(received, verdict)
+
+    async def _go_on(self, request: exchange.Outgoing) -> attempts.Outcome:
+        """Ask for the result of what an attempt before this one has begun."""
+        handed = msgspec.json.decode(self._run.handover, type=_Handover)
+        self._started = at = self._tools.clock.wall()
+        self._tools.link.report(lambda serial: messages.Started(serial, self.ref, at))
+        self._polled, self._poll_until = _asking(request, handed.url), handed.until
+        self._see_polled()
+        return await self._succeeded(*await self._poll("0"))
+
+    async def _succeeded(
+        self, received: exchange.Received, verdict: judge.Success
+    ) -> attempts.Outcome:
         with contextlib.closing(received.body):
             result = await self._payload(verdict, received.body)
         return msgspec.structs.replace(
@@ -247,11 +272,33 @@ class Attempt:
             message = f"status {received.status} says where to ask for the result nowhere"
             raise errors.AttemptFailed(_R.INVALID_RESPONSE, message)
         self._polled = _asking(request, url)
-        self._see(_R.WAITING_FOR_RESULT, f"polls {self._polled.url.host}", parked=True)
+        lasts_s = 0.0 if self._template.polling is None else self._template.polling.timeout_seconds
+        self._poll_until = self._tools.clock.wall() + lasts_s
+        self._see_polled()
         return headers.get("retry-after")
 
-    def _see(self, reason: reasons.Reason, message: str = "", *, parked: bool = False) -> None:
-        self.seen = messages.Seen(self.ref, reason.value, message, parked)
+    def _see_polled(self, failed: str = "") -> None:
+        """Say that it is polled for, and where whoever comes after us may go on; not if the URL has
+        a secret in it, which is to be in no journal."""
+        polled = self._polled
+        if polled is None:
+            return
+        url = str(polled.url)
+        handover = msgspec.json.encode(_Handover(url, self._poll_until))
+        if len(handover) > MAX_HANDOVER_BYTES or har.shows(url, self._values.revealed):
+            handover = b""
+        message = f"the last poll failed: {failed}" if failed else f"polls {polled.url.host}"
+        self._see(_R.WAITING_FOR_RESULT, message, parked=True, handover=handover)
+
+    def _see(
+        self,
+        reason: reasons.Reason,
+        message: str = "",
+        *,
+        parked: bool = False,
+        handover: bytes = b"",
+    ) -> None:
+        self.seen = messages.Seen(self.ref, reason.value, message, parked, handover)
         self._tools.link.send(self.seen)
 
     async def _prepare(self) -> exchange.Outgoing:
@@ -387,11 +434,11 @@ class Attempt:
         polling, polled = self._template.polling, self._polled
         if polling is None or polled is None:
             raise errors.AttemptFailed(_R.INVALID_SPEC, "the task says nothing about polling")
-        now = self._tools.clock.monotonic
-        until = now() + polling.timeout_seconds
+        clock = self._tools.clock
+        until = clock.monotonic() + self._poll_until - clock.wall()
         while True:
             delay = _delay(wait, polling.interval_seconds, self._tools)
-            if now() + delay > until:
+            if clock.monotonic() + delay > until:
                 message = f"no result within polling.timeoutSeconds, {polling.timeout_seconds:g} s"
                 raise errors.AttemptFailed(_R.REQUEST_TIMED_OUT, message)
             await asyncio.sleep(delay)
@@ -402,7 +449,7 @@ class Attempt:
                 if error.reason not in (_R.REQUEST_FAILED, _R.REQUEST_TIMED_OUT):
                     raise
                 wait = None
-                self._see(_R.WAITING_FOR_RESULT, f"the last poll failed: {error}", parked=True)
+                self._see_polled(str(error))
                 continue
             wait = answer.header("retry-after")
             if answer.status in _TRY_AGAIN:

@@ -102,6 +102,11 @@ class _Hiding:
         return data
 
 
+def shows(text: str, secrets: Collection[str]) -> bool:
+    """Whether one of the secrets can be read in a text."""
+    return _Hiding(secrets).text(text) != text
+
+
 def _request(request: exchange.Outgoing, hide: _Hiding) -> dict[str, Any]:
     body = request.body
     query = request.url.raw_query_string
