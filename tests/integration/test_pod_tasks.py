@@ -7,7 +7,7 @@ import contextlib
 import signal
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -409,3 +409,17 @@ async def controlled_cluster(world: pod_world.World) -> None:
         return bool(found.get("status"))
 
     await waiting.wait_until_async(seen, what="the TaskCluster has a status")
+
+
+async def test_a_defect_of_an_executor_shows_and_is_got_over(
+    world: pod_world.World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise KeyError("phase")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(template, "pod", fail)
+        await world.task("a")
+        status = await world.says("a", "Staging", "InternalError")
+        assert "KeyError: 'phase'" in status["message"]
+    await world.says("a", "Success")
