@@ -5,11 +5,13 @@ milliseconds; what users reach for is loaded on first use (PEP 562).
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from kilnwork.version import __version__
 
+TYPE_CHECKING = False  # as `typing.TYPE_CHECKING`; to import that takes as long as to start Python
 if TYPE_CHECKING:
+    from typing import Any
+
     from kilnwork import files, testing
     from kilnwork.data.errors import (
         BlobDamaged,
@@ -171,7 +173,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name in ("files", "testing"):
         return import_module(f"kilnwork.{name}")
     home = _HOME_OF.get(name)

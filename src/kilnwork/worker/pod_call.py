@@ -51,8 +51,8 @@ _OWN_VARIABLES = (
 
 
 class Settings(NamedTuple):
-    """What the Pod tells by `KILN_…`; see `sidecar.Settings`. `shares_blobs`: the manager's blobs
-    are to be seen here."""
+    """What the Pod tells by `KILN_…`; see `sidecar_settings.Settings`. `shares_blobs`: the
+    manager's blobs are to be seen here."""
 
     token_file: Path
     attempt: tuple[str, int, int]

@@ -16,7 +16,7 @@ SHORTEST_S = 1.0
 
 
 class Given(Protocol):
-    """What the Pod tells of the manager, and who the attempt is: see `sidecar.Settings`."""
+    """What the Pod tells of the manager, and who the attempt is; see `sidecar_settings`."""
 
     @property
     def token_file(self) -> Path: ...

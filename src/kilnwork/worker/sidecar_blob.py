@@ -8,11 +8,11 @@ import hashlib
 
 from kilnwork.api import attempts
 from kilnwork.data import blobs, remote
-from kilnwork.worker import pod_manager, results, sidecar
+from kilnwork.worker import pod_manager, results, sidecar_settings
 
 
 def hand_over(
-    given: sidecar.Settings, found: results.OutputFile, *, until: float
+    given: sidecar_settings.Settings, found: results.OutputFile, *, until: float
 ) -> attempts.Payload:
     """The blob that it is now. `until`: monotonic, how long to try. Raises DataError."""
     if given.blobs is not None:
@@ -27,7 +27,7 @@ def hand_over(
     digest = hashing.digest()
 
     def left_s() -> float:
-        return max(pod_manager.SHORTEST_S, until - sidecar.CLOCK.monotonic())
+        return max(pod_manager.SHORTEST_S, until - sidecar_settings.CLOCK.monotonic())
 
     path = f"/blobs/{given.namespace}"
     connector = pod_manager.Connector(given, left_s)

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import math
 import os
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -17,16 +18,17 @@ from kilnwork.api import attempts
 from kilnwork.channel import errors as channel_errors
 from kilnwork.channel import messages, peer
 from kilnwork.kit import clock, coroutines, ids, logs, scratch
-from kilnwork.worker import http, relay, settings, sidecar, task_socket
+from kilnwork.worker import http, relay, settings, sidecar, sidecar_settings, task_socket
 
 log = logging.getLogger(__name__)
 
 _UNIX = "unix:"
 
 
-def serve(given: sidecar.Settings, listener: sidecar.Listener, ending: sidecar.Ending) -> None:
+def serve(listener: sidecar.Listener, ending: sidecar.Ending) -> None:
     """Until SIGTERM."""
     logs.setup()
+    given = sidecar_settings.from_environment(os.environ)
     asyncio.run(_Sidecar(given, listener).run(ending))
 
 
@@ -52,7 +54,7 @@ class _Children:
 class _Sidecar:
     """`peer.Owner`: speaks for one attempt."""
 
-    def __init__(self, given: sidecar.Settings, listener: sidecar.Listener) -> None:
+    def __init__(self, given: sidecar_settings.Settings, listener: sidecar.Listener) -> None:
         self._given = given
         self._listener = listener
         self._calls: task_socket.TaskSocket
@@ -87,7 +89,7 @@ class _Sidecar:
             children=_Children(self._given.directory).next,
         )
         server = http.Server(calls.answer)
-        await server.start(self._listener.socket.dup())
+        await server.start(socket.socket(fileno=os.dup(self._listener.socket.fileno())))
         crew = coroutines.Crew("sidecar")
         crew.start("link", self._linked(link))
         try:

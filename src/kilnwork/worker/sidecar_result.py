@@ -5,30 +5,37 @@ blob of the manager first, which the message names.
 """
 
 import importlib
+import os
 from typing import Protocol, cast
 
 import msgspec
 
 from kilnwork.api import attempts, outputs, reasons
 from kilnwork.kit import errors as kit_errors
-from kilnwork.worker import errors, results, sidecar
+from kilnwork.worker import errors, results, sidecar_settings
 
 _MESSAGE_LENGTH = 512
 
 _NO_ROOM = "so many containers leave no room for its name in the Pod's status: write it to a store"
+
+LAST_S = 1.0
+"""How long before the end of its grace it says that it could not hand over a result."""
 
 
 class _Blob(Protocol):
     """`sidecar_blob`, imported by name when it is needed."""
 
     def hand_over(
-        self, given: sidecar.Settings, found: results.OutputFile, *, until: float
+        self, given: sidecar_settings.Settings, found: results.OutputFile, *, until: float
     ) -> attempts.Payload: ...
 
 
-def message(given: sidecar.Settings, *, until: float) -> tuple[bytes, int]:
-    """The termination message, and the exit code of the sidecar. `until`: monotonic, how long to
-    try to hand over a large result."""
+def message(*, began: float | None) -> tuple[bytes, int]:
+    """The termination message, and the exit code of the sidecar. `began`: when SIGTERM has come,
+    monotonic."""
+    given = sidecar_settings.from_environment(os.environ)
+    began = sidecar_settings.CLOCK.monotonic() if began is None else began
+    until = began + max(given.grace_s - LAST_S, given.grace_s / 2)
     path = given.directory / "output"
     try:
         with results.OutputFile(path, output_type=given.output_type) as found:
@@ -49,7 +56,7 @@ def message(given: sidecar.Settings, *, until: float) -> tuple[bytes, int]:
         return _cut(outputs.Output(message=str(error)[:_MESSAGE_LENGTH]), given), 1
 
 
-def _cut(said: outputs.Output, given: sidecar.Settings) -> bytes:
+def _cut(said: outputs.Output, given: sidecar_settings.Settings) -> bytes:
     """As much of the message as fits."""
     while True:
         encoded = msgspec.json.encode(said)

@@ -13,12 +13,13 @@ from typing import Protocol
 import pytest
 
 from kilnwork.data import blobs
+from kilnwork.executors.pod import sidecar as pod_sidecar
 from support import waiting
 
 IDLE = (
-    "import signal, sys; from kilnwork.worker import sidecar; "
-    "signal.signal(signal.SIGALRM, lambda *_: print(*sys.modules, flush=True)); "
-    "sys.exit(sidecar.main())"
+    "import _signal, sys; from kilnwork.worker import sidecar; "
+    "_signal.signal(_signal.SIGUSR1, lambda *_: print(*sys.modules, flush=True)); "
+    "sidecar.run()"
 )
 
 
@@ -51,7 +52,7 @@ class Sidecar:
         }
         with (folder / "log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-c", IDLE], env=self.variables, stdout=log, stderr=log
+                [sys.executable, "-P", "-c", IDLE], env=self.variables, stdout=log, stderr=log
             )
 
     def wait_ready(self) -> None:
@@ -94,13 +95,40 @@ def start(tmp_path: Path) -> Iterator[Start]:
 def test_a_sidecar_that_nobody_asks_imports_little(start: Start, tmp_path: Path) -> None:
     made = start()
     made.wait_ready()
-    made.process.send_signal(signal.SIGALRM)
+    made.process.send_signal(signal.SIGUSR1)
     log = tmp_path / "log"
     waiting.wait_until(lambda: log.read_text().endswith("\n"), what="it names its modules")
     found = set(log.read_text().split())
-    assert {"kilnwork.worker.sidecar", "socket"} <= found
-    assert not found & {"asyncio", "msgspec", "ssl", "logging", "kilnwork.channel"}
+    assert {"kilnwork.worker.sidecar", "_socket"} <= found
+    assert not found & {"enum", "typing", "pathlib", "signal", "socket", "msgspec", "kilnwork.kit"}
     assert made.end() == (0, {})
+
+
+@pytest.mark.parametrize("hook_first", [True, False])
+def test_the_hook_ends_when_the_socket_is_there(
+    start: Start, tmp_path: Path, *, hook_first: bool
+) -> None:
+    directory = tmp_path / "d"
+    directory.mkdir()
+    variables = {"PATH": os.environ["PATH"], "KILN_DIR": str(directory)}
+    variables["KILN_SOCKET"] = str(directory / "socket")
+
+    def hook() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(["sh", "-c", pod_sidecar.WAIT], env=variables)
+
+    if hook_first:
+        waits = hook()
+        waiting.wait_until((directory / ".ready").is_fifo, what="the hook waits")
+        assert waits.poll() is None
+        start().wait_ready()
+    else:
+        start().wait_ready()
+        waits = hook()
+    try:
+        assert waits.wait(30) == 0
+    finally:
+        waits.kill()
+        waits.wait()
 
 
 def test_a_small_result_is_the_message(start: Start, tmp_path: Path) -> None:

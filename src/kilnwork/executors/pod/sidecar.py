@@ -37,11 +37,14 @@ _REQUESTS = {"cpu": "10m", "memory": "32Mi"}
 _LIMITS = {"cpu": "200m", "memory": "128Mi"}
 """Where all other containers have limits: so a Pod keeps its class of service, and fits a quota."""
 
-_WAIT = (
-    'i=0; until [ -S "$KILN_SOCKET" ]; do i=$((i+1)); [ $i -gt 1200 ] && exit 1; sleep 0.05; done'
+WAIT = (
+    'p="$KILN_DIR/.ready"; mkfifo "$p" 2>/dev/null || [ -p "$p" ] || exit 1; exec 3<>"$p"; '
+    '[ -S "$KILN_SOCKET" ] || read -r _ <&3'
 )
-"""Hook `postStart`: a kubelet starts the next container when it has ended. After a minute it fails,
-and the sidecar is started anew, as it would by a startup probe: that would look once a second."""
+"""Hook `postStart`: a kubelet starts the next container when it has ended. The sidecar writes into
+the pipe when its socket is there, and ends if that takes a minute: a startup probe would look once
+a second. Who has the pipe open for both ways does not wait for a writer (fifo(7)), so that the
+hook looks for the socket after whatever the sidecar has missed."""
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,7 +170,7 @@ def _container(
         "command": list(settings.command),
         "restartPolicy": "Always",
         "env": [*_variables(has_input=False), *given, *access(attempt, settings)],
-        "lifecycle": {"postStart": {"exec": {"command": ["sh", "-c", _WAIT]}}},
+        "lifecycle": {"postStart": {"exec": {"command": ["sh", "-c", WAIT]}}},
         "resources": _resources(beside),
         "securityContext": _security(beside),
         "volumeMounts": [{"name": _VOLUME, "mountPath": DIRECTORY}, TOKEN_MOUNT],
