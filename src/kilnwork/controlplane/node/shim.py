@@ -15,6 +15,7 @@ A process that clears its environment *and* leaves its parent cannot be told fro
 ended together with the last container that can have started it.
 """
 
+import contextlib
 import json
 import os
 import selectors
@@ -369,9 +370,10 @@ class Shim:
 
 
 def note(text: str) -> None:
-    """One line to standard error, which is the shim's log file."""
-    sys.stderr.write(f"{clock.rfc3339_micro(clock.SystemClock().wall())} shim {text}\n")
-    sys.stderr.flush()
+    """One line to standard error, which is the shim's log file. A full disk does not take it."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"{clock.rfc3339_micro(clock.SystemClock().wall())} shim {text}\n")
+        sys.stderr.flush()
 
 
 def main() -> int:

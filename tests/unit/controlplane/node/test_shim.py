@@ -316,6 +316,18 @@ async def test_without_a_server_it_ends_everything_and_leaves() -> None:
     await bench.close()
 
 
+async def test_a_full_disk_ends_neither_it_nor_what_runs() -> None:
+    bench = Bench()
+    (bench.base / "shim").mkdir()
+    (bench.base / "shim" / "shim.log").symlink_to("/dev/full")
+    await bench.open()
+    record = await bench.shell("until [ -e go ]; do sleep 0.05; done; exit 3")
+    (bench.base / "shim" / f"{bench.uid}.main.0.new").mkdir()  # its record cannot be written
+    (bench.base / "go").touch()
+    assert (await bench.end(record)).exit_code == 3
+    await bench.close()
+
+
 async def test_a_second_shim_on_the_folder_is_refused(bench: Bench) -> None:
     second = shim_link.launch(bench.base / "shim", bench.base / "other")
     _, status = os.waitpid(second, 0)
