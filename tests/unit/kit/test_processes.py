@@ -132,3 +132,14 @@ def test_a_child_whose_parent_is_gone_already_dies_at_once() -> None:
     argv = [sys.executable, "-c", CHILD, "late", "test"]
     subprocess.run(argv, env=environment, check=True)
     waiting.wait_until(lambda: processes.marked(marker) == set(), what="the child is gone")
+
+
+def test_of_many_markers_those_without_a_process_are_told() -> None:
+    name, of = MARKER, os.getpid()
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, name: f"here-{of}"}) as process:
+        try:
+            here, gone = f"{name}=here-{of}", f"{name}=gone-{of}"
+            waiting.wait_until(lambda: processes.marked(here), what="it is marked")
+            assert processes.unmarked([here, gone]) == {gone}
+        finally:
+            process.kill()

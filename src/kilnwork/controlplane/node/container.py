@@ -294,14 +294,14 @@ class Container:
         times = [t for t in (self._kill_at, self._again_at, self._drain_until) if t is not None]
         return min(times, default=None)
 
-    def step(self, *, alone: bool) -> None:
-        """Do what is due. `alone`: the shim has no child left, so nothing can have escaped."""
+    def step(self, *, alone: bool, clear: bool) -> None:
+        """Do what is due. `alone`: the shim has no child left, so nothing can have escaped;
+        `clear`: none of its processes is left, as `processes.unmarked` has it."""
         now = self._now.monotonic()
         if self._root is not None:
             self._step_running(now)
         elif self._drain_until is None:
-            clear = alone and not self._adopted
-            if clear or self._kill(None):
+            if clear or (alone and not self._adopted) or self._kill(None):
                 self._drain_until = now if not self.pipes else now + _DRAIN_S
                 self._again_at = None
             else:

@@ -271,19 +271,26 @@ class Shim:
         now = self._now.monotonic()
         due = [h for h in self._running.values() if (at := h.due()) is not None and at <= now]
         if due:
-            alone = self._childless()
-            for held in due:
-                self._step(held, alone=alone)
+            self._step_all(due)
         abandoned = self._connection is None and now >= self._alone_since + self._patience_s
         if abandoned and not self._leaving:
             note(f"no server for {self._patience_s:g} s: leaving")
             self._leave({})
         self._flush()
 
-    def _step(self, held: containers.Container, *, alone: bool) -> None:
-        if held.root is None and not alone:
+    def _step_all(self, due: list[containers.Container]) -> None:
+        """One look at all processes for those that end together: a look for each would take a
+        minute where hundreds are killed at once."""
+        alone = self._childless()
+        over = [held.marker for held in due if held.root is None]
+        if over and not alone:
             self._end_strays()
-        held.step(alone=alone)
+        clear = processes.unmarked(over) if len(over) > 1 and not alone else set()
+        for held in due:
+            self._step(held, alone=alone, clear=held.marker in clear)
+
+    def _step(self, held: containers.Container, *, alone: bool, clear: bool) -> None:
+        held.step(alone=alone, clear=clear)
         if held.ended:
             del self._running[held.record.id]
             self._watch_pipes(held)
