@@ -46,6 +46,7 @@ class Api:
         self.stored = stored
         self.refusal = refusal
         self.asked: list[str] = []
+        self.graces: list[int] = []
 
     async def create(
         self, _: resource.Resource, body: dict[str, Any], *, strict: bool
@@ -65,7 +66,10 @@ class Api:
             raise errors.NotFound(404, "NotFound", NAME)
         return msgspec.convert(self.stored, pod.Pod)
 
-    async def delete(self, *_: Any, resource_version: str, **__: Any) -> dict[str, Any]:
+    async def delete(
+        self, *_: Any, resource_version: str, grace_s: int, **__: Any
+    ) -> dict[str, Any]:
+        self.graces.append(grace_s)
         self.asked.append(f"DELETE {resource_version}")
         if self.stored is None:
             raise errors.NotFound(404, "NotFound", NAME)
@@ -168,6 +172,12 @@ async def test_a_kill_costs_one_request_and_its_proof_none() -> None:
     assert seen.outcome is not None
     assert seen.outcome.ending is attempts.Ending.STOPPED
     assert api.asked == ["DELETE 1"]
+
+
+async def test_a_kill_without_grace_does_not_remove_the_object_at_once() -> None:
+    api = Api(of_attempt())
+    await executor(api, of_attempt()).stop(ATTEMPT, port.Stop(0.0, "Killed"))
+    assert api.graces == [1]
 
 
 async def test_a_kill_deletes_nothing_that_has_changed_unseen() -> None:
