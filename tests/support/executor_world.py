@@ -27,7 +27,7 @@ from support import verifiers, waiting
 
 NS = "default"
 SOCKET = "c.sock"
-LEASE_S = 2.0
+LEASE_S = 15.0
 """After the grace of a kill, so long until it is given up without proof."""
 
 
