@@ -5,6 +5,7 @@ Checked by both in the same way, so that what `kiln install` prints is what the 
 
 from collections.abc import Callable
 from typing import Any, TypeVar
+from urllib import parse
 
 import click
 
@@ -57,6 +58,20 @@ def advertised(*also: str) -> common.Parsed:
     return common.Parsed("HOST:PORT", parse)
 
 
+def _base_url(text: str) -> str:
+    """Return an http or https URL without a slash at its end."""
+    parts = parse.urlsplit(text)
+    known = parts.scheme in ("http", "https") and parts.hostname
+    if not known or parts.query or parts.fragment or "@" in parts.netloc or set(text) & set(" \t"):
+        raise ValueError(
+            f"{text!r}: write http(s)://HOST[:PORT][/PATH], such as https://kiln.example"
+        )
+    return text.rstrip("/")
+
+
+BASE_URL = common.Parsed("URL", _base_url)
+
+
 def _kind(text: str) -> str:
     """Check PLURAL.GROUP, *.GROUP, a plural of the core group, or *."""
     plural, _, group = text.partition(".")
@@ -88,7 +103,7 @@ def allowed_kinds(*default: str) -> Callable[[Function], Function]:
 
 
 def options(function: Function) -> Function:
-    """Add them: the lease, and the bounds of the Jobs API."""
+    """Add them: the lease, the URL of callbacks, and the bounds of the Jobs API."""
     lease = click.option(
         "--lease",
         type=LEASE_LENGTH,
@@ -98,7 +113,15 @@ def options(function: Function) -> Function:
         help="How long the manager may be away without a task being ended: for a rollout, or a"
         " volume that moves. Tasks of a machine that is cut off run again elsewhere no sooner.",
     )
-    return lease(limits.options(function))
+    callback_url = click.option(
+        "--callback-url",
+        type=BASE_URL,
+        metavar="URL",
+        default=None,
+        help="Where services reach the manager with results of HTTP requests (spec.http.callback),"
+        " such as an Ingress that passes on /callbacks; default https:// and --advertise.",
+    )
+    return lease(callback_url(limits.options(function)))
 
 
 def chosen_arguments(ctx: click.Context) -> tuple[str, ...]:

@@ -180,6 +180,14 @@ def _label(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     multiple=True,
     help="Print only this part; may be given more than once. `drivers` needs --drivers-in.",
 )
+@click.option(
+    "--http-executors",
+    type=click.IntRange(0, 1000),
+    default=0,
+    show_default=True,
+    metavar="NUMBER",
+    help="How many Pods send the HTTP requests of tasks (`kiln executor http`).",
+)
 @manager_options.allowed_kinds(rights.WORKFLOWS)
 @click.option(
     "--allow-impersonation",
@@ -220,7 +228,7 @@ def command(form: str, **given: Any) -> None:
     The same options print the same text: keep it in a repository. Five parts: `namespace` is where
     the manager is, `crds` has the kinds and the policy that keeps TaskObjects as they are, `rights`
     the accounts and roles (docs/reference/rights.md says what each is for), `drivers` what
-    --drivers-in makes, `manager` its Service and StatefulSet.
+    --drivers-in makes, `manager` its Service and StatefulSet, and executors in a Deployment.
 
     \b
     Upgrade:   the same line with the new image. Workers keep their tasks meanwhile.
@@ -289,6 +297,7 @@ def _settings(given: dict[str, Any]) -> settings.Settings:
         manager_arguments=manager_options.chosen_arguments(click.get_current_context()),
         drivers_in=given["drivers_in"],
         only_in=given["only_in"],
+        http_executors=given["http_executors"],
         objects=settings.Objects(
             kinds=_named_kinds(given["allowed_kinds"]), impersonate=given["allow_impersonation"]
         ),

@@ -126,6 +126,7 @@ def _settings(**given: Any) -> in_cluster.Settings:
         worker_image=given["worker_image"],
         worker_command=(given["worker_python"], "-m", "kilnwork.worker"),
         machine=socket.gethostname(),
+        callback_url=given["callback_url"],
         absence_s=given["lease"],
         adopt=given["adopt"],
         files=limits.chosen(given),

@@ -29,12 +29,16 @@ def _objects(chosen: settings.Settings) -> Iterator[meta.JsonObject]:
             chosen.namespace, only_in=chosen.only_in, more=rights.of_objects(chosen.objects)
         )
         yield from rights.users(chosen.namespace)
+        if chosen.http_executors:
+            yield from rights.executor_account(chosen.namespace, only_in=chosen.only_in)
     if "drivers" in chosen.parts:
         for namespace in chosen.drivers_in:
             yield from rights.drivers(namespace)
     if "manager" in chosen.parts:
         yield workload.service(chosen)
         yield workload.stateful_set(chosen)
+        if chosen.http_executors:
+            yield workload.http_executors(chosen)
 
 
 def _namespace(chosen: settings.Settings) -> meta.JsonObject:

@@ -21,6 +21,9 @@ LEADER = "kilnwork-leader"
 DRIVER = manager.DRIVER_ACCOUNT
 READER = manager.READER_ACCOUNT
 PROXY = "kilnwork-proxy"
+HTTP_EXECUTOR = "kilnwork-executor-http"
+"""Name of the ServiceAccount of executors of HTTP requests, its roles, and their Deployment."""
+
 WORKFLOWS = "workflows.argoproj.io"
 """The kind of objects that tasks may make by default."""
 _AGGREGATE = "rbac.authorization.k8s.io/aggregate-to-"
@@ -264,6 +267,25 @@ PASS: tuple[Right, ...] = (
         names=(f"https:{manager.SERVICE}:{manager.PORT_NAME}",),
     ),
 )
+SEND: tuple[Right, ...] = (
+    Right(
+        group=_OURS,
+        resources=("executors",),
+        verbs=("use",),
+        why="Gets HTTP requests of tasks of all namespaces from the manager, which asks for this.",
+        names=("http",),
+    ),
+)
+REVEAL: tuple[Right, ...] = (
+    Right(
+        resources=("secrets",),
+        verbs=("get",),
+        why=(
+            "Reads the Secrets that requests name (`_secretRef`); uses only those labelled "
+            "`kilnwork.dev/use=http`, for the hosts that they name."
+        ),
+    ),
+)
 
 
 def of_objects(chosen: settings.Objects) -> Iterator[Right]:
@@ -305,6 +327,17 @@ def manager_account(
         yield _binding("RoleBinding", MANAGER, "Role", whom, namespace=where)
     yield _role(LEADER, namespace, AT_HOME)
     yield _binding("RoleBinding", LEADER, "Role", whom, namespace=namespace)
+
+
+def executor_account(namespace: str, *, only_in: Sequence[str] = ()) -> Iterator[meta.JsonObject]:
+    """ServiceAccount of executors of HTTP requests, its roles, and their bindings."""
+    whom = (_account(HTTP_EXECUTOR, namespace),)
+    yield _object("v1", "ServiceAccount", HTTP_EXECUTOR, namespace)
+    yield cluster_role(HTTP_EXECUTOR, SEND if only_in else (*SEND, *REVEAL))
+    yield _binding("ClusterRoleBinding", HTTP_EXECUTOR, "ClusterRole", whom)
+    for where in only_in:
+        yield _role(HTTP_EXECUTOR, where, REVEAL)
+        yield _binding("RoleBinding", HTTP_EXECUTOR, "Role", whom, namespace=where)
 
 
 def users(namespace: str) -> Iterator[meta.JsonObject]:
@@ -427,6 +460,13 @@ nor policies about users hold them back. What does:
 In its own namespace (Role `kilnwork-leader`):
 """
 
+_EXECUTORS = f"""\
+## Executors of HTTP requests
+
+ServiceAccount `{HTTP_EXECUTOR}` in the manager's namespace, with `--http-executors`. With
+`--only-in` it reads Secrets only there.
+"""
+
 _USERS = f"""\
 The manager sees the tokens that its users show. Those of `{DRIVER}` and
 `{READER}` are for it alone, by their audience `{manager.AUDIENCE}`: the API server does not take
@@ -447,7 +487,8 @@ def page() -> str:
     """The text of docs/reference/rights.md."""
     served = (*WHERE_SERVED, *of_objects(settings.Objects(kinds=(WORKFLOWS,), impersonate=True)))
     lines = [_INTRODUCTION, _MANAGER, *_table(served), "", _QUESTIONS]
-    lines += [*_table((*FIND, *ASK)), "", _NOTE, *_table(AT_HOME), "", _USERS]
+    lines += [*_table((*FIND, *ASK)), "", _NOTE, *_table(AT_HOME), ""]
+    lines += [_EXECUTORS, *_table((*SEND, *REVEAL)), "", _USERS]
     roles = (
         ("`kilnwork-view`, part of `view`", (*VIEW, *LOOK)),
         ("`kilnwork-edit`, part of `edit` and `admin`", EDIT),

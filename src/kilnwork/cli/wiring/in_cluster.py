@@ -44,6 +44,7 @@ class Settings:
     `advertise`: HOST:PORT where workers connect; `unix` for workers on this machine. `worker_image`
     and `worker_command`: of worker Pods whose TaskCluster names none. `machine`: for people who
     read the Lease. `absence_s`: how long the manager may be away before workers end their tasks.
+    `callback_url`: base of URLs for callbacks, None: `advertise`, over TLS.
     `adopt`: lead though the Lease names another journal. `files`: of the Jobs API.
     `allowed_kinds`: of objects that tasks may make.
     """
@@ -58,6 +59,7 @@ class Settings:
     worker_image: str
     worker_command: tuple[str, ...]
     machine: str
+    callback_url: str | None = None
     absence_s: float = manager.ABSENCE_S
     adopt: bool = False
     files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
@@ -263,7 +265,7 @@ class Server:
         where = f"127.0.0.1:{self._settings.port}" if local else self._settings.advertise
         await self._manager.start_dispatcher(
             self._client,
-            reached_at=f"https://{where}",
+            reached_at=self._settings.callback_url or f"https://{where}",
             ca=None if local else self._pki.ca_data(),
         )
 
