@@ -8,7 +8,7 @@ States are those of a task (docs/reference/executors.md): STAGING until it runs,
 it is there is a `reason` for programs and a `message` for people.
 """
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
@@ -79,8 +79,14 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     container: str = ""
 
 
-Wake = Callable[[attempts.AttemptRef], None]
-"""Something has changed about an attempt: observe it."""
+class Wake(Protocol):
+    """Something has changed about an attempt: observe it, at once or within `after_s`."""
+
+    def __call__(self, ref: attempts.AttemptRef, *, after_s: float = 0.0) -> None: ...
+
+
+def wake_nobody(ref: attempts.AttemptRef, *, after_s: float = 0.0) -> None:
+    """A `Wake` for as long as nobody watches."""
 
 
 class Executor(Protocol):

@@ -73,7 +73,8 @@ class Driver:
             self._woken(name, ref)
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
-        """One pass over one attempt; gives when to look again."""
+        """One pass over one attempt; gives when to look again, which replaces what was due."""
+        self._queue.cancel(key)
         if key not in self._held:  # what changed while an attempt was released
             self._woken(key[0], attempts.AttemptRef.parse(key[1]))
         held = self._held.get(key)
@@ -153,11 +154,11 @@ class Driver:
             known.stop = port.Stop(told.grace_s, told.reason)
         self._queue.add(key)
 
-    def _woken(self, executor: str, ref: attempts.AttemptRef) -> None:
+    def _woken(self, executor: str, ref: attempts.AttemptRef, *, after_s: float = 0.0) -> None:
         """Something has changed about an attempt: ours, or one that the dispatcher has settled."""
         key = (executor, str(ref))
         if key in self._held:
-            self._queue.add(key)
+            self._queue.add(key, after_s)
             self.outputs.changed(ref)
         elif self._hub is None:
             self._woken_early.add((executor, ref))

@@ -190,7 +190,8 @@ class Reconciler:
         is_news = self._views.get(view.task) != view
         self._views.put(view)
         if is_news and key not in self._submitting:
-            self._queue.add(key)
+            steps = status.is_pod(view) and not view.state.final
+            self._queue.add(key, status.POD_SETTLE_S if steps else 0.0)
         if view.state.final:
             self._wake("Task", key)
 

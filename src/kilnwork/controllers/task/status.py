@@ -30,6 +30,9 @@ POD_START_HOLD_S = 0.9
 POD_RUNNING_HOLD_S = 0.5
 """As `RUNNING_HOLD_S`, of a Pod: its end is seen some hundred milliseconds after it was."""
 
+POD_SETTLE_S = 0.05
+"""How long the steps of a Pod may wait to be looked at together: none is written so soon."""
+
 MINOR_HOLD_S = 5.0
 """Between writes of what changes often and decides nothing: counts of children."""
 

@@ -78,7 +78,7 @@ class ObjectExecutor:
         self._accounts = shared.accounts
         self._clock = shared.time
         self._blobs_dir = shared.blobs
-        self._wake: port.Wake = lambda ref: None
+        self._wake: port.Wake = port.wake_nobody
         self._places: dict[attempts.AttemptRef, _Place] = {}
         self._held: dict[attempts.AttemptRef, meta.JsonObject] = {}
         """Objects that our finalizer keeps, as they were heard of last."""

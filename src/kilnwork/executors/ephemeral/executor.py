@@ -62,7 +62,7 @@ class EphemeralExecutor:
     def __init__(self, kube: client.Client, pods: cache.Cache[pod.Pod]) -> None:
         self._client = kube
         self._pods = pods
-        self._wake: port.Wake = lambda ref: None
+        self._wake: port.Wake = port.wake_nobody
         self._kill: Kill = lambda pod_uid, ref, container: False
         self._sizes: dict[str, int] = {}
         """Bytes of Pods by uid, as they were last written."""

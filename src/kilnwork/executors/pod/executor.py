@@ -42,7 +42,7 @@ class PodExecutor:
         self._beside = beside
         self._blobs = blobs
         self._read_log = read_log
-        self._wake: port.Wake = lambda ref: None
+        self._wake: port.Wake = port.wake_nobody
         self._held: dict[attempts.AttemptRef, tuple[str, str]] = {}
         """Namespace and name of the Pods that our finalizer keeps."""
         self._unproven: set[tuple[str, str]] = set()
@@ -63,7 +63,8 @@ class PodExecutor:
             self._held.pop(ref, None)
         if new is None and _runs(seen):
             self._unproven.add(key)
-        self._wake(ref)
+        ends = new is None or new.over or new.terminating
+        self._wake(ref, after_s=0.0 if ends else SETTLE_S)
 
     def is_pod_of(
         self, ref: attempts.AttemptRef, namespace: str, name: str, *, uid: str
@@ -286,6 +287,10 @@ def _is_held(seen: pod.Pod) -> bool:
     """Our finalizer keeps it."""
     return template.FINALIZER in seen.metadata.finalizers
 
+
+SETTLE_S = 0.05
+"""How long the steps of a Pod that starts (made, bound, running) may wait to be observed together:
+a short one has ended by then, and costs one look."""
 
 UNWATCHED_CHECK_S = 5.0
 """How often a Pod is looked at that the watch has not seen yet, or no more: somebody may have taken
