@@ -14,6 +14,7 @@ from kilnwork.channel import client
 from kilnwork.data import blobs
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub as hubs
+from kilnwork.executors import service as executors_service
 from kilnwork.executors.http import service
 from kilnwork.kit import clock, egress, ids
 from kilnwork.kube import errors as kube_errors
@@ -66,7 +67,7 @@ class World:
         socket = str(hub_support.socket_of(self.folder))
         made = service.Service(
             service.Settings(name=name, slots=slots, labels=labels or {}, policy=policy),
-            service.Manager(
+            executors_service.Manager(
                 connect=lambda: client.unix(socket),
                 credential=lambda: "secret",
                 store=lambda namespace: FolderStore(self.folder / "blobs" / namespace),

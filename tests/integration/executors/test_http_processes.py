@@ -168,17 +168,17 @@ async def test_nothing_of_a_post_is_sent_before_the_journal_knows(
 ) -> None:
     """Its executor is lost while it waits for the journal: it was not sent, and runs again."""
     first = await world.executor("first")
-    report = first._link.report
+    report = first.link.report
 
     def swallow(make: object) -> None:
         message = make(1)  # type: ignore[operator]
         if not isinstance(message, messages.Started):
             report(make)  # type: ignore[arg-type]
         else:
-            first._link._serial += 1
-            first._link._reports[first._link._serial] = _Never()  # type: ignore[assignment]
+            first.link._serial += 1
+            first.link._reports[first.link._serial] = _Never()  # type: ignore[assignment]
 
-    monkeypatch.setattr(first._link, "report", swallow)
+    monkeypatch.setattr(first.link, "report", swallow)
     task = await world.submit(f"{site.base}/echo", request={"method": "POST"})
     await waiting.wait_until_async(lambda: site.connections, what="there is a connection")
     await asyncio.sleep(0.2)

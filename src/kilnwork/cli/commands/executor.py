@@ -16,13 +16,10 @@ from urllib import parse
 import click
 
 from kilnwork import version
-from kilnwork.api import manager, meta, names, resource
+from kilnwork.api import meta, names, resource
 from kilnwork.api import task as api_task
-from kilnwork.channel import client as channel_client
-from kilnwork.channel import tunnel
 from kilnwork.cli import foreground, options
-from kilnwork.data import remote
-from kilnwork.endpoints import connector, resolve
+from kilnwork.executors import finding
 from kilnwork.executors.http import service
 from kilnwork.kit import clock, egress, ids
 from kilnwork.kube import client, config
@@ -50,7 +47,7 @@ ALLOWANCE = options.Parsed("address", _allowance)
 
 
 @click.command()
-@click.argument("executor", type=click.Choice(sorted(api_task.OUTSIDE)))
+@click.argument("executor", type=click.Choice([service.EXECUTOR]))
 @click.option("--name", metavar="NAME", help="Shown as where a task ran; default host and pid.")
 @click.option(
     "--slots",
@@ -122,7 +119,7 @@ class _Server:
 
     async def start(self, *, say: foreground.Say) -> None:
         say("looking for the manager")
-        found = _find(self._load)
+        found = finding.find(self._load, api_task.executor_queue(service.EXECUTOR))
         await self._kube.__aenter__()
         self._service = service.Service(
             self._settings,
@@ -148,38 +145,6 @@ class _Secrets:
 
     async def secret(self, namespace: str, name: str) -> meta.JsonObject:
         return await self._kube.get(resource.SECRETS, name, namespace)
-
-
-class _BlobConnector:
-    """`endpoints.client.Connector`: the manager, as an executor."""
-
-    def __init__(self, to: connector.ManagerConnector) -> None:
-        self.connect = to.connect
-        self.refused = to.refused
-        self._headers = to.headers
-
-    def headers(self) -> dict[str, str]:
-        shown = manager.EXECUTOR_PREFIX + service.EXECUTOR
-        return {**self._headers(), manager.CLUSTER_HEADER: shown}
-
-
-def _find(load: Callable[[], config.Config]) -> service.Manager:
-    """Over its Unix socket if that is here, else over the network. Raises ConfigurationError."""
-    to = connector.ManagerConnector(load, namespace=load().namespace)
-    path = resolve.local_socket(to.server, to.find())
-
-    def connect() -> socket.socket:
-        to.token()  # renewed here, in a thread, if it must be
-        return tunnel.open_channel(to) if path is None else channel_client.unix(path)
-
-    def store(namespace: str) -> remote.Store:
-        return remote.Store(
-            _BlobConnector(to), path=to.path(f"/blobs/{parse.quote(namespace, safe='')}")
-        )
-
-    return service.Manager(
-        connect=connect, credential=to.token, store=store, place=path or to.server
-    )
 
 
 def _api_server(server: str) -> frozenset[tuple[str, int]]:

@@ -8,9 +8,8 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Callable
 from email import utils
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -24,6 +23,7 @@ from kilnwork.api import (
     substitution,
 )
 from kilnwork.channel import messages
+from kilnwork.executors import attempt as base
 from kilnwork.executors.http import (
     errors,
     exchange,
@@ -36,7 +36,6 @@ from kilnwork.executors.http import (
 )
 from kilnwork.kit import clock, ids
 
-MAX_MESSAGE = 1024
 MAX_HANDOVER_BYTES = 4096
 MIN_POLL_S = 0.1
 MAX_POLL_S = 3600.0
@@ -64,21 +63,11 @@ class _Handover(msgspec.Struct, frozen=True):
     until: float
 
 
-class Link(Protocol):
-    """The peer of the dispatcher (`channel.peer.Peer`)."""
-
-    def send(self, message: messages.Seen | messages.Log) -> None: ...
-
-    def report(self, make: Callable[[int], messages.Started | messages.Finished]) -> None: ...
-
-    async def store(self, make: Callable[[int], messages.Started | messages.Finished]) -> None: ...
-
-
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
     """What attempts of one process share. `polls`: how many polls are on their way at once."""
 
-    link: Link
+    link: base.Link
     sessions: exchange.Sessions
     contexts: trust.Contexts
     secrets: secret_values.Reader
@@ -88,26 +77,11 @@ class Tools:
     polls: asyncio.Semaphore
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class Halt:
-    """Somebody wants the attempt to end, and how that is to be called."""
-
-    ending: attempts.Ending
-    reason: str
-    message: str = ""
-
-
-class Attempt:
-    """See the module. `live` it once; `over` is set when its end is reported or not wanted."""
+class Attempt(base.Attempt):
+    """See the module."""
 
     def __init__(self, run: messages.Run, tools: Tools) -> None:
-        self.ref = run.ref
-        self.over = asyncio.Event()
-        self.silent = False
-        self.log = b""
-        self.seen: messages.Seen | None = None
-        """What was said last of it, to be said again on a new link."""
-        self._run = run
+        super().__init__(run, tools.link, tools.clock)
         self._tools = tools
         self._template: http_task.HttpTemplate
         self._values: secret_values.Values
@@ -118,72 +92,37 @@ class Attempt:
         )
         self._polled: exchange.Outgoing | None = None
         self._poll_until = 0.0
-        self._started: float | None = None
         self._reporting: asyncio.TimerHandle | None = None
-        self._halt: Halt | None = None
-        self._work: asyncio.Task[Any] | None = None
 
     async def live(self) -> None:
         """Carry it out and report its end."""
-        self._work = asyncio.current_task()
         try:
-            outcome = await self._outcome()
-            self._work = None
-            self._report(outcome)
+            await super().live()
         finally:
             self._called_back.cancel()
-            self.over.set()
 
     def _report(self, outcome: attempts.Outcome) -> None:
         if self._reporting is not None:
             self._reporting.cancel()
-        if self.silent:
-            return
-        if self._started is not None:
+        if self._started is not None and not self.silent:
             self.log = self._archive.encode()
             self.send_log(0)
-        self._tools.link.report(lambda serial: messages.Finished(serial, self.ref, outcome))
-
-    def halt(self, halt: Halt) -> None:
-        """End it; the first one counts, and none once its end is known."""
-        if self._halt is None and self._work is not None:
-            self._halt = halt
-            self._work.cancel()
-        elif self._work is None and not self.over.is_set():
-            self._halt = self._halt or halt  # it has not begun yet
-
-    def abandon(self) -> None:
-        """End it without a word: nobody wants to hear of it."""
-        self.silent = True
-        self.halt(Halt(_E.STOPPED, _R.REPLACED, "the dispatcher does not know it"))
+        super()._report(outcome)
 
     def called_back(self, media_type: str, body: bytes) -> None:
         """Its result has come."""
         if not self._called_back.done():
             self._called_back.set_result((media_type, body))
 
-    def send_log(self, offset: int) -> None:
-        """Send what was exchanged, from that byte on."""
-        if len(self.log) > offset:
-            self._tools.link.send(messages.Log(self.ref, offset, self.log[offset:]))
-
     async def _outcome(self) -> attempts.Outcome:
         try:
-            if self._halt is not None:
-                raise asyncio.CancelledError
-            return await self._carry_out()
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if self._halt is None or task is None:
-                raise
-            task.uncancel()
-            return await self._halted(self._halt)
+            return await super()._outcome()
         except errors.AttemptFailed as error:
             proof = self._exchange is None or await self._exchange.cut()
             ending = _E.LOST if error.is_loss else _E.FAILED
             return self._ended(ending, error.reason, str(error), proof=proof)
 
-    async def _halted(self, halt: Halt) -> attempts.Outcome:
+    async def _halted(self, halt: base.Halt) -> attempts.Outcome:
         proof = self._exchange is None or await self._exchange.cut()
         message = halt.message
         if self._polled is not None and halt.ending is _E.STOPPED and not self.silent:
@@ -206,18 +145,6 @@ class Attempt:
         if received.status < 300 or received.status in (404, 410):
             return ""
         return f"{method} to {polled.url.host} was responded to with status {received.status}"
-
-    def _ended(
-        self, ending: attempts.Ending, reason: str, message: str = "", *, proof: bool = True
-    ) -> attempts.Outcome:
-        return attempts.Outcome(
-            ending,
-            str(reason),
-            message[:MAX_MESSAGE],
-            proof=proof,
-            started=self._started,
-            finished=self._tools.clock.wall(),
-        )
 
     async def _carry_out(self) -> attempts.Outcome:
         # most requests are on their way before anybody could look
@@ -290,17 +217,6 @@ class Attempt:
         message = f"the last poll failed: {failed}" if failed else f"polls {polled.url.host}"
         self._see(_R.WAITING_FOR_RESULT, message, parked=True, handover=handover)
 
-    def _see(
-        self,
-        reason: reasons.Reason,
-        message: str = "",
-        *,
-        parked: bool = False,
-        handover: bytes = b"",
-    ) -> None:
-        self.seen = messages.Seen(self.ref, reason.value, message, parked, handover)
-        self._tools.link.send(self.seen)
-
     async def _prepare(self) -> exchange.Outgoing:
         run, ref = self._run, self.ref
         if run.spec.http is None:
@@ -326,16 +242,7 @@ class Attempt:
             raise errors.AttemptFailed(_R.INVALID_SPEC, f"spec.http.request: {error}") from error
 
     def _variables(self) -> dict[str, Any]:
-        run, ref = self._run, self.ref
-        facts = substitution.TaskFacts(
-            name=run.name or ids.task_text(ref.task),
-            namespace=run.namespace,
-            id=ids.task_text(ref.task),
-            run=ref.run,
-            attempt=ref.attempt,
-            cluster_name=run.spec.cluster_name,
-        )
-        return {**substitution.task_variables(facts), http_task.CALLBACK_URL: run.callback}
+        return {**super()._variables(), http_task.CALLBACK_URL: self._run.callback}
 
     async def _request(
         self, request: exchange.Outgoing

@@ -1,0 +1,143 @@
+"""One attempt in an executor that is a process of its own: it lives, is halted, reports its end.
+
+Base of `executors.http.attempt` and `executors.external`; `service` makes one for each `Run`.
+"""
+
+import asyncio
+import dataclasses
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from kilnwork.api import attempts, reasons, substitution
+from kilnwork.channel import messages
+from kilnwork.kit import clock, ids
+
+MAX_MESSAGE = 1024
+_E = attempts.Ending
+_R = reasons.Reason
+
+
+class Link(Protocol):
+    """The peer of the dispatcher (`channel.peer.Peer`)."""
+
+    def send(self, message: messages.Seen | messages.Log | messages.Progress) -> None: ...
+
+    def report(self, make: Callable[[int], messages.Started | messages.Finished]) -> None: ...
+
+    async def store(self, make: Callable[[int], messages.Started | messages.Finished]) -> None: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Halt:
+    """Somebody wants the attempt to end, and how that is to be called."""
+
+    ending: attempts.Ending
+    reason: str
+    message: str = ""
+
+
+class Attempt:
+    """See the module. `live` it once; `over` is set when its end is reported or not wanted."""
+
+    def __init__(self, run: messages.Run, link: Link, time: clock.Clock) -> None:
+        self.ref = run.ref
+        self.over = asyncio.Event()
+        self.silent = False
+        self.log = b""
+        self.seen: messages.Seen | None = None
+        """What was said last of it, to be said again on a new link."""
+        self._run = run
+        self._link = link
+        self._clock = time
+        self._started: float | None = None
+        self._halt: Halt | None = None
+        self._work: asyncio.Task[Any] | None = None
+
+    async def live(self) -> None:
+        """Carry it out and report its end."""
+        self._work = asyncio.current_task()
+        try:
+            outcome = await self._outcome()
+            self._work = None
+            self._report(outcome)
+        finally:
+            self.over.set()
+
+    async def _outcome(self) -> attempts.Outcome:
+        try:
+            if self._halt is not None:
+                raise asyncio.CancelledError
+            return await self._carry_out()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._halt is None or task is None:
+                raise
+            task.uncancel()
+            return await self._halted(self._halt)
+
+    async def _carry_out(self) -> attempts.Outcome:
+        raise NotImplementedError
+
+    async def _halted(self, halt: Halt) -> attempts.Outcome:
+        """End what was begun; how the attempt has ended then."""
+        return self._ended(halt.ending, halt.reason, halt.message)
+
+    def _report(self, outcome: attempts.Outcome) -> None:
+        if not self.silent:
+            self._link.report(lambda serial: messages.Finished(serial, self.ref, outcome))
+
+    def halt(self, halt: Halt) -> None:
+        """End it; the first one counts, and none once its end is known."""
+        if self._halt is None and self._work is not None:
+            self._halt = halt
+            self._work.cancel()
+        elif self._work is None and not self.over.is_set():
+            self._halt = self._halt or halt  # it has not begun yet
+
+    def abandon(self) -> None:
+        """End it without a word: nobody wants to hear of it."""
+        self.silent = True
+        self.halt(Halt(_E.STOPPED, _R.REPLACED, "the dispatcher does not know it"))
+
+    def called_back(self, media_type: str, body: bytes) -> None:
+        """Its result has come, if it waits for one."""
+
+    def send_log(self, offset: int) -> None:
+        """Send what it has logged, from that byte on."""
+        if len(self.log) > offset:
+            self._link.send(messages.Log(self.ref, offset, self.log[offset:]))
+
+    def _see(
+        self,
+        reason: reasons.Reason,
+        message: str = "",
+        *,
+        parked: bool = False,
+        handover: bytes = b"",
+    ) -> None:
+        self.seen = messages.Seen(self.ref, reason.value, message, parked, handover)
+        self._link.send(self.seen)
+
+    def _ended(
+        self, ending: attempts.Ending, reason: str, message: str = "", *, proof: bool = True
+    ) -> attempts.Outcome:
+        return attempts.Outcome(
+            ending,
+            str(reason),
+            message[:MAX_MESSAGE],
+            proof=proof,
+            started=self._started,
+            finished=self._clock.wall(),
+        )
+
+    def _variables(self) -> dict[str, Any]:
+        run, ref = self._run, self.ref
+        facts = substitution.TaskFacts(
+            name=run.name or ids.task_text(ref.task),
+            namespace=run.namespace,
+            id=ids.task_text(ref.task),
+            run=ref.run,
+            attempt=ref.attempt,
+            cluster_name=run.spec.cluster_name,
+        )
+        return substitution.task_variables(facts)
