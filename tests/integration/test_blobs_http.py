@@ -40,8 +40,8 @@ class Verifier:
             raise channel_errors.LinkRefused("Forbidden", "you may not create tasks", retry=False)
         return namespace == "ns" and credential == "d"
 
-    async def verify_executor(self, executor: str, credential: str) -> bool:
-        return (executor, credential) == ("http", "e")
+    async def verify_executor(self, executor: str, namespace: str, credential: str) -> bool:
+        return (executor, namespace, credential) == ("http", "", "e")
 
     async def verify_attempt(
         self, ref: attempts.AttemptRef, namespace: str, pod: str, credential: str

@@ -17,7 +17,7 @@ class OneSecret:
     async def verify_driver(self, namespace: str, credential: str) -> bool:
         return credential == self._secret
 
-    async def verify_executor(self, executor: str, credential: str) -> bool:
+    async def verify_executor(self, executor: str, namespace: str, credential: str) -> bool:
         return credential == self._secret
 
     async def verify_attempt(
@@ -44,7 +44,7 @@ class NoDrivers:
     async def verify_driver(self, namespace: str, credential: str) -> bool:
         return False
 
-    async def verify_executor(self, executor: str, credential: str) -> bool:
+    async def verify_executor(self, executor: str, namespace: str, credential: str) -> bool:
         return False
 
     async def verify_attempt(

@@ -31,12 +31,16 @@ TEMPLATES = {
     "workflow": "workflow",
     "customResource": "custom_resource",
     "http": "http",
+    "external": "external",
 }
 """Executors that a field of the spec chooses and describes, by the name of the field in JSON, which
 is the executor's; the value is the name of its attribute."""
 
-OUTSIDE = frozenset({"http"})
-"""Executors that are processes of their own (`kiln executor NAME`), any number of each."""
+OUTSIDE = frozenset({"http", "external"})
+"""Executors that are processes of their own, any number of each."""
+
+EXTERNAL = "external/"
+"""How the name of an executor begins that is a user's own: it serves one namespace."""
 
 _EXECUTOR_QUEUE = "executor/"
 
@@ -54,6 +58,11 @@ def queue_labels(name: str) -> tuple[str, dict[str, str]]:
     everybody, _, labels = name.partition("?")
     pairs = (label.partition("=") for label in labels.split(",") if label)
     return everybody, {key: value for key, _, value in pairs}
+
+
+def is_external_queue(name: str) -> bool:
+    """Return whether a queue is that of a user's own executor, which serves one namespace."""
+    return name.startswith(_EXECUTOR_QUEUE + EXTERNAL)
 
 
 def is_executor_queue(name: str) -> bool:
@@ -173,9 +182,18 @@ class PodTemplate(Wire, frozen=True):
     """Labels and annotations of the Pod."""
 
 
+class ExternalTask(Wire, frozen=True):
+    """Work for a program of the user's own, which claims tasks by the name of its executor."""
+
+    executor: Name
+    """Name by which programs of this namespace claim it; any number of them may share one."""
+    payload: Any = None
+    """What the program gets, any JSON; its texts may have variables."""
+
+
 class TaskSpec(Wire, frozen=True):
     """What to run and how long to try: a `command`, a Python `call`, a `pod`, a `call` in a `pod`,
-    a `workflow`, a `customResource`, or an `http` request."""
+    a `workflow`, a `customResource`, an `http` request, or work for an `external` program."""
 
     cluster_name: Name = "default"
     """Name of the TaskCluster of this namespace that runs the task."""
@@ -198,6 +216,8 @@ class TaskSpec(Wire, frozen=True):
     """Object of any kind to create and wait for, instead of `command`."""
     http: http_task.HttpTemplate | None = None
     """HTTP request to send, instead of `command`; it needs a `kiln executor http`."""
+    external: ExternalTask | None = None
+    """Work for a program of your own, instead of `command`."""
     env: tuple[EnvVar, ...] = ()
     """Environment variables of the command, with literal values."""
     input_object: Name | None = None
@@ -239,8 +259,11 @@ class TaskSpec(Wire, frozen=True):
             and self.http is None
             and self.workflow is None
             and self.custom_resource is None
+            and self.external is None
         ):
             return self.cluster_name  # most tasks, millions of them
+        if self.external is not None:
+            return executor_queue(EXTERNAL + self.external.executor)
         required = self.http.affinity.required if self.http is not None else {}
         return executor_queue(self.executor, required)
 

@@ -9,11 +9,13 @@ from collections.abc import Iterator
 
 from kilnwork.api import (
     crd,
+    documents,
     http_validation,
     inputs,
     names,
     object_manifests,
     pod_template,
+    substitution,
     task,
     task_cluster,
 )
@@ -130,10 +132,26 @@ def _pod_problems(spec: task.TaskSpec, template: task.PodTemplate) -> Iterator[P
         yield f"spec.{field}", why
 
 
+def _external_problems(spec: task.TaskSpec) -> Iterator[Problem]:
+    if spec.external is None:
+        return
+    for name, given in (("env", spec.env), ("image", spec.image)):
+        if given:
+            yield f"spec.{name}", "is for a command: spec.external.payload is what the program gets"
+    yield from _name_problems((("spec.external.executor", spec.external.executor),))
+    known = {*substitution.TASK_VARIABLES, *substitution.input_names(_input_names(spec))}
+    field = "spec.external.payload"
+    try:
+        yield from substitution.find_problems(spec.external.payload, known, field)
+    except documents.LimitExceeded as error:
+        yield field, str(error)
+
+
 _ALONE_PROBLEMS = {
     "workflow": object_manifests.problems,
     "customResource": object_manifests.problems,
     "http": http_validation.spec_problems,
+    "external": _external_problems,
 }
 """What checks each of `crd.ALONE`."""
 

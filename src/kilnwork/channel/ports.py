@@ -28,8 +28,9 @@ class TokenVerifier(Protocol):
         """
         ...
 
-    async def verify_executor(self, executor: str, credential: str) -> bool:
-        """True when `credential` may carry out attempts of that executor now, in all namespaces.
+    async def verify_executor(self, executor: str, namespace: str, credential: str) -> bool:
+        """True when `credential` may carry out attempts of that executor now, in that
+        namespace, or in all if that is "".
 
         Repeatable and free of effects. May raise `kit.errors.KilnError` as `verify` does.
         """

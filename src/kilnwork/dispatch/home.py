@@ -45,7 +45,7 @@ class OneToken:
         """A driver in the only namespace."""
         return namespace == NAMESPACE and self._is(credential)
 
-    async def verify_executor(self, executor: str, credential: str) -> bool:
+    async def verify_executor(self, executor: str, namespace: str, credential: str) -> bool:
         """There is no executor but the worker."""
         return False
 

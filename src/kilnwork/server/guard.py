@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib import parse
 
-from kilnwork.api import attempts, manager
+from kilnwork.api import attempts, manager, task
 from kilnwork.channel import errors as channel_errors
 from kilnwork.channel import ports as channel_ports
 from kilnwork.kit import asgi
@@ -153,7 +153,8 @@ async def admit_peer(
             good = await verifier.verify_attempt(ref, namespace, pod, token)
         elif cluster.startswith(manager.EXECUTOR_PREFIX):
             executor = cluster.removeprefix(manager.EXECUTOR_PREFIX)
-            good = await verifier.verify_executor(executor, token)
+            scope = namespace if executor.startswith(task.EXTERNAL) else ""
+            good = await verifier.verify_executor(executor, scope, token)
         elif not cluster:
             good = await verifier.verify_driver(namespace, token)
         else:

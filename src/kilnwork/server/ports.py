@@ -17,7 +17,8 @@ Extra = Mapping[str, tuple[str, ...]] | tuple[tuple[str, tuple[str, ...]], ...]
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """May somebody do this to tasks of a namespace? `name` is empty for all of them.
 
-    `resource`: `tasks`, `jobs`, or `executors` (in no namespace); all of our API group.
+    `resource`: `tasks`, `jobs`, or `executors` (in no namespace, but for their subresource
+    `external`); all of our API group.
     """
 
     verb: str

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kilnwork import controllers
-from kilnwork.api import attempts, kinds, manager, reasons
+from kilnwork.api import attempts, kinds, manager, reasons, task
 from kilnwork.channel import errors as channel_errors
 from kilnwork.controllers import caches as known_caches
 from kilnwork.controlplane import cluster
@@ -95,13 +95,20 @@ class ChannelVerifier:
             raise channel_errors.LinkRefused("Namespace", text, retry=False)
         return True
 
-    async def verify_executor(self, executor: str, credential: str) -> bool:
+    async def verify_executor(self, executor: str, namespace: str, credential: str) -> bool:
         """True when the token may `use` the executor of that name. Raises LinkRefused when it is
         good for other things."""
         user = await self._access.token_user(credential)
         if user is None:
             return False
-        question = ports.Question(verb="use", resource=EXECUTORS, namespace="", name=executor)
+        name = executor.removeprefix(task.EXTERNAL)
+        question = ports.Question(
+            verb="use",
+            resource=EXECUTORS,
+            namespace=namespace,
+            name=name,
+            subresource="" if name == executor else "external",
+        )
         refused = await self._access.refusal(user, question)
         if refused is not None:
             raise channel_errors.LinkRefused("Forbidden", refused, retry=False)

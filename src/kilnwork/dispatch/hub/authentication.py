@@ -87,9 +87,8 @@ class Authenticator:
     def _check_token(self, link: links.Link, hello: _TokenHello) -> None:
         if isinstance(hello, messages.Hello) and hello.role == _EXECUTOR:
             what = hello.cluster
-            verdict = self._verifier.verify_executor(
-                hello.cluster.removeprefix(task.executor_queue("")), hello.credential
-            )
+            name = hello.cluster.removeprefix(task.executor_queue(""))
+            verdict = self._verifier.verify_executor(name, hello.namespace, hello.credential)
         elif isinstance(hello, messages.Hello):
             what = f"TaskCluster {hello.namespace}/{hello.cluster}"
             verdict = self._verifier.verify(hello.namespace, hello.cluster, hello.credential)
@@ -154,9 +153,11 @@ def _problem(hello: messages.AnyHello) -> str:
 
 
 def _executor_problem(hello: messages.Hello) -> str:
-    """An executor has all namespaces, slots but no processes, and no Pod that we know."""
-    known = {task.executor_queue(name) for name in task.OUTSIDE}
-    if hello.namespace or hello.cluster not in known:
+    """An executor has all namespaces, or one if it is external, slots but no processes, and no Pod
+    that we know."""
+    external = task.is_external_queue(hello.cluster)
+    known = external or hello.cluster == task.executor_queue("http")
+    if not known or external != bool(hello.namespace):
         return f"no executor {hello.cluster[:64]!r}"
     if not 1 <= hello.slots <= MAX_SLOTS or not (hello.worker and hello.pod_uid):
         return f"slots must be 1 to {MAX_SLOTS}, worker and pod_uid not empty"

@@ -159,8 +159,9 @@ class Memory:
 
     def cluster(self, namespace: str, name: str) -> records.Cluster:
         """The queue of that name, made when it is new: of a TaskCluster of the namespace, or of an
-        executor, which has one for all namespaces."""
-        key = ("" if api_task.is_executor_queue(name) else namespace, name)
+        executor, which has one for all namespaces unless it is external."""
+        everywhere = api_task.is_executor_queue(name) and not api_task.is_external_queue(name)
+        key = ("" if everywhere else namespace, name)
         cluster = self.clusters.get(key)
         if cluster is None:
             cluster = self.clusters[key] = records.Cluster(key)

@@ -267,9 +267,8 @@ class Cluster:
         self, key: ClusterKey, base: "Cluster | None" = None, required: Mapping[str, str] = {}
     ) -> None:
         self.key = key
-        self.is_executor = not key[0]
-        """It is the queue of an executor, for tasks of all namespaces: none of them needs a
-        slot."""
+        self.is_executor = api_task.is_executor_queue(key[1])
+        """It is the queue of an executor: none of its tasks needs a slot process."""
         self.base = base
         """Whose workers it uses; None: its own."""
         self.required = required

@@ -68,6 +68,10 @@ def _explain_executor(task: records.Task) -> tuple[str, str]:
         return _R.NO_FREE_SLOT, f"executor {executor} runs {capacity} attempts, its limit{line}"
     if executor not in api_task.OUTSIDE:
         return _R.EXECUTOR_UNAVAILABLE, f"this manager has no executor {executor}{line}"
+    if task.spec.external is not None:
+        name = task.spec.external.executor
+        message = f"no program claims tasks of executor {name} in namespace {task.namespace}{line}"
+        return _R.EXECUTOR_UNAVAILABLE, message
     labels = ",".join(f"{key}={value}" for key, value in cluster.required.items())
     which = f" with labels {labels}" if labels else ""
     start = f"kiln executor {executor}" + (f" --labels {labels}" if labels else "")

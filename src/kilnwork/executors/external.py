@@ -1,0 +1,177 @@
+"""Executors that users write: each attempt is one call of a coroutine function of theirs.
+
+Used by `kilnwork.executor`, which says what it promises, and by the controller of TaskClaims.
+"""
+
+import asyncio
+import hashlib
+import tempfile
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import attempts, documents, reasons, substitution, task
+from kilnwork.channel import messages
+from kilnwork.executors import attempt, service
+from kilnwork.kit import clock, errors, ids
+
+BYTES = "application/octet-stream"
+_E = attempts.Ending
+_R = reasons.Reason
+
+
+class Failed(errors.KilnError):
+    """The task has failed. `reason`: one word in CamelCase; `retry`: whether it may be tried again
+    within `spec.retry`."""
+
+    def __init__(self, message: str, *, reason: str = _R.RAISED, retry: bool = True) -> None:
+        self.reason, self.retry = reason, retry
+        super().__init__(message)
+
+
+class _NotKept(errors.KilnError):
+    """The store is not to be had, by no fault of the task."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimedTask:
+    """A task that this process has claimed.
+
+    `id`, `run` and `attempt` name the attempt: what is made elsewhere under them is made once.
+    `payload`: of its spec, with variables replaced; `inputs`: its inputs by name.
+    """
+
+    name: str
+    namespace: str
+    id: str
+    run: int
+    attempt: int
+    payload: Any
+    inputs: dict[str, Any]
+    spec: task.TaskSpec
+    _progress: Callable[[float | None, str], None] = field(repr=False)
+
+    def progress(self, fraction: float | None, message: str = "") -> None:
+        """Say how far it is: `fraction` from 0 to 1, None if that is not known."""
+        if fraction is not None and not 0 <= fraction <= 1:
+            raise ValueError(f"fraction is {fraction!r}; it must be from 0 to 1, or None")
+        self._progress(fraction, message)
+
+
+Run = Callable[[ClaimedTask], Awaitable[Any]]
+Keep = Callable[[str, bytes, Path], Awaitable[None]]
+"""Stores a blob: namespace, digest, file. Raises KilnError."""
+
+
+class Attempt(attempt.Attempt):
+    """See the module."""
+
+    def __init__(
+        self, run: messages.Run, link: attempt.Link, time: clock.Clock, *, call: Run, keep: Keep
+    ) -> None:
+        super().__init__(run, link, time)
+        self._call, self._keep = call, keep
+
+    async def _carry_out(self) -> attempts.Outcome:
+        self._started = at = self._clock.wall()
+        self._link.report(lambda serial: messages.Started(serial, self.ref, at))
+        try:
+            value = await self._call(self._claimed())
+            if self._halt is not None:  # it has swallowed the cancellation
+                return await self._halted(self._halt)
+            result = await self._payload(value)
+        except Failed as error:
+            ended = self._ended(_E.FAILED, error.reason, str(error))
+            return msgspec.structs.replace(ended, may_retry=error.retry)
+        except _NotKept as error:
+            return self._ended(_E.LOST, _R.RESULT_LOST, str(error))
+        except (substitution.InvalidTemplate, documents.LimitExceeded) as error:
+            return self._ended(_E.FAILED, _R.INVALID_SPEC, str(error))
+        except Exception as error:  # noqa: BLE001 - a user's function may raise anything
+            if self._halt is not None:
+                return await self._halted(self._halt)
+            text = f"{type(error).__name__}: {error}"
+            return self._ended(_E.FAILED, _R.RAISED, text)
+        return msgspec.structs.replace(self._ended(_E.SUCCEEDED, _R.SUCCEEDED), result=result)
+
+    def _claimed(self) -> ClaimedTask:
+        run, ref = self._run, self.ref
+        variables = self._variables()
+        inputs = substitution.input_variables(run.inputs)
+        payload = None if run.spec.external is None else run.spec.external.payload
+        if b"${" in msgspec.json.encode(payload):
+            known = {**variables, **inputs}
+            payload = substitution.substitute(payload, known, field="spec.external.payload")
+        return ClaimedTask(
+            name=variables["task.name"],
+            namespace=run.namespace,
+            id=ids.task_text(ref.task),
+            run=ref.run,
+            attempt=ref.attempt,
+            payload=payload,
+            inputs={} if run.inputs is None else msgspec.json.decode(run.inputs),
+            spec=run.spec,
+            _progress=self._say,
+        )
+
+    def _say(self, fraction: float | None, message: str) -> None:
+        self._link.send(messages.Progress(self.ref, fraction, message[: attempt.MAX_MESSAGE]))
+
+    async def _payload(self, value: Any) -> attempts.Payload | None:
+        """The result: inline while it is small, else a blob."""
+        if value is None:
+            return None
+        data, media_type = self._encoded(value)
+        if len(data) <= attempts.MAX_INLINE_BYTES:
+            return attempts.Payload(media_type, data)
+        with tempfile.NamedTemporaryFile() as file:
+
+            def write() -> bytes:
+                file.write(data)
+                file.flush()
+                return hashlib.sha256(data).digest()
+
+            digest = await asyncio.to_thread(write)
+            try:
+                await self._keep(self._run.namespace, digest, Path(file.name))
+            except errors.KilnError as error:
+                raise _NotKept(f"the result cannot be kept: {error}") from error
+        return attempts.Payload(media_type, b"", digest, len(data))
+
+    def _encoded(self, value: Any) -> tuple[bytes, str]:
+        wanted = self._run.spec.output_type
+        try:
+            if wanted == "json":
+                return msgspec.json.encode(value), attempts.JSON
+            return bytes(memoryview(value)), BYTES
+        except TypeError as error:
+            message = f"spec.outputType is {wanted}, the result is not: {error}"
+            raise Failed(message, reason=_R.INVALID_RESULT, retry=False) from error
+
+
+def queue(name: str) -> str:
+    """Return the queue of tasks for an executor of that name."""
+    return task.executor_queue(task.EXTERNAL + name)
+
+
+class Service(service.Service):
+    """The process of an executor, which calls `call` for each attempt."""
+
+    def __init__(
+        self,
+        call: Run,
+        settings: service.Settings,
+        manager: service.Manager,
+        *,
+        time: clock.Clock,
+        entropy: ids.Entropy,
+        on_failure: Callable[[str], None],
+    ) -> None:
+        super().__init__(settings, manager, time=time, entropy=entropy, on_failure=on_failure)
+        self._call, self._time = call, time
+
+    def make(self, run: messages.Run) -> Attempt:
+        return Attempt(run, self.link, self._time, call=self._call, keep=self.keep)

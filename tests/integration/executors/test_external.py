@@ -1,0 +1,145 @@
+"""Executors that users write: results, failures, kills, losses, over real links."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from kilnwork.executors import external
+from support import external_executors, short
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[external_executors.World]:
+    async with external_executors.running(short.folder(), lease_s=2.0, renew_s=0.3) as made:
+        yield made
+
+
+async def echo(task: external.ClaimedTask) -> Any:
+    return {"payload": task.payload, "attempt": task.attempt, "inputs": task.inputs}
+
+
+async def test_a_task_waits_for_who_claims_it_in_its_namespace(
+    world: external_executors.World,
+) -> None:
+    task = await world.submit({"who": "${task.name}", "n": [1]})
+    view = await world.becomes(task, "Pending", "ExecutorUnavailable")
+    assert view.message == "no program claims tasks of executor mine in namespace default"
+    await world.executor(echo, namespace="other")
+    await world.executor(echo, name="another")
+    await asyncio.sleep(0.1)
+    await world.becomes(task, "Pending", "ExecutorUnavailable")
+    await world.executor(echo)
+    view = await world.becomes(task, "Success")
+    assert view.result is not None
+    assert msgspec.json.decode(view.result.data) == {
+        "payload": {"who": view.name, "n": [1]},
+        "attempt": 1,
+        "inputs": {},
+    }
+
+
+async def test_results_are_kept_by_their_size_and_type(world: external_executors.World) -> None:
+    results: dict[str, Any] = {"none": None, "large": "x" * 100_000, "bytes": b"\x00\xff"}
+
+    async def give(task: external.ClaimedTask) -> Any:
+        return results[task.payload]
+
+    await world.executor(give)
+    none = await world.becomes(await world.submit("none"), "Success")
+    large = await world.becomes(await world.submit("large"), "Success")
+    raw = await world.becomes(await world.submit("bytes", outputType="bytes"), "Success")
+    assert none.result is None
+    assert large.result is not None
+    assert large.result.size == 100_002
+    assert large.result.digest
+    assert raw.result is not None
+    assert raw.result.data == b"\x00\xff"
+    wrong = await world.becomes(await world.submit("large", outputType="bytes"), "Failed")
+    assert wrong.reason == "InvalidResult"
+
+
+async def test_failures_are_retried_as_the_spec_says(world: external_executors.World) -> None:
+    async def fail(task: external.ClaimedTask) -> Any:
+        if task.payload == "for good":
+            raise external.Failed("no such picture", reason="NoPicture", retry=False)
+        if task.attempt == 1:
+            raise ValueError("try again")
+        return task.attempt
+
+    await world.executor(fail)
+    retry = {"maxAttempts": 2, "delaySeconds": 0}
+    view = await world.becomes(await world.submit("for good", retry=retry), "Failed")
+    assert (view.reason, view.message, view.attempt) == ("NoPicture", "no such picture", 1)
+    view = await world.becomes(await world.submit("once", retry=retry), "Success")
+    assert view.attempt == 2
+    view = await world.becomes(await world.submit("once"), "Failed", "Raised")
+    assert view.message == "ValueError: try again"
+
+
+async def test_a_killed_task_is_cancelled_and_killed_when_it_has_ended(
+    world: external_executors.World,
+) -> None:
+    cancelled, let_go = asyncio.Event(), asyncio.Event()
+
+    async def hold(task: external.ClaimedTask) -> Any:
+        task.progress(0.5, "half")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            cancelled.set()
+            await let_go.wait()
+
+    await world.executor(hold)
+    task = await world.submit()
+    await world.becomes(task, "Running")
+    await world.hub.kill(task, reason="Killed")
+    await cancelled.wait()
+    await world.becomes(task, "Killing")
+    let_go.set()
+    view = await world.becomes(task, "Killed", "Killed")
+    assert view.stopped is True
+
+
+async def test_without_an_acknowledgement_the_kill_is_unconfirmed(
+    world: external_executors.World,
+) -> None:
+    let_go = asyncio.Event()
+
+    async def ignore(task: external.ClaimedTask) -> Any:
+        while not let_go.is_set():
+            try:
+                await let_go.wait()
+            except asyncio.CancelledError:
+                continue
+        return "too late"
+
+    await world.executor(ignore)
+    task = await world.submit(timeouts={"killGraceSeconds": 0.1})
+    await world.becomes(task, "Running")
+    await world.hub.kill(task, reason="Killed")
+    view = await world.becomes(task, "Killed", "Unconfirmed")
+    assert view.stopped is False
+    let_go.set()
+    await asyncio.wait_for(_confirmed(world, task), 30)
+
+
+async def _confirmed(world: external_executors.World, task: Any) -> None:
+    while not (view := await world.becomes(task, "Killed")).stopped:
+        await asyncio.sleep(0.01)
+    assert view.result is None
+
+
+async def test_what_a_lost_executor_had_runs_elsewhere(world: external_executors.World) -> None:
+    async def hold(task: external.ClaimedTask) -> Any:
+        await asyncio.Event().wait()
+
+    first = await world.executor(hold)
+    task = await world.submit("again")
+    await world.becomes(task, "Running")
+    await world.die(first)
+    await world.executor(echo)
+    view = await world.becomes(task, "Success")
+    assert (view.attempt, view.losses) == (2, 1)
