@@ -140,6 +140,8 @@ class Shim:
 
     def _hear(self, guest: exec_shim.Guest) -> None:
         """Whoever connects says first what they are; until then they are nobody."""
+        if guest.connection.fileno() < 0:
+            return  # its process has ended, which came in before this
         alive = guest.read()
         said = guest.take() if alive else None
         if said is None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import functools
 import os
+import selectors
 import shutil
 import signal
 import socket
@@ -15,8 +16,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from kilnwork.controlplane.node import container, errors, shim, shim_link
-from kilnwork.kit import ids, processes
+from kilnwork.controlplane.node import container, errors, exec_shim, shim, shim_link
+from kilnwork.kit import clock, ids, processes
 from support import short, waiting
 
 DAEMON = """
@@ -326,6 +327,18 @@ async def test_a_full_disk_ends_neither_it_nor_what_runs() -> None:
     (bench.base / "go").touch()
     assert (await bench.end(record)).exit_code == 3
     await bench.close()
+
+
+def test_one_whose_process_ends_as_it_leaves_is_let_go_once(tmp_path: Path) -> None:
+    made = shim.Shim(tmp_path, tmp_path / "s", patience_s=1, now=clock.SystemClock())
+    ours, theirs = socket.socketpair()
+    guest = exec_shim.Guest(ours)
+    made._selector.register(ours, selectors.EVENT_READ, guest)
+    theirs.close()
+    [(key, _)] = made._selector.select(1)
+    made._part(guest)  # as when its process is waited for in the same round
+    made._hear(key.data)
+    assert not made._selector.get_map()
 
 
 async def test_a_second_shim_on_the_folder_is_refused(bench: Bench) -> None:
