@@ -40,6 +40,21 @@ class FolderStore:
         pass
 
 
+class NoSecrets:
+    """`secret_values.Reader` where there is no Secret."""
+
+    async def secret(self, namespace: str, name: str) -> Mapping[str, Any]:
+        raise kube_errors.NotFound(404, f"secrets {name} not found")
+
+
+def spec(url: str, **more: Any) -> api_task.TaskSpec:
+    """A task that requests a URL; `more`: fields of `spec.http` and of its request, in JSON;
+    `spec`: fields of the spec."""
+    fields = more.pop("spec", {})
+    request = {"method": "GET", "url": url, **more.pop("request", {})}
+    return msgspec.convert({"http": {"request": request, **more}, **fields}, api_task.TaskSpec)
+
+
 class World:
     """A hub, and executors that come and go."""
 
@@ -98,17 +113,10 @@ class World:
         self.services.remove(executor)
         await executor.stop(say=lambda _: None)
 
-    def spec(self, url: str, **more: Any) -> api_task.TaskSpec:
-        """A task that requests a URL; `more`: fields of `spec.http` and of its request, in JSON;
-        `spec`: fields of the spec."""
-        spec = more.pop("spec", {})
-        request = {"method": "GET", "url": url, **more.pop("request", {})}
-        return msgspec.convert({"http": {"request": request, **more}, **spec}, api_task.TaskSpec)
-
     async def submit(self, url: str, **more: Any) -> ids.TaskId:
         task = ids.new_task_id()
         submission = model.Submission(
-            task=task, namespace=NS, name=f"t-{task.hex()[-8:]}", spec=self.spec(url, **more)
+            task=task, namespace=NS, name=f"t-{task.hex()[-8:]}", spec=spec(url, **more)
         )
         await self.hub.submit(submission)
         return task
