@@ -19,6 +19,10 @@ STARTED_S = 0.05
 """How long the start of an ephemeral container may wait to be told: of one that ends by then only
 the end is written. A kubelet looks at its containers once a second."""
 
+SIDECAR_S = 0.2
+"""The same of a Pod with sidecars, which has more steps (those start before the others, and end
+after them): of one that has ended by then only the end is written."""
+
 
 class Teller(NamedTuple):
     """Writes for one node, whose address all its Pods have."""
@@ -86,10 +90,9 @@ class Teller(NamedTuple):
         if not changed:
             return None
         now = self.now.monotonic()
-        if changed.keys() != {statuses.EPHEMERAL} or not statuses.only_started(known, changed):
-            of.write_at = None
-        elif of.write_at is None or now < of.write_at:
-            of.write_at = now + STARTED_S if of.write_at is None else of.write_at
+        hold_s = _hold_s(pod, known, changed)
+        if hold_s and (of.write_at is None or now < of.write_at):
+            of.write_at = now + hold_s if of.write_at is None else of.write_at
             return of.write_at - now
         of.write_at = None
         try:
@@ -157,3 +160,11 @@ class Teller(NamedTuple):
             await self.kube.delete(resource.PODS, m.name, m.namespace, uid=m.uid, grace_s=0)
         except (kube_errors.NotFound, kube_errors.Conflict):
             return
+
+
+def _hold_s(pod: pods.Pod, known: Mapping[str, Any], changed: Mapping[str, Any]) -> float:
+    """How long what has changed may wait to be written."""
+    if changed.keys() == {statuses.EPHEMERAL}:
+        return STARTED_S if statuses.only_started(known, changed) else 0.0
+    ends = changed.get("phase") in ("Succeeded", "Failed") or pod.metadata.deletion_timestamp
+    return 0.0 if ends or not any(c.sidecar for c in pod.init_containers) else SIDECAR_S
