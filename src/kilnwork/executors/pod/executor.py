@@ -69,11 +69,12 @@ class PodExecutor:
     def is_pod_of(
         self, ref: attempts.AttemptRef, namespace: str, name: str, *, uid: str
     ) -> bool | None:
-        """Whether the Pod of that name and uid is that attempt; None while there is none here."""
+        """Whether the Pod of that name and uid is that attempt, and not over; None while there is
+        none here. Its token is good for as long as there is the object."""
         seen = self._pods.get((namespace, name))
         if seen is None:
             return None
-        return template.ref_of(seen) == ref and seen.metadata.uid == uid
+        return template.ref_of(seen) == ref and seen.metadata.uid == uid and not seen.over
 
     async def ensure(self, attempt: port.Attempt) -> port.Observation:
         """What the cache does not have is created, not asked for: nearly always it is not there,

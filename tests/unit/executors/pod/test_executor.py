@@ -218,6 +218,12 @@ async def test_a_pod_without_our_marks_is_a_strangers(change: dict[str, Any]) ->
     assert seen.reason == "NameTaken"
 
 
+@pytest.mark.parametrize(("phase", "good"), [("Running", True), ("Succeeded", False)])
+def test_the_token_of_a_pod_that_is_over_is_good_for_nothing(phase: str, *, good: bool) -> None:
+    made = executor(Api(None), of_attempt(phase))
+    assert made.is_pod_of(ATTEMPT.ref, ATTEMPT.namespace, NAME, uid="p") is good
+
+
 async def test_a_pod_that_is_watched_is_not_polled() -> None:
     assert (await executor(Api(None), of_attempt()).observe(ATTEMPT)).check_s is None
 
