@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help demo setup test check test-faults test-openapi kube test-cluster cluster bench bench-cluster bench-proxy bench-peers crds docs clean
+.PHONY: help demo setup test check test-faults test-openapi kube test-cluster test-peers cluster bench bench-cluster bench-proxy bench-peers crds docs clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -87,6 +87,20 @@ test-cluster: $(VENV)/.dev ## Conformance and end-to-end tests on the real Kuber
 		"no-nodes=$(SANDBOX)/no-nodes $$crds -- $$tests -m 'not real_node'" \
 		"conformance=$(SANDBOX)/conformance --node --image $$image -- $(PYTEST_REAL) \
 			-n auto --maxprocesses 2 --dist worksteal tests/conformance"
+
+# Argo is built once, some 15 minutes, from KILN_PEERS=DIR, ../shared/peers or a clone of its commit.
+test-peers: $(VENV)/.dev ## Tasks beside the real Argo on a kubelet: KILN_PEERS=DIR has its source (root, Go)
+	@$(BIN)/python -m hack.kube prepare && $(BIN)/python -m hack.peers || {
+		code=$$?
+		[ $$code -eq 75 ] && [ -z "$${CI:-}" ] || exit $$code
+		echo "test-peers skipped: this machine cannot run it, see above"
+		exit 0
+	}
+	argo=$$($(BIN)/python -m hack.peers)
+	rm -rf build/kube/peers
+	KILN_ARGO=build/kube/peers $(SANDBOX)/peers --node --image "$$($(BIN)/python -m hack.image)" \
+		--image $$argo/argoexec.tar $(addprefix --crd ,$(wildcard src/kilnwork/api/crds/*.yaml)) \
+		-- $(PYTEST_REAL) --verbose --durations 5 tests/cluster/test_argo.py
 
 cluster: $(VENV)/.dev ## A shell beside a real cluster with a kubelet, gone when you leave it (root, Go)
 	$(BIN)/python -m hack.kube prepare
