@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from kilnwork.sdk.session import Session
     from kilnwork.sdk.streams import Stream
     from kilnwork.sdk.task import Task
+    from kilnwork.sdk.templates import TemplateTask, manifest, workflow
     from kilnwork.sdk.values import Ref, get, put, split
     from kilnwork.sdk.waiting import (
         ALL_COMPLETED,
@@ -104,6 +105,11 @@ _HOMES = {
     "kilnwork.sdk.session": ("Session",),
     "kilnwork.sdk.streams": ("Stream",),
     "kilnwork.sdk.task": ("Task",),
+    "kilnwork.sdk.templates": (
+        "TemplateTask",
+        "manifest",
+        "workflow",
+    ),
     "kilnwork.sdk.values": (
         "Ref",
         "get",
@@ -155,6 +161,7 @@ __all__ = [
     "TaskFailed",
     "TaskLost",
     "TaskTimedOut",
+    "TemplateTask",
     "TooManyFailed",
     "__version__",
     "as_completed",
@@ -164,12 +171,14 @@ __all__ = [
     "future",
     "gather",
     "get",
+    "manifest",
     "put",
     "split",
     "start",
     "task",
     "testing",
     "wait",
+    "workflow",
 ]
 
 

@@ -57,6 +57,7 @@ def test_these_are_all() -> None:
         "14-workflow",
         "15-http",
         "16-custom-resource",
+        "18-mixed-graph",
         "30-upload",
         "32-command",
         "33-reduce",

@@ -5,7 +5,7 @@ put in, so that a value can never become structure. Pure: one task, no look-ups.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import msgspec
@@ -103,8 +103,20 @@ def rules_of(spec: task.TaskSpec) -> rules.ResultRules:
         raise InvalidManifest(f"{CUSTOM_RESOURCE_FIELD}.result", problem) from error
 
 
-def problems(spec: task.TaskSpec) -> Iterator[Problem]:
-    """What is wrong with `customResource` or `workflow` of a task that has one of them."""
+def input_names(spec: task.TaskSpec) -> frozenset[str]:
+    """Return the names of the inputs that the manifest has variables for. Raises InvalidManifest,
+    or LimitExceeded."""
+    body, _ = manifest_of(spec)
+    prefix = substitution.INPUT_PREFIX
+    found = substitution.variables_in(body)
+    return frozenset(name.removeprefix(prefix) for name in found if name.startswith(prefix))
+
+
+def problems(spec: task.TaskSpec, given_inputs: Collection[str] | None = ()) -> Iterator[Problem]:
+    """What is wrong with `customResource` or `workflow` of a task that has one of them.
+
+    `given_inputs`: names of inputs that are not in the spec; None: whatever the manifest needs.
+    """
     for field, given in (("env", spec.env), ("image", spec.image)):
         if given:
             yield f"spec.{field}", "is for a command: an object has what its manifest says"
@@ -114,7 +126,10 @@ def problems(spec: task.TaskSpec) -> Iterator[Problem]:
     try:
         body, field = manifest_of(spec)
         yield from _manifest_problems(spec, body, field)
-        known = {**substitution.TASK_VARIABLES, **dict.fromkeys(_input_variables(spec))}
+        if given_inputs is None:
+            given_inputs = input_names(spec)
+        inputs = [*_input_variables(spec), *substitution.input_names(given_inputs)]
+        known = {**substitution.TASK_VARIABLES, **dict.fromkeys(inputs)}
         yield from substitution.find_problems(body, known, field)
     except InvalidManifest as error:
         yield error.field, error.problem

@@ -202,6 +202,25 @@ def _problems(template: Any, known: Collection[str], field: str) -> Iterator[Pro
                 yield field, problem
 
 
+def variables_in(template: Any) -> set[str]:
+    """Return the names of all variables in the texts of a template, known or not.
+
+    Raises LimitExceeded for a template that is too large or too deep.
+    """
+    documents.measure(template)
+    names: set[str] = set()
+    left = [template]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            left.extend(value.values())
+        elif isinstance(value, list):
+            left.extend(value)
+        elif isinstance(value, str):
+            names.update(found[2] for found in _REFERENCE.finditer(value) if _is_ours(found))
+    return names
+
+
 def _is_ours(found: re.Match[str]) -> bool:
     """Whether a match is a variable and not one that is escaped."""
     return len(found[1]) % 2 == 1

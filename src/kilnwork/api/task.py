@@ -42,6 +42,10 @@ OUTSIDE = frozenset({"http", "external"})
 EXTERNAL = "external/"
 """How the name of an executor begins that is a user's own: it serves one namespace."""
 
+WITHOUT_PROGRAM = frozenset(TEMPLATES) - {"pod"}
+"""Executors whose tasks run no program of ours: their inputs are variables of the template, and
+Python submits them as it submits calls."""
+
 _EXECUTOR_QUEUE = "executor/"
 
 
@@ -250,6 +254,18 @@ class TaskSpec(Wire, frozen=True):
             if getattr(self, attribute) is not None:
                 return name
         return WORKER
+
+    @property
+    def template(self) -> Wire | None:
+        """What the field says that chooses its executor; None of a task of a worker."""
+        attribute = TEMPLATES.get(self.executor)
+        found: Wire | None = None if attribute is None else getattr(self, attribute)
+        return found
+
+    @property
+    def function(self) -> str:
+        """What a call calls; of a task without a function, its executor."""
+        return self.executor if self.call is None else self.call.function
 
     @property
     def queue_name(self) -> str:

@@ -5,7 +5,7 @@ and the controllers say the rest in the status. Pure: one object, no look-ups.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from kilnwork.api import (
     crd,
@@ -37,9 +37,15 @@ def validate_task(declared: task.Task) -> list[Problem]:
     return spec_problems(declared.spec)
 
 
-def spec_problems(spec: task.TaskSpec) -> list[Problem]:
-    """What is wrong with the spec of a task, declared or not, whose schema is fulfilled."""
-    return list(_task_problems(spec))
+def spec_problems(
+    spec: task.TaskSpec, *, given_inputs: Collection[str] | None = ()
+) -> list[Problem]:
+    """What is wrong with the spec of a task, declared or not, whose schema is fulfilled.
+
+    `given_inputs`: names of inputs that are not in the spec, as spawned tasks have them; None: they
+    are not known yet.
+    """
+    return list(_task_problems(spec, given_inputs))
 
 
 def validate_task_update(old: task.Task, new: task.Task) -> list[Problem]:
@@ -66,7 +72,7 @@ def _slot_problems(spec: task_cluster.TaskClusterSpec) -> Iterator[Problem]:
         yield "spec.slotsPerWorker", f"{why}, not {spec.slots_per_worker}: use more replicas"
 
 
-def _task_problems(spec: task.TaskSpec) -> Iterator[Problem]:
+def _task_problems(spec: task.TaskSpec, given_inputs: Collection[str] | None) -> Iterator[Problem]:
     yield from _name_problems(
         (
             ("spec.clusterName", spec.cluster_name),
@@ -77,7 +83,7 @@ def _task_problems(spec: task.TaskSpec) -> Iterator[Problem]:
     yield from _text_problems(spec)
     if spec.pod is not None:
         yield from _pod_problems(spec, spec.pod)
-    yield from _template_problems(spec)
+    yield from _template_problems(spec, given_inputs)
     yield from _input_problems(spec)
     if spec.call is not None:
         yield from _call_problems(spec, spec.call)
@@ -156,7 +162,9 @@ _ALONE_PROBLEMS = {
 """What checks each of `crd.ALONE`."""
 
 
-def _template_problems(spec: task.TaskSpec) -> Iterator[Problem]:
+def _template_problems(
+    spec: task.TaskSpec, given_inputs: Collection[str] | None
+) -> Iterator[Problem]:
     """What is wrong with a task that one field beside `command`, `call` and `pod` describes."""
     given = [name for name, field in task.TEMPLATES.items() if getattr(spec, field) is not None]
     for name in crd.ALONE:
@@ -165,7 +173,7 @@ def _template_problems(spec: task.TaskSpec) -> Iterator[Problem]:
         if len(given) > 1 or spec.command or spec.args or spec.call is not None:
             yield f"spec.{name}", crd.alone_rule(name)
         else:
-            yield from _ALONE_PROBLEMS[name](spec)
+            yield from _ALONE_PROBLEMS[name](spec, given_inputs)
 
 
 def _call_problems(spec: task.TaskSpec, call: task.Call) -> Iterator[Problem]:

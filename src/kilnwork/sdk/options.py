@@ -60,6 +60,25 @@ class CallChanges(Changes, total=False):
     key: str | None
 
 
+class TemplateChanges(TypedDict, total=False):
+    """What `kiln.workflow(…)` and `kiln.manifest(…)` take, and `.options(…)` of what they make: as
+    in `CallChanges`. `cluster`: where a call waits whose arguments hold futures."""
+
+    retries: int
+    retry_delay: float
+    retry_factor: float
+    retry_max_delay: float
+    max_losses: int
+    timeout: float | None
+    total_timeout: float | None
+    pending_timeout: float | None
+    kill_grace: float
+    priority: int
+    name: str | None
+    cluster: str | None
+    key: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """All options of a task function; see `Changes`. `returns`: see `task.task`."""
@@ -109,17 +128,22 @@ def spec(
     options: Options, *, function: str, code: str | None, environment: str | None, stream: bool
 ) -> api_task.TaskSpec:
     """What all calls with these options share. `code`, `environment`: digests as text."""
+    call = api_task.Call(
+        function=function,
+        code=code,
+        environment=environment,
+        returns=options.returns,
+        stream=stream,
+        accept_failures=options.accept_failures,
+    )
+    return spec_of(options, call=call, pod=options.pod)
+
+
+def spec_of(options: Options, **runs: Any) -> api_task.TaskSpec:
+    """What all tasks with these options share. `runs`: fields of the spec that say what runs."""
     return api_task.TaskSpec(
+        **runs,
         cluster_name=options.cluster or "default",
-        call=api_task.Call(
-            function=function,
-            code=code,
-            environment=environment,
-            returns=options.returns,
-            stream=stream,
-            accept_failures=options.accept_failures,
-        ),
-        pod=options.pod,
         priority=options.priority,
         retry=api_task.Retry(
             max_attempts=options.retries + 1,

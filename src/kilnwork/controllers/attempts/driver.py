@@ -196,7 +196,7 @@ def _attempt(told: instructions.RunAttempt | instructions.RunContainer) -> port.
         name=record.name or ids.task_text(record.id),
         owner_uid=ids.task_text(record.id) if record.declared else "",
         spec=record.spec,
-        inputs=record.inputs,
+        inputs=record.input_document,
         began=record.attempt_started is not None,
         place=place,
     )

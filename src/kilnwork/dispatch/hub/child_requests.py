@@ -7,6 +7,7 @@ language sees on its socket, so that fields are only added.
 
 import base64
 import hashlib
+from collections.abc import Collection
 
 import msgspec
 
@@ -46,16 +47,19 @@ def refusal(message: messages.Spawn, *, executors: bool = True) -> str:
         return f"name: 1 to {MAX_NAME_LENGTH} characters"
     if problem := _only_declared(message.spec):
         return problem
-    if message.inputs is not None and not _is_object(message.inputs):
+    given = {} if message.inputs is None else _object(message.inputs)
+    if given is None:
         return "inputs: must be a JSON object"
     if message.spec.executor != api_task.WORKER and (
-        problem := _executor_problem(message.spec, executors=executors)
+        problem := _executor_problem(message.spec, given, executors=executors)
     ):
         return problem
     return lifecycle.too_large(message.spec, message.inputs)
 
 
-def _executor_problem(spec: api_task.TaskSpec, *, executors: bool) -> str:
+def _executor_problem(
+    spec: api_task.TaskSpec, given_inputs: Collection[str] | None, *, executors: bool
+) -> str:
     if not executors:
         return (
             f"spec.{spec.executor}: kiln.start() runs tasks on its own worker only; `kiln up` and "
@@ -63,24 +67,31 @@ def _executor_problem(spec: api_task.TaskSpec, *, executors: bool) -> str:
         )
     from kilnwork.api import validation  # noqa: PLC0415 - what it needs, few dispatchers do
 
-    return "; ".join(f"{field}: {why}" for field, why in validation.spec_problems(spec))
+    problems = validation.spec_problems(spec, given_inputs=given_inputs)
+    return "; ".join(f"{field}: {why}" for field, why in problems)
 
 
 def template_refusal(spec: api_task.TaskSpec, *, executors: bool = True) -> str:
-    """Why no call can have such a template; "" when one can."""
-    call = spec.call
-    if call is None:
-        return "spec.call is missing: a template is of a Python call"
+    """Why no calls can have such a template; "" when they can."""
     if spec.executor != api_task.WORKER and (
-        problem := _executor_problem(spec, executors=executors)
+        problem := _executor_problem(spec, None, executors=executors)
     ):
         return problem
+    return _call_refusal(spec) or _only_declared(spec) or lifecycle.too_large(spec, None)
+
+
+def _call_refusal(spec: api_task.TaskSpec) -> str:
+    call = spec.call
+    if call is None:
+        if spec.executor in api_task.WITHOUT_PROGRAM:
+            return ""
+        return "spec.call is missing: a template is of a Python call, or of a task without program"
     if spec.command or spec.args or call.args or call.kwargs:
         return "spec.command and arguments: a template has none, its calls bring their own"
     for digest in (call.code, call.environment):
         if digest is not None and names.digest(digest) is None:
             return "spec.call: code and environment are written sha256: and 64 hexadecimal digits"
-    return _only_declared(spec) or lifecycle.too_large(spec, None)
+    return ""
 
 
 def _only_declared(spec: api_task.TaskSpec) -> str:
@@ -90,11 +101,13 @@ def _only_declared(spec: api_task.TaskSpec) -> str:
     return "" if spec.run == 1 else "spec.run: a spawned task begins with run 1"
 
 
-def _is_object(data: bytes) -> bool:
+def _object(data: bytes) -> dict[str, object] | None:
+    """Return a JSON object, None if the data is none."""
     try:
-        return isinstance(msgspec.json.decode(data), dict)
+        value = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return False
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def digest(spec: api_task.TaskSpec, given: bytes | None) -> bytes:

@@ -107,7 +107,9 @@ def leave_attempt(mem: memory.Memory, link: int) -> bool:
 def outcome(task: records.Task, seen: attempts.Outcome) -> attempts.Outcome:
     """How an attempt has ended by what its executor sees. A call reports its end itself: one whose
     process ended well without that has not returned."""
-    if task.template is None or seen.ending is not attempts.Ending.SUCCEEDED:
+    if task.template is None or task.spec.call is None:
+        return seen
+    if seen.ending is not attempts.Ending.SUCCEEDED:
         return seen
     message = "its process ended by itself, before the function had returned"
     return msgspec.structs.replace(

@@ -85,7 +85,7 @@ class Template:
         """Its number in the journal and on links to slots."""
         self.cluster = cluster
         self.spec = spec
-        self.function = "" if call is None else call.function
+        self.function = spec.function
         self.accept_failures = call is not None and call.accept_failures
         self.priority = spec.priority
         self.timed = timeouts.pending_seconds is not None or timeouts.total_seconds is not None
@@ -374,6 +374,14 @@ class Task(model.TaskFacts, eq=False):
         """A worker has its newest attempt."""
         state = self.attempt_state
         return state is _RESERVED or state is _STARTED
+
+    @property
+    def input_document(self) -> bytes | None:
+        """Its inputs as a JSON object, None without any; a task that Python submits without a
+        function has them as its arguments."""
+        if self.arguments is None or self.spec.call is not None:
+            return self.inputs
+        return self.arguments.data
 
     @property
     def has_template_spec(self) -> bool:

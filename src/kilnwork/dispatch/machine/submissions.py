@@ -238,9 +238,10 @@ def _known_of(task: records.Task) -> inputs.StoredCall:
 
 
 def _same(known: inputs.StoredCall, template: records.Template, call: calls.CallItem) -> bool:
-    """The same function, and the same arguments as far as they can be compared."""
-    other = known.spec.call
-    if other is None or other.function != template.function or known.arguments is None:
+    """The same function, or manifest, and the same arguments as far as they can be compared."""
+    if known.spec.function != template.function or known.arguments is None:
+        return False
+    if known.spec.template != template.spec.template and template.spec.call is None:
         return False
     ours, theirs = call.arguments, known.arguments
     if ours.media_type != attempts.JSON or theirs.media_type != attempts.JSON:
@@ -343,7 +344,7 @@ def rerun(mem: memory.Memory, item: inputs.Rerun, now: inputs.Moment) -> None:
     current = mem.tasks.get(item.task)
     if current is not None and not current.state.final:
         raise errors.RunRefused(f"run {current.run} of it has been started already")
-    is_call = item.arguments is not None and item.spec.call is not None
+    is_call = item.arguments is not None
     task = _call_again(mem, item) if is_call else _command_again(mem, item)
     task.run, task.parent = item.run, item.parent
     if item.key is not None:
