@@ -115,8 +115,13 @@ class World:
 
     async def submit(self, url: str, **more: Any) -> ids.TaskId:
         task = ids.new_task_id()
+        inputs = more.pop("inputs", None)
         submission = model.Submission(
-            task=task, namespace=NS, name=f"t-{task.hex()[-8:]}", spec=spec(url, **more)
+            task=task,
+            namespace=NS,
+            name=f"t-{task.hex()[-8:]}",
+            spec=spec(url, **more),
+            inputs=inputs,
         )
         await self.hub.submit(submission)
         return task

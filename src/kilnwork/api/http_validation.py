@@ -6,13 +6,13 @@ Used by `validation`, and by `executors.http` for what variables have become. Pu
 import base64
 import binascii
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 from urllib import parse
 
 import msgspec
 
-from kilnwork.api import documents, http_task, names, rules, substitution, task
+from kilnwork.api import documents, http_task, names, object_manifests, rules, substitution, task
 
 Problem = tuple[str, str]
 """Dotted path of the field, and a sentence without subject."""
@@ -33,9 +33,16 @@ class InvalidRequest(rules.InvalidRules):
 
 
 def variables(template: http_task.HttpTemplate) -> set[str]:
-    """The names that texts of a request may refer to."""
+    """The names that texts of a request may refer to, its inputs aside."""
     own = {http_task.CALLBACK_URL} if template.callback is not None else set()
     return {*substitution.TASK_VARIABLES, *own}
+
+
+def input_names(spec: task.TaskSpec) -> frozenset[str]:
+    """Return the names of the inputs that the request has variables for. Raises LimitExceeded."""
+    if spec.http is None:
+        return frozenset()
+    return substitution.inputs_in(_parsed(spec.http.request))
 
 
 def substituted(
@@ -88,12 +95,16 @@ def _rule(given: Any) -> str | rules.Rule:
     return given if isinstance(given, str) else msgspec.convert(given, rules.Rule)
 
 
-def problems(template: http_task.HttpTemplate, field: str = "spec.http") -> Iterator[Problem]:
-    """What is wrong with a request, its conditions and labels, for admission."""
+def problems(
+    template: http_task.HttpTemplate, field: str = "spec.http", *, inputs: Iterable[str] = ()
+) -> Iterator[Problem]:
+    """What is wrong with a request, its conditions and labels, for admission. `inputs`: variables
+    that it has besides `variables`."""
     yield from request_problems(template, f"{field}.request", variable=True)
     try:
         document = _parsed(template.request)
-        yield from substitution.find_problems(document, variables(template), f"{field}.request")
+        known = {*variables(template), *inputs}
+        yield from substitution.find_problems(document, known, f"{field}.request")
     except documents.LimitExceeded as error:
         yield f"{field}.request", str(error)
     yield from _response_problems(template, f"{field}.response")
@@ -219,11 +230,17 @@ def _body_problems(body: http_task.PostData, field: str) -> Iterator[Problem]:
             yield f"{field}._bodyBase64", f"is not base64: {error}"
 
 
-def spec_problems(spec: task.TaskSpec) -> Iterator[Problem]:
-    """What is wrong with a task that is a request."""
+def spec_problems(
+    spec: task.TaskSpec, given_inputs: Collection[str] | None = ()
+) -> Iterator[Problem]:
+    """What is wrong with a task that is a request. `given_inputs`: as of `object_manifests`."""
     if spec.http is None:
         return
     for name, given in (("env", spec.env), ("image", spec.image)):
         if given:
             yield f"spec.{name}", "is for a command: a request has neither"
-    yield from problems(spec.http)
+    try:
+        named = input_names(spec) if given_inputs is None else given_inputs
+    except documents.LimitExceeded:
+        named = ()  # said below
+    yield from problems(spec.http, inputs=object_manifests.input_variables(spec, named))

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import documents, meta, names, rules, substitution, task
+from kilnwork.api import documents, inputs, meta, names, rules, substitution, task
 from kilnwork.kit import errors
 
 Problem = tuple[str, str]
@@ -106,10 +106,15 @@ def rules_of(spec: task.TaskSpec) -> rules.ResultRules:
 def input_names(spec: task.TaskSpec) -> frozenset[str]:
     """Return the names of the inputs that the manifest has variables for. Raises InvalidManifest,
     or LimitExceeded."""
-    body, _ = manifest_of(spec)
-    prefix = substitution.INPUT_PREFIX
-    found = substitution.variables_in(body)
-    return frozenset(name.removeprefix(prefix) for name in found if name.startswith(prefix))
+    return substitution.inputs_in(manifest_of(spec)[0])
+
+
+def input_variables(spec: task.TaskSpec, given_inputs: Collection[str]) -> list[str]:
+    """Return the names of the variables that are inputs: of the spec, and those given beside it."""
+    named = [given.name for given in spec.inputs]
+    if spec.input_object is not None:
+        named.append(inputs.FIRST_INPUT)
+    return substitution.input_names([*named, *given_inputs])
 
 
 def problems(spec: task.TaskSpec, given_inputs: Collection[str] | None = ()) -> Iterator[Problem]:
@@ -128,8 +133,7 @@ def problems(spec: task.TaskSpec, given_inputs: Collection[str] | None = ()) -> 
         yield from _manifest_problems(spec, body, field)
         if given_inputs is None:
             given_inputs = input_names(spec)
-        inputs = [*_input_variables(spec), *substitution.input_names(given_inputs)]
-        known = {**substitution.TASK_VARIABLES, **dict.fromkeys(inputs)}
+        known = {*substitution.TASK_VARIABLES, *input_variables(spec, given_inputs)}
         yield from substitution.find_problems(body, known, field)
     except InvalidManifest as error:
         yield error.field, error.problem
@@ -139,11 +143,6 @@ def problems(spec: task.TaskSpec, given_inputs: Collection[str] | None = ()) -> 
         yield from _result_problems(spec)
     if spec.workflow is not None:
         yield from _workflow_problems(spec)
-
-
-def _input_variables(spec: task.TaskSpec) -> list[str]:
-    names = [given.name for given in spec.inputs]
-    return substitution.input_names(names if spec.input_object is None else [*names, "input"])
 
 
 def _object(manifest: Any, field: str) -> meta.JsonObject:

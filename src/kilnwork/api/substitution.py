@@ -45,8 +45,8 @@ TASK_VARIABLES = {
 """The variables of every task, with what they are."""
 
 INPUT_PREFIX = "task.inputs."
-"""Beginning of the variables that are inputs of a task; its name follows. Only in objects and
-workflows: what runs a program gives it a file."""
+"""Beginning of the variables that are inputs of a task; its name follows. Not in Pods: what runs a
+program gives it a file."""
 
 _TEXT_FIELDS = """
     annotations args claimName command driver env fieldPath host hostname image key labels
@@ -202,8 +202,8 @@ def _problems(template: Any, known: Collection[str], field: str) -> Iterator[Pro
                 yield field, problem
 
 
-def variables_in(template: Any) -> set[str]:
-    """Return the names of all variables in the texts of a template, known or not.
+def inputs_in(template: Any) -> frozenset[str]:
+    """Return the names of the inputs that a template has variables for.
 
     Raises LimitExceeded for a template that is too large or too deep.
     """
@@ -218,7 +218,8 @@ def variables_in(template: Any) -> set[str]:
             left.extend(value)
         elif isinstance(value, str):
             names.update(found[2] for found in _REFERENCE.finditer(value) if _is_ours(found))
-    return names
+    ours = (name for name in names if name.startswith(INPUT_PREFIX))
+    return frozenset(name.removeprefix(INPUT_PREFIX) for name in ours)
 
 
 def _is_ours(found: re.Match[str]) -> bool:

@@ -138,17 +138,22 @@ def _pod_problems(spec: task.TaskSpec, template: task.PodTemplate) -> Iterator[P
         yield f"spec.{field}", why
 
 
-def _external_problems(spec: task.TaskSpec) -> Iterator[Problem]:
+def _external_problems(
+    spec: task.TaskSpec, given_inputs: Collection[str] | None
+) -> Iterator[Problem]:
     if spec.external is None:
         return
     for name, given in (("env", spec.env), ("image", spec.image)):
         if given:
             yield f"spec.{name}", "is for a command: spec.external.payload is what the program gets"
     yield from _name_problems((("spec.external.executor", spec.external.executor),))
-    known = {*substitution.TASK_VARIABLES, *substitution.input_names(_input_names(spec))}
-    field = "spec.external.payload"
+    field, payload = "spec.external.payload", spec.external.payload
     try:
-        yield from substitution.find_problems(spec.external.payload, known, field)
+        if given_inputs is None:
+            given_inputs = substitution.inputs_in(payload)
+        named = object_manifests.input_variables(spec, given_inputs)
+        known = {*substitution.TASK_VARIABLES, *named}
+        yield from substitution.find_problems(payload, known, field)
     except documents.LimitExceeded as error:
         yield field, str(error)
 

@@ -140,4 +140,5 @@ class Attempt:
             attempt=ref.attempt,
             cluster_name=run.spec.cluster_name,
         )
-        return substitution.task_variables(facts)
+        inputs = substitution.input_variables(run.inputs)
+        return {**substitution.task_variables(facts), **inputs}

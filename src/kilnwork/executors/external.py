@@ -100,11 +100,9 @@ class Attempt(attempt.Attempt):
     def _claimed(self) -> ClaimedTask:
         run, ref = self._run, self.ref
         variables = self._variables()
-        inputs = substitution.input_variables(run.inputs)
         payload = None if run.spec.external is None else run.spec.external.payload
         if b"${" in msgspec.json.encode(payload):
-            known = {**variables, **inputs}
-            payload = substitution.substitute(payload, known, field="spec.external.payload")
+            payload = substitution.substitute(payload, variables, field="spec.external.payload")
         return ClaimedTask(
             name=variables["task.name"],
             namespace=run.namespace,

@@ -42,14 +42,15 @@ async def test_a_request_is_sent_and_its_response_is_the_result(
             "headers": [{"name": "X-Task", "value": "${task.name}"}],
             "queryString": [{"name": "a", "value": "1"}, {"name": "b", "value": "ä &"}],
             "cookies": [{"name": "c", "value": "d"}],
-            "postData": {"mimeType": "application/json", "text": '{"x": "${task.attempt}"}'},
+            "postData": {"mimeType": "application/json", "text": '{"x": ${task.inputs.x}}'},
         },
+        inputs=b'{"x": ["${task.attempt}", 1]}',
     )
     assert (view.state, view.reason, view.worker) == ("Success", "Succeeded", "somebody")
     seen = world.result(view)
     headers = {name.lower(): value for name, value in seen["headers"]}
     assert (seen["method"], seen["target"]) == ("POST", "/echo?a=1&b=%C3%A4+%26")
-    assert (seen["body"], headers["cookie"]) == ('{"x": "1"}', "c=d")
+    assert (seen["body"], headers["cookie"]) == ('{"x": ["${task.attempt}",1]}', "c=d")
     assert (headers["x-task"], headers["content-type"]) == (view.name, "application/json")
 
 

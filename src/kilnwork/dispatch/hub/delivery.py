@@ -237,7 +237,7 @@ class Delivery:
             task.namespace,
             task.name,
             task.spec,
-            task.inputs,
+            task.input_document,
             callback,
             task.handover or b"",
         )
