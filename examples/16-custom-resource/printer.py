@@ -1,10 +1,12 @@
 """A controller of thirty lines: it prints each Book page by page, until somebody deletes it."""
 
 import base64
+import contextlib
 import json
 import os
 import ssl
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -34,7 +36,8 @@ def reconcile(book: dict[str, Any]) -> None:
     if "deletionTimestamp" in book["metadata"]:
         if FINALIZER in finalizers:
             finalizers.remove(FINALIZER)
-            send("PATCH", path, {"metadata": {"finalizers": finalizers}})
+            seen = book["metadata"]["resourceVersion"]
+            send("PATCH", path, {"metadata": {"finalizers": finalizers, "resourceVersion": seen}})
     elif status.get("phase") != "Succeeded":
         time.sleep(0.1)
         pages = status.get("pages", 0) + 1
@@ -48,4 +51,5 @@ while True:  # a server ends a watch now and then
     for line in send("GET", f"{BOOKS}?watch=1"):
         change = json.loads(line)
         if change["type"] in ("ADDED", "MODIFIED"):
-            reconcile(change["object"])
+            with contextlib.suppress(urllib.error.HTTPError):  # it has changed, or is gone
+                reconcile(change["object"])

@@ -2,18 +2,20 @@
 # A graph of Python functions, a Book and a Workflow. Needs a server: `kiln up`.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-others=$here/..
-
-kiln apply -f "$others/16-custom-resource/crd.yaml"
-python "$others/16-custom-resource/printer.py" &
-printer=$!
-stop="kill $printer; kiln delete -f $others/16-custom-resource/crd.yaml"
+definitions=("$here/../16-custom-resource/crd.yaml")
+controllers=("$here/../16-custom-resource/printer.py")
 if ! kiln get workflows >/dev/null 2>&1; then
-  kiln apply -f "$others/14-workflow/crd.yaml"
-  python "$others/14-workflow/stand_in.py" &
-  stop="$stop -f $others/14-workflow/crd.yaml; kill $!"
+  definitions+=("$here/../14-workflow/crd.yaml")
+  controllers+=("$here/../14-workflow/stand_in.py")
 fi
-trap "{ $stop; } >/dev/null" EXIT
+
+for definition in "${definitions[@]}"; do kiln apply -f "$definition"; done
+for controller in "${controllers[@]}"; do python "$controller" & done
+end() {
+  for definition in "${definitions[@]}"; do kiln delete -f "$definition" >/dev/null; done
+  kill $(jobs -p)
+}
+trap end EXIT
 
 python "$here/graph.py"
 echo "functions and objects of others have passed on their results: ok"
