@@ -29,7 +29,7 @@ RULES: dict[str, Any] = {
     "success_condition": '.status.phase == "Succeeded"',
     "json_path": ".status.pages",
 }
-print_book = kiln.manifest(BOOK, **RULES, result=int, timeout=PATIENCE_S)
+print_book: kiln.TemplateTask[int] = kiln.manifest(BOOK, **RULES, result=int, timeout=PATIENCE_S)
 
 
 @contextlib.contextmanager
