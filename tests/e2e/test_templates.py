@@ -123,6 +123,11 @@ def test_arguments_keep_their_types_and_cancelling_deletes_the_object(
     with pytest.raises(kiln.Cancelled):
         future.result(PATIENCE_S)
     waiting.wait_until(lambda: not books(), what="the Book is gone")
+    server.kiln("retry", future.id)
+    [again] = waiting.wait_until(books, what="a Book of the second run is there")
+    assert (again["spec"], again["metadata"]["name"][-4:]) == (book["spec"], "-2-1")
+    assert kiln.future(future.id).cancel()
+    waiting.wait_until(lambda: not books(), what="that Book is gone")
 
 
 def test_it_outlives_the_manager(session: kiln.Session, server: up_support.Up) -> None:
