@@ -17,6 +17,7 @@ import pytest
 import uvicorn
 from starlette import applications, requests, responses, routing
 
+import kilnwork as kiln
 from support import ports, up, waiting
 
 SECRET = """
@@ -166,6 +167,28 @@ def test_a_task_waits_for_an_executor_and_is_sent_with_its_secret(
             request={"headers": [{**secret, "_secretRef": {"name": "private", "key": "token"}}]},
         )
         assert says(server, "private", "Failed")["reason"] == "SecretRefused"
+
+
+@kiln.task
+def name_of(number: int) -> str:
+    return f"number {number}"
+
+
+def test_python_submits_requests_with_results_of_functions(server: up.Up, service: Service) -> None:
+    header = {"name": "X-Name", "value": "${task.inputs.name}"}
+    url = f"http://127.0.0.1:{service.port}/jobs"
+    fetch = kiln.http(
+        {
+            "request": {"method": "GET", "url": url, "headers": [header]},
+            "response": {"resultJsonPath": ".result.jobs"},
+        },
+        result=list[int],
+    )
+    with executor(server), kiln.connect(server.data / "kubeconfig"):
+        assert fetch.submit(name="by itself").result(60) == [1, 2]
+        assert service.seen[-1]["x-name"] == "by itself"
+        assert fetch.submit(name=name_of.submit(7)).result(60) == [1, 2]
+        assert service.seen[-1]["x-name"] == "number 7"
 
 
 def test_a_large_result_comes_back_whole(server: up.Up, service: Service, tmp_path: Path) -> None:

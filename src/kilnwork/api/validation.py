@@ -167,6 +167,13 @@ _ALONE_PROBLEMS = {
 """What checks each of `crd.ALONE`."""
 
 
+def template_inputs(spec: task.TaskSpec) -> frozenset[str]:
+    """Return the names of the inputs that the template of a valid spec has variables for."""
+    if spec.http is not None:
+        return http_validation.input_names(spec)
+    return object_manifests.input_names(spec)
+
+
 def _template_problems(
     spec: task.TaskSpec, given_inputs: Collection[str] | None
 ) -> Iterator[Problem]:

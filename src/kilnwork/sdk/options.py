@@ -61,8 +61,8 @@ class CallChanges(Changes, total=False):
 
 
 class TemplateChanges(TypedDict, total=False):
-    """What `kiln.workflow(…)` and `kiln.manifest(…)` take, and `.options(…)` of what they make: as
-    in `CallChanges`. `cluster`: where a call waits whose arguments hold futures."""
+    """What `kiln.manifest`, `kiln.workflow` and `kiln.http` take, and `.options(…)` of what they
+    make: as in `CallChanges`. `cluster`: where a call waits whose arguments hold futures."""
 
     retries: int
     retry_delay: float

@@ -1,4 +1,4 @@
-"""Tasks without a Python function: `kiln.workflow` and `kiln.manifest` make a `TemplateTask`.
+"""Tasks without a function: `kiln.manifest`, `kiln.workflow`, `kiln.http` make a `TemplateTask`.
 
 Used by programs, beside `sdk.task`. The arguments of a call are put into the template's variables
 `${task.inputs.NAME}` when it starts. Calls whose arguments hold futures are submitted by a call of
@@ -12,7 +12,7 @@ from typing import Any, Generic, Self, TypeVar, Unpack, cast, overload
 
 import msgspec
 
-from kilnwork.api import attempts, calls, object_manifests, object_task, validation
+from kilnwork.api import attempts, calls, http_task, object_task, validation
 from kilnwork.sdk import errors, futures, session
 from kilnwork.sdk import options as sdk_options
 from kilnwork.sdk import task as sdk_task
@@ -44,7 +44,7 @@ class TypedFuture(futures.CallFuture[R_co]):
 
 
 class TemplateTask(Generic[R_co]):
-    """A task that others carry out; `kiln.workflow` and `kiln.manifest` make one.
+    """A task that others carry out; `kiln.manifest`, `kiln.workflow` and `kiln.http` make one.
 
     `inputs`: the names of its arguments, which are variables of its template.
     """
@@ -63,7 +63,7 @@ class TemplateTask(Generic[R_co]):
             raise errors.BadOption(
                 f"{of}: " + "; ".join(f"{field} {problem}" for field, problem in problems)
             )
-        self.inputs = object_manifests.input_names(self._spec)
+        self.inputs = validation.template_inputs(self._spec)
 
     def __call__(self, /, **arguments: Any) -> R_co:
         """Submit it and wait for its result."""
@@ -276,6 +276,27 @@ def manifest(  # noqa: PLR0913 - the fields of spec.customResource, by name
         manifest=_copied(manifest), result=rules, service_account_name=service_account_name
     )
     return TemplateTask({"custom_resource": template}, given, of="kiln.manifest", result=result)
+
+
+@overload
+def http(
+    template: Mapping[str, Any], /, **given: Unpack[sdk_options.TemplateChanges]
+) -> TemplateTask[Any]: ...
+@overload
+def http(
+    template: Mapping[str, Any], /, *, result: type[R], **given: Unpack[sdk_options.TemplateChanges]
+) -> TemplateTask[R]: ...
+def http(template: Mapping[str, Any], /, *, result: Any = Any, **given: Any) -> TemplateTask[Any]:
+    """Make a task of one HTTP request: `template` is as `spec.http` of a Task, with `request`.
+
+    Its result is the body of the response, or what `response.resultJsonPath` names, checked against
+    `result`. Options are those of `options.TemplateChanges`. Raises BadOption.
+    """
+    try:
+        made = msgspec.convert(_copied(template), http_task.HttpTemplate)
+    except msgspec.ValidationError as error:
+        raise errors.BadOption(f"kiln.http: the template is not as spec.http: {error}") from None
+    return TemplateTask({"http": made}, given, of="kiln.http", result=result)
 
 
 def _copied(manifest: Any) -> Any:

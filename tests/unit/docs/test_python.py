@@ -33,6 +33,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "files.map": files.map,
     "manifest": kiln.manifest,
     "workflow": kiln.workflow,
+    "http": kiln.http,
 }
 """Those whose options are a table below their name. `task` is one of its own."""
 

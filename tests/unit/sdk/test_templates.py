@@ -49,6 +49,8 @@ def test_options_are_those_of_the_spec() -> None:
         (lambda: kiln.manifest(BOOK, success_condition="no path"), "successCondition"),
         (lambda: kiln.manifest({"kind": object()}, **RULES), "no YAML and no JSON"),
         (lambda: kiln.workflow({"kind": "Job", "spec": {}}), "must be a Workflow"),
+        (lambda: kiln.http({"url": "http://a/"}), "not as spec.http: Object .* `url`"),
+        (lambda: kiln.http({"request": {"method": "GET", "url": "x"}}), "spec.http.request.url"),
         (lambda: kiln.workflow(FLOW, retries=-1), "retries=-1"),
         (lambda: kiln.workflow(FLOW, **OTHER), "no option is called 'pod'"),
     ],
