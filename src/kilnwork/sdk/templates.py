@@ -76,10 +76,11 @@ class TemplateTask(Generic[R_co]):
         TypeError for arguments that the template has no variables for, and NoSession.
         """
         here = session.current()
-        if here.one_cluster:
+        if here.one_cluster or here.functions_only:
             raise errors.BadOption(
-                f"{self._of}: a kiln.start() runs Python only: use kiln.connect() to a `kiln up` "
-                "or a manager in a cluster"
+                f"{self._of}: kiln.start() and kiln.testing.inline() run Python functions only: "
+                "use kiln.connect() to a `kiln up` or a manager in a cluster, or a task function "
+                "in its place"
             )
         self._check_names(arguments)
         if _holds_future(arguments):

@@ -78,6 +78,11 @@ def test_arguments_are_json(value: Any) -> None:
         kiln.manifest(BOOK, **RULES)._encoded({"n": value})
 
 
+def test_a_session_of_a_test_runs_functions_only() -> None:
+    with kiln.testing.inline(), pytest.raises(kiln.BadOption, match="run Python functions only"):
+        kiln.manifest(BOOK, **RULES).submit(n=1)
+
+
 def test_large_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="more than 65536"):
         kiln.manifest(BOOK, **RULES)._encoded({"n": "x" * 70_000})

@@ -241,7 +241,7 @@ def _same(known: inputs.StoredCall, template: records.Template, call: calls.Call
     """The same function, or manifest, and the same arguments as far as they can be compared."""
     if known.spec.function != template.function or known.arguments is None:
         return False
-    if known.spec.template != template.spec.template and template.spec.call is None:
+    if template.spec.call is None and known.spec.template != template.spec.template:
         return False
     ours, theirs = call.arguments, known.arguments
     if ours.media_type != attempts.JSON or theirs.media_type != attempts.JSON:
