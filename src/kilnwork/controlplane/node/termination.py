@@ -33,15 +33,17 @@ def make_file(root: Path, of: pods.Container) -> None:
 
 
 def with_message(pod: pods.Pod | None, name: str, record: containers.Record) -> containers.Record:
-    """The record of a container that has ended, with what it has left as its message."""
+    """The record of a container that has ended, with what it has left as its message: also of one
+    whose end nothing has seen."""
     wanted = pod.container(name) if pod is not None else None
-    if wanted is None or record.message or record.exit_code is None:
+    known = record.message and record.reason != containers.UNSEEN
+    if wanted is None or known or record.exit_code is None:
         return record
     said = _tail(_path(containers.root(record), wanted))
     falls_back = wanted.termination_message_policy == "FallbackToLogsOnError"
     if not said and falls_back and record.exit_code:
         said = log_reader.tail(containers.log_path(record), lines=MAX_LINES)[-MAX_LOG_BYTES:]
-    return record._replace(message=said.decode("utf-8", "replace"))
+    return record._replace(message=said.decode("utf-8", "replace") or record.message)
 
 
 def _path(root: Path, of: pods.Container) -> Path:

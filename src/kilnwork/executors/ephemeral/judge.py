@@ -122,7 +122,7 @@ def _why(ended: pod.Terminated) -> tuple[attempts.Ending, str, str]:
     if ended.exit_code == _EX_TEMPFAIL:
         return _E.FAILED, _R.RETRY_REQUESTED, "exit code 75 asks for a retry"
     if ended.exit_code == _SIGKILL:
-        return _E.LOST, _R.PROCESS_KILLED, "its container was killed by signal 9"
+        return _E.LOST, _R.PROCESS_KILLED, f"its container {pod_judge.how_killed(ended)}"
     said = f": {ended.message}" if ended.message else ""
     return _E.FAILED, _R.NON_ZERO_EXIT, f"exit code {ended.exit_code}{said}"
 

@@ -175,11 +175,18 @@ def _failure(
     if end.exit_code == _EX_TEMPFAIL:
         return _R.RETRY_REQUESTED, f"container {name} exited 75"
     if end.exit_code == _SIGKILL:
-        return _R.PROCESS_KILLED, f"container {name} was killed by signal 9"
+        return _R.PROCESS_KILLED, f"container {name} {how_killed(end)}"
     if end.reason in ("ContainerCannotRun", "StartError"):
         return _R.COMMAND_NOT_FOUND, f"container {name} cannot run: {end.message}"
     said = f": {end.message}" if end.message else ""
     return _R.NON_ZERO_EXIT, f"container {name} exited {end.exit_code}{said}"
+
+
+def how_killed(end: pod.Terminated) -> str:
+    """What is known of a container that ended with 137, which a kubelet says of lost ones too."""
+    if end.reason == "ContainerStatusUnknown":
+        return f"ended, and nobody saw how: {end.message}"
+    return "was killed by signal 9"
 
 
 def memory_limit(spec: dict[str, object], container: str) -> str:

@@ -20,6 +20,10 @@ ENDS: dict[str, tuple[dict[str, Any], attempts.Ending, str, str]] = {
     "again": (pods.ended(75), E.FAILED, R.RETRY_REQUESTED, "75"),
     "memory": (pods.ended(137, reason="OOMKilled"), E.FAILED, R.OUT_OF_MEMORY, "memory"),
     "killed": (pods.ended(137), E.LOST, R.PROCESS_KILLED, "signal 9"),
+    "unseen": (
+        pods.ended(137, reason="ContainerStatusUnknown", message="lost"),
+        E.LOST, R.PROCESS_KILLED, "its container ended, and nobody saw how: lost",
+    ),
     "no program": (
         pods.ended(128, reason="StartError", message="no such file"),
         E.FAILED, R.COMMAND_NOT_FOUND, "no such file",

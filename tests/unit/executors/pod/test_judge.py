@@ -222,6 +222,11 @@ CASES = {
         pods.made("Failed", pods.ended(137, reason="Error")),
         "signal 9",
     ),
+    "an end that nobody saw": Case(
+        (S.PENDING, R.PROCESS_KILLED),
+        pods.made("Failed", pods.ended(137, reason="ContainerStatusUnknown", message="lost")),
+        "container main ended, and nobody saw how: lost",
+    ),
     "deleted by a stranger": Case(
         (S.PENDING, R.POD_LOST),
         pods.made("Failed", pods.ended(143), deleted="2026-01-01T00:00:40Z", grace=30),
