@@ -4,7 +4,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from kilnwork.api import crd, resource
+from kilnwork.api import crd, kinds, resource
 from kilnwork.controlplane.apiserver import builtin_types
 
 POD_SPEC = {"$ref": f"{builtin_types.REFERENCE}io.k8s.api.core.v1.PodSpec"}
@@ -22,6 +22,27 @@ OBJECTS: dict[str, dict[str, Any]] = {
     "TaskObject": {},
 }
 
+CONDITION = '.status.phase == "Succeeded"'
+REQUEST = {"method": "GET", "url": "http://x/"}
+FORM = {"mimeType": "multipart/form-data"}
+WORK: dict[str, dict[str, Any]] = {
+    "spec.call": {},
+    "spec.pod": {},
+    "spec.customResource": {
+        "customResource": {
+            "manifest": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}},
+            "result": {"successCondition": CONDITION},
+        }
+    },
+    "spec.workflow": {"workflow": {"spec": {"entrypoint": "x"}}},
+    "spec.workflow.manifest": {},
+    "spec.http": {"http": {"request": REQUEST}},
+    "spec.http.request.postData.params": {"http": {"request": {**REQUEST, "postData": FORM}}},
+    "spec.http.response.runningCondition": {"http": {"request": REQUEST, "polling": {}}},
+    "spec.external": {},
+}
+"""What a Task has instead of a command: what the fields below need beside them. The last counts."""
+
 VALUES: dict[str, Any] = {
     "spec.activeDeadlineSeconds": 60,
     "spec.automountServiceAccountToken": False,
@@ -38,6 +59,26 @@ VALUES: dict[str, Any] = {
     "spec.call.function": "package.module:name",
     "spec.pod.metadata": {"labels": {"x": "1"}},
     "spec.pod.spec": POD,
+    "spec.customResource.manifest": WORK["spec.customResource"]["customResource"]["manifest"],
+    "spec.customResource.result.jsonPath": "$.status",
+    "spec.workflow.manifest": {
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "Workflow",
+        "metadata": {"name": "x"},
+        "spec": {"entrypoint": "x"},
+    },
+    "spec.workflow.metadata": {"labels": {"x": "1"}},
+    "spec.workflow.apiVersion": "argoproj.io/v1alpha1",
+    "spec.workflow.kind": "Workflow",
+    "spec.http.request.url": REQUEST["url"],
+    "spec.http.request.postData._bodyBase64": "eA==",
+    "spec.http.response.format": "json",
+    "spec.http.response.resultJsonPath": "$.x",
+    "spec.http.polling.location": "$.x",
+    "spec.http.polling.cancelMethod": "DELETE",
+    "[].successCondition": CONDITION,
+    "[].failureCondition": CONDITION,
+    "[].runningCondition": CONDITION,
     "spec.killTimestamp": "2026-01-02T03:04:05Z",
     "spec.outputType": "bytes",
     "spec.retry.on[]": "timeout",
@@ -113,8 +154,9 @@ def fields_of(kind: resource.Resource) -> Iterator[str]:
 def object_of(kind: resource.Resource, path: str) -> dict[str, Any]:
     """An object of a kind of ours with this field, without metadata."""
     made: dict[str, Any] = {"spec": copy.deepcopy(OBJECTS[kind.kind])}
-    if path.startswith(("spec.call", "spec.pod")):
-        made["spec"] = {}
+    if kind == kinds.TASKS:
+        beside = [work for start, work in WORK.items() if path.startswith(start)]
+        made["spec"] = copy.deepcopy(beside[-1]) if beside else made["spec"]
     if path == "spec.pod.metadata":
         made["spec"] = {"pod": {"spec": copy.deepcopy(POD)}}
     if path == "data":
