@@ -3,7 +3,7 @@ server. Blobs go to a folder, Secrets come from a dict."""
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from kilnwork.data import blobs
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub as hubs
 from kilnwork.executors import service as executors_service
-from kilnwork.executors.http import service
+from kilnwork.executors.http import secret_values, service
 from kilnwork.kit import clock, egress, ids
 from kilnwork.kube import errors as kube_errors
 from support import hubs as hub_support
@@ -55,6 +55,30 @@ def spec(url: str, **more: Any) -> api_task.TaskSpec:
     return msgspec.convert({"http": {"request": request, **more}, **fields}, api_task.TaskSpec)
 
 
+def executor(
+    folder: Path,
+    settings: service.Settings,
+    secrets: secret_values.Reader,
+    *,
+    on_failure: Callable[[str], None],
+) -> service.Service:
+    """One that connects to the hub of that directory (`support.hubs`); it has not started."""
+    socket = str(hub_support.socket_of(folder))
+    return service.Service(
+        settings,
+        executors_service.Manager(
+            connect=lambda: client.unix(socket),
+            credential=lambda: "secret",
+            store=lambda namespace: FolderStore(folder / "blobs" / namespace),
+            place=socket,
+        ),
+        secrets,
+        time=clock.SystemClock(),
+        entropy=ids.system_entropy(),
+        on_failure=on_failure,
+    )
+
+
 class World:
     """A hub, and executors that come and go."""
 
@@ -79,20 +103,8 @@ class World:
         labels: Mapping[str, str] | None = None,
         policy: egress.Policy = LOCAL,
     ) -> service.Service:
-        socket = str(hub_support.socket_of(self.folder))
-        made = service.Service(
-            service.Settings(name=name, slots=slots, labels=labels or {}, policy=policy),
-            executors_service.Manager(
-                connect=lambda: client.unix(socket),
-                credential=lambda: "secret",
-                store=lambda namespace: FolderStore(self.folder / "blobs" / namespace),
-                place=socket,
-            ),
-            self,
-            time=clock.SystemClock(),
-            entropy=ids.system_entropy(),
-            on_failure=self.failures.append,
-        )
+        settings = service.Settings(name=name, slots=slots, labels=labels or {}, policy=policy)
+        made = executor(self.folder, settings, self, on_failure=self.failures.append)
         self.services.append(made)
         await made.start(say=lambda _: None)
         return made
