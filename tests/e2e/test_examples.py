@@ -58,6 +58,7 @@ def test_these_are_all() -> None:
         "15-http",
         "16-custom-resource",
         "18-mixed-graph",
+        "19-external",
         "30-upload",
         "32-command",
         "33-reduce",

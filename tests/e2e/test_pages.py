@@ -6,6 +6,8 @@ tests/cluster/test_pages.py. That each page is read somewhere is the last test h
 """
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -85,6 +87,24 @@ TROUBLESHOOT = page_reader.Page(
     instead={"~/.local/share/kilnwork/*": "$(dirname $KUBECONFIG)/*"},
 )
 
+
+def start_program(reader: page_reader.Reader) -> None:
+    """Start the executor that the page has left running in another terminal."""
+    program = subprocess.Popen(
+        [sys.executable, "compressor.py"],
+        cwd=reader.directory,
+        env=dict(reader.environment),
+    )
+    reader.cleanup.enter_context(program)
+    reader.cleanup.callback(program.terminate)
+
+
+YOUR_OWN_EXECUTOR = page_reader.Page(
+    path=pages.DOCS / "how-to" / "write-your-own-executor.md",
+    left_out={"python compressor.py": "never ends: start_program"},
+    before={"kiln apply -f archive.yaml": start_program},
+)
+
 EXECUTORS = page_reader.Page(
     path=pages.DOCS / "reference" / "executors.md",
     left_out={"kubectl patch": "is for who has no manager any more"},
@@ -95,6 +115,7 @@ PAGES = [
     README,
     *TUTORIALS,
     MAP_A_FILE,
+    YOUR_OWN_EXECUTOR,
     pytest.param(EXECUTORS, marks=pytest.mark.kubectl, id="executors"),
     pytest.param(USE_KUBECTL, marks=pytest.mark.kubectl, id="use-kubectl"),
 ]
@@ -127,7 +148,8 @@ def test_files_and_commands_do_what_the_page_says(
 
 
 def test_every_tutorial_and_how_to_is_read_by_a_test() -> None:
-    read = {page.path for page in (README, *TUTORIALS, MAP_A_FILE, USE_KUBECTL, TROUBLESHOOT)}
+    whole = (README, *TUTORIALS, MAP_A_FILE, YOUR_OWN_EXECUTOR, USE_KUBECTL, TROUBLESHOOT)
+    read = {page.path for page in whole}
     read |= {pages.DOCS / name for name in ELSEWHERE}
     written = {
         path

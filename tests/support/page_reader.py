@@ -7,6 +7,7 @@ what a test has done already, what it types instead and what it leaves out; a ro
 on the page is an error, so that no page changes unseen.
 """
 
+import contextlib
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -93,22 +94,27 @@ def plain(command: str) -> str:
 
 
 class Reader:
-    """Does what a page says, in one directory and environment."""
+    """Does what a page says, in one directory and environment.
+
+    What `Page.before` starts and the page does not stop is stopped by `cleanup`.
+    """
 
     def __init__(self, page: Page, directory: Path, environment: Mapping[str, str]) -> None:
         self.page = page
         self.directory = directory
         self.environment = environment
         self.instead = dict(page.instead)
+        self.cleanup = contextlib.ExitStack()
 
     def read(self) -> None:
         assert self.page.unused() == [], f"not on {self.page.path.name}"
-        for first, second in self.page.blocks():
-            if isinstance(first, str):
-                assert second is not None
-                self.save(first, second)
-            else:
-                self.follow(first, second)
+        with self.cleanup:
+            for first, second in self.page.blocks():
+                if isinstance(first, str):
+                    assert second is not None
+                    self.save(first, second)
+                else:
+                    self.follow(first, second)
 
     def save(self, name: str, content: str) -> None:
         path = self.directory / name
