@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 import pytest
 
 from kilnwork.api import kinds, resource
+from kilnwork.controlplane import pod_gc
+from kilnwork.controlplane.apiserver import deletion
 from kilnwork.executors.pod import template
 from kilnwork.kit import processes
 from kilnwork.kube import client, errors
@@ -245,6 +247,29 @@ async def test_a_kill_on_a_node_that_is_away_is_proved_when_it_is_back(
     await waiting.wait_until_async(proved, what="its end is proved")
     assert pod_world.programs(pod) == set()
     await world.no_pods()
+
+
+async def test_a_pod_of_a_deleted_node_is_lost_and_keeps_no_namespace(
+    world: pod_world.World,
+) -> None:
+    await world.task("a", FOREVER, retry={"maxLosses": 0})
+    await world.says("a", "Running")
+    [pod] = await world.pods()
+    assert world.plane.node is not None
+    await world.plane.node.abandon()
+    world.plane.node = None
+    await world.kube.delete(resource.PODS, pod["metadata"]["name"], NS, grace_s=0)
+    await world.kube.delete(resource.NODES, "n1")
+    writer = world.plane.writer
+    orphans = pod_gc.PodCollector(writer, deletion.Deleter(writer), quarantine_s=0.1, check_s=0.05)
+    orphans.start()
+    try:
+        status = await world.says("a", "Failed")
+        await world.no_pods()
+    finally:
+        await orphans.stop()
+        processes.send(pod_world.programs(pod), signal.SIGKILL)
+    assert "node no longer exists" in status["message"]
 
 
 def stopped(status: dict[str, Any]) -> str:

@@ -16,7 +16,16 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import names
-from kilnwork.controlplane import binder, errors, extensions, gc, lock, store, taint_eviction
+from kilnwork.controlplane import (
+    binder,
+    errors,
+    extensions,
+    gc,
+    lock,
+    pod_gc,
+    store,
+    taint_eviction,
+)
 from kilnwork.controlplane.apiserver import (
     app,
     authn,
@@ -58,8 +67,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Where the data is, how to listen, and what the node is called.
 
     `port` 0: a free pair, the one of last time if it still is. `workdir`: where containers run that
-    name no directory. `controllers`: collect garbage, bind Pods and evict them by taints.
-    `installed`: kinds that are defined at each start, with their rules.
+    name no directory. `controllers`: collect garbage, bind Pods, evict them by taints, end those of
+    deleted nodes. `installed`: kinds that are defined at each start, with their rules.
     """
 
     data_dir: Path
@@ -337,6 +346,9 @@ class ControlPlane:
         eviction = taint_eviction.TaintEviction(self.writer)
         eviction.start()
         self._stops.append(("taint eviction", eviction.stop))
+        orphans = pod_gc.PodCollector(self.writer, self._deleter)
+        orphans.start()
+        self._stops.append(("pod garbage collector", orphans.stop))
 
     def _parts(self, admin_token: str) -> resources.Parts:
         tools = self._tools

@@ -92,7 +92,13 @@ def _outcome(
         )
     if not own and stop is not None:
         return attempts.Outcome(
-            _E.STOPPED, stop.reason, "", _exit_code(seen), started=started, finished=finished
+            _E.STOPPED,
+            stop.reason,
+            seen.disruption if _orphaned(seen) else "",
+            _exit_code(seen),
+            proof=not _orphaned(seen),
+            started=started,
+            finished=finished,
         )
     return _ended_badly(seen, spec, started=started, finished=finished)
 
@@ -133,6 +139,8 @@ def loss_of(seen: pod.Pod, finished: float | None) -> tuple[str, str] | None:
     if status.reason.startswith(_REFUSED_BY_NODE):
         message = f"node {seen.spec.node_name} refused Pod {name}: {status.reason}"
         return _R.NODE_REFUSED, f"{message}: {status.message}"
+    if _orphaned(seen):
+        return _R.NODE_LOST, f"Pod {name} on node {seen.spec.node_name}: {seen.disruption}"
     if seen.disruption:
         preempted = seen.disruption.startswith("PreemptionByScheduler")
         reason = _R.PREEMPTED if preempted else _R.EVICTED
@@ -141,6 +149,12 @@ def loss_of(seen: pod.Pod, finished: float | None) -> tuple[str, str] | None:
     if deleted is None or (finished is not None and finished < deleted):
         return None  # if it is deleted, then it is tidied away after its end
     return _R.POD_LOST, f"somebody deleted Pod {name}"
+
+
+def _orphaned(seen: pod.Pod) -> bool:
+    """The control plane has marked it Failed because its node is no object any more (kubernetes
+    pkg/controller/podgc): its containers were not seen to end."""
+    return seen.disruption.startswith("DeletionByPodGC")
 
 
 def _deleted(seen: pod.Pod) -> float | None:

@@ -73,7 +73,7 @@ _GROUPS = (
     (_S.PENDING, Counts.LOSS, (
         (_R.EVICTED, "`Failed`: evicted, or drained with its node"),
         (_R.PREEMPTED, "`Failed`: it made room for a Pod of higher priority"),
-        (_R.NODE_LOST, "`Failed`: its node shuts down"),
+        (_R.NODE_LOST, "`Failed`: its node shuts down, or was deleted"),
         (_R.NODE_REFUSED, "`Failed`: its node did not take it"),
         (_R.PROCESS_KILLED, "`Failed`: a container was ended by SIGKILL, and not for memory"),
         (_R.POD_LOST, "deleted by somebody else before its end, or gone"),
@@ -84,7 +84,7 @@ _GROUPS = (
     )),
     (_S.KILLED, Counts.NOTHING, (
         (_R.KILLED, "over after that, or never created"),
-        (_R.UNCONFIRMED, "removed by force while it ran, or not over after the grace and a lease"),
+        (_R.UNCONFIRMED, "removed by force or with its node, or not over after grace and a lease"),
     )),
 )  # fmt: skip
 

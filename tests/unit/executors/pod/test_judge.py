@@ -20,6 +20,9 @@ SPEC: dict[str, Any] = {
 }
 KILL = port.Stop(5.0, R.KILLED)
 PREEMPTED = "Preemption of this Pod makes room"
+ORPHANED = pods.condition(
+    "DisruptionTarget", "True", "DeletionByPodGC", "PodGC: node no longer exists"
+)
 NODE_GONE = (
     pods.condition("Ready", "False"), pods.condition("ContainersReady", "True"),
 )  # fmt: skip
@@ -208,6 +211,17 @@ CASES = {
         (S.PENDING, R.NODE_LOST),
         pods.made("Failed", pods.ended(137), reason="Terminated", message="node shutdown"),
         "node shutdown",
+    ),
+    "node deleted": Case(
+        (S.PENDING, R.NODE_LOST),
+        pods.made("Failed", pods.running(), conditions=[ORPHANED]),
+        "Pod t-1-1 on node n1: DeletionByPodGC: PodGC: node no longer exists",
+    ),
+    "node deleted while it is killed": Case(
+        (S.KILLED, R.UNCONFIRMED),
+        pods.made("Failed", pods.running(), conditions=[ORPHANED], deleted=pods.FINISHED, grace=0),
+        "node no longer exists",
+        stop=KILL,
     ),
     "refused": Case(
         (S.PENDING, R.NODE_REFUSED),
