@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kilnwork.api import meta, resource
-from kilnwork.controlplane.apiserver import builtin, fieldtypes, statuses, structural
+from kilnwork.api import meta, quantities, resource
+from kilnwork.controlplane.apiserver import builtin, causes, fieldtypes, statuses, structural
 from kilnwork.controlplane.apiserver.fieldtypes import Form
 
 
@@ -193,6 +193,7 @@ def judge_body(
 
 
 _STRUCT, _MAP, _LIST, _ANY = Form.STRUCT, Form.MAP, Form.LIST, Form.ANY
+_QUANTITY = Form.QUANTITY
 
 
 class _Reader:
@@ -227,6 +228,8 @@ class _Reader:
             return self.struct(type_, value, path)
         if form is _ANY:
             return value
+        if form is _QUANTITY:
+            return _quantity(value)
         if not _FITS[form](value):
             raise WrongType(_problem(type_, value, path, owner))
         if form is _LIST:
@@ -282,6 +285,7 @@ _FITS: dict[Form, Callable[[Any], bool]] = {
         isinstance(v, int) and not isinstance(v, bool) and -(2**63) <= v < 2**63
     ),
     Form.NUMBER: lambda v: isinstance(v, int | float) and not isinstance(v, bool),
+    Form.QUANTITY: lambda _: True,
     Form.ANY: lambda _: True,
 }
 
@@ -293,8 +297,18 @@ _ZERO: dict[Form, Callable[[], Any]] = {
     Form.INTEGER: int,
     Form.NUMBER: int,
     Form.BOOLEAN: bool,
+    Form.QUANTITY: lambda: "0",
 }
 """What null comes to in a list or map: Go has no null there."""
+
+
+def _quantity(value: Any) -> Any:
+    """A resource quantity as it was written. Raises WrongType in the words of Go's parser."""
+    try:
+        quantities.parse(value if isinstance(value, str) else causes.shown(value))
+    except ValueError as error:
+        raise WrongType(str(error)) from None
+    return value
 
 
 def _problem(type_: fieldtypes.Type, value: Any, path: str, owner: fieldtypes.Type | None) -> str:

@@ -7,7 +7,7 @@ purpose: fields that no node here reads are kept as they are and not judged.
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from kilnwork.api import meta, names, resource
+from kilnwork.api import meta, names, quantities, resource
 from kilnwork.controlplane.apiserver import causes, lookup, statuses
 
 _RESTART_POLICIES = ("Always", "OnFailure", "Never")
@@ -232,8 +232,23 @@ def container_causes(
         yield causes.invalid(f"{field}.name", name, problem)
     if not container.get("image"):
         yield causes.required(f"{field}.image")
+    yield from _resources(container["resources"], f"{field}.resources")
     yield from _env(container, f"{field}.env")
     yield from _mounts(container, f"{field}.volumeMounts", volumes)
+
+
+def _resources(given: meta.JsonObject, field: str) -> Iterator[causes.Cause]:
+    asked, most = given.get("requests") or {}, given.get("limits") or {}
+    for group, amounts in (("limits", most), ("requests", asked)):
+        for name, amount in amounts.items():
+            if quantities.parse(str(amount)) < 0:
+                text = "must be greater than or equal to 0"
+                yield causes.invalid(f"{field}.{group}[{name}]", str(amount), text)
+    for name in asked.keys() & most.keys():
+        amount, limit = str(asked[name]).strip(), str(most[name]).strip()
+        if quantities.parse(amount) > quantities.parse(limit):
+            text = f"must be less than or equal to {name} limit of {limit}"
+            yield causes.invalid(f"{field}.requests", amount, text)
 
 
 def _env(container: meta.JsonObject, field: str) -> Iterator[causes.Cause]:
