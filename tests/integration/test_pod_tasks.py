@@ -366,7 +366,6 @@ async def test_what_passes_by_itself_is_waited_for_and_named(
     [
         'violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false',
         "maximum cpu usage per Pod is 1, but limit is 2",
-        "unable to create new content in namespace default because it is being terminated",
     ],
 )
 async def test_what_admission_refuses_fails_at_once(world: pod_world.World, why: str) -> None:
@@ -376,6 +375,17 @@ async def test_what_admission_refuses_fails_at_once(world: pod_world.World, why:
     assert why in status["message"]
     assert status["attempts"] == 1
     assert await world.pods() == []
+
+
+async def test_in_a_namespace_that_is_deleted_nothing_can_be_created(
+    world: pod_world.World,
+) -> None:
+    why = "unable to create new content in namespace default because it is being terminated"
+    ending = {"causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]}
+    world.refusals.append(errors.from_status(403, "Forbidden", why, details=ending))
+    await world.task("a", retry={"maxAttempts": 5})
+    status = await world.says("a", "Failed", "NamespaceEnding")
+    assert (status["message"], status["attempts"]) == (why, 1)
 
 
 async def test_what_the_api_server_finds_invalid_fails_with_its_words(

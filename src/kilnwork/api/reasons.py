@@ -202,6 +202,10 @@ class Reason(_Explained):
         "It ran longer than `activeDeadlineSeconds` of its Pod allows.",
     )
     ADMISSION_ERROR = "AdmissionError", "The API server refuses what it would run, for good."
+    NAMESPACE_ENDING = (
+        "NamespaceEnding",
+        "Its namespace is being deleted, and nothing more can be created in it.",
+    )
     NAME_TAKEN = "NameTaken", "An object of somebody else has the name that its attempt needs."
     LOST_TOO_OFTEN = (
         "LostTooOften",

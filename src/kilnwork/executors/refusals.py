@@ -31,6 +31,16 @@ def refused(reason: str, message: str) -> port.Observation:
     return port.Observation(phase=port.Phase.OVER, reason=reason, message=message, outcome=outcome)
 
 
+def name_taken(kind: str, name: str, attempt: port.Attempt) -> port.Observation:
+    """An object has the name that the attempt needs, and was not made for it."""
+    task, namespace = attempt.name, attempt.namespace
+    return refused(
+        _R.NAME_TAKEN,
+        f"{kind} {name} in namespace {namespace} was not made for this task: delete it, then retry "
+        f"the task (kiln retry {task} -n {namespace})",
+    )
+
+
 def refusal(error: errors.Invalid | errors.Forbidden) -> port.Observation:
     """Why an object may not be created.
 
@@ -41,6 +51,8 @@ def refusal(error: errors.Invalid | errors.Forbidden) -> port.Observation:
     said = str(error)
     if isinstance(error, errors.Invalid):
         return refused(_R.ADMISSION_ERROR, said)
+    if any(c.get("reason") == "NamespaceTerminating" for c in error.details.get("causes") or ()):
+        return refused(_R.NAMESPACE_ENDING, said)
     if "exceeded quota" in said:
         return waits(_R.QUOTA_EXCEEDED, said)
     if "error looking up service account" in said:

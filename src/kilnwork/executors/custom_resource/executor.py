@@ -224,10 +224,8 @@ class ObjectExecutor:
     async def _judge(
         self, attempt: port.Attempt, seen: meta.JsonObject, how: port.Stop | None = None
     ) -> port.Observation:
-        what = f"{seen.get('kind')} {seen['metadata']['name']}"
         if not template.is_ours(seen, attempt, self.name):
-            text = f"{what} is not ours: delete or rename it, then retry the task"
-            return refusals.refused(_R.NAME_TAKEN, text)
+            return refusals.name_taken(seen["kind"], seen["metadata"]["name"], attempt)
         reading = self._timed(attempt, self._reads.read(attempt.spec, seen))
         pods: list[str] = []
         if how is not None and reading.over and reading.stopping:

@@ -24,6 +24,7 @@ _BEFORE = (
     (_S.FAILED, Counts.FINAL, (
         (_R.INVALID_SPEC, "none: its manifest cannot be read with the variables put in"),
         (_R.ADMISSION_ERROR, "none: admission refuses it, or tasks may not make such an object"),
+        (_R.NAMESPACE_ENDING, "none: its namespace is being deleted"),
         (_R.NAME_TAKEN, "an object of somebody else has its name"),
     )),
 )  # fmt: skip

@@ -217,10 +217,7 @@ class PodExecutor:
         self, attempt: port.Attempt, seen: pod.Pod, how: port.Stop | None = None
     ) -> port.Observation:
         if not _is_ours(attempt, seen):
-            return refusals.refused(
-                _R.NAME_TAKEN,
-                f"Pod {seen.metadata.name} is not ours: delete it, then retry the task",
-            )
+            return refusals.name_taken("Pod", seen.metadata.name, attempt)
         made_of = attempt.spec.pod
         observed = judge.observe(seen, how, spec={} if made_of is None else made_of.spec)
         if observed.outcome is None and _key(attempt) not in self._pods:

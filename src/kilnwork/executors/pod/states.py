@@ -68,6 +68,7 @@ _GROUPS = (
     )),
     (_S.FAILED, Counts.FINAL, (
         (_R.ADMISSION_ERROR, "no Pod: admission refuses it"),
+        (_R.NAMESPACE_ENDING, "no Pod: its namespace is being deleted"),
         (_R.NAME_TAKEN, "a Pod of somebody else has its name"),
     )),
     (_S.PENDING, Counts.LOSS, (
