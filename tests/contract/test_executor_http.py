@@ -1,4 +1,5 @@
-"""What every executor keeps to, of executor http, which is no part of the manager.
+"""What every executor keeps to, of executor http, which is no part of the manager: of requests
+and of functions.
 
 Its attempts are neither created nor adopted by a manager, so that it is no subject of
 `test_executors`: here are the same promises, as far as a request can be cut off or lost.
@@ -36,15 +37,17 @@ def sent(site: http_site.Site) -> collections.Counter[str]:
 POST = {"method": "POST", "headers": [{"name": "X-Task", "value": "${task.name}"}]}
 
 
-@pytest.mark.parametrize("zone", [{}, {"zone": "a"}])
+@pytest.mark.parametrize(
+    ("zone", "function"), [({}, False), ({"zone": "a"}, False), ({"zone": "a"}, True)]
+)
 async def test_a_manager_that_ends_at_any_moment_sends_nothing_twice(
-    site: http_site.Site, zone: dict[str, str]
+    site: http_site.Site, zone: dict[str, str], *, function: bool
 ) -> None:
     async with http_executors.running(short.folder(), lease_s=20.0, renew_s=0.3) as world:
         await world.executor(slots=3, labels={"zone": "a"})
         tasks = []
         for number in range(12):
-            more = {"request": POST, "affinity": {"required": zone}}
+            more = {"request": POST, "affinity": {"required": zone}, "function": function}
             tasks += [await world.submit(f"{site.base}/slow", **more) for _ in range(4)]
             await asyncio.sleep(number * 0.01)
             await world.restart_hub(lease_s=20.0, renew_s=0.3)
@@ -88,11 +91,14 @@ async def test_repeatable_requests_all_succeed_however_many_executors_end(
         assert {(await world.ends(task)).state for task in tasks} == {"Success"}
 
 
-async def test_kills_at_any_moment_leave_no_connection(site: http_site.Site) -> None:
+@pytest.mark.parametrize("function", [False, True])
+async def test_kills_at_any_moment_leave_no_connection(
+    site: http_site.Site, *, function: bool
+) -> None:
     async with http_executors.running(short.folder(), lease_s=20.0) as world:
         await world.executor(slots=8)
         for number in range(12):
-            task = await world.submit(f"{site.base}/slow", request=POST)
+            task = await world.submit(f"{site.base}/slow", request=POST, function=function)
             await asyncio.sleep(number * 0.008)
             await world.kill(task)
             view = await world.ends(task)

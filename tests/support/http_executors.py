@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
+from urllib import parse
 
 import msgspec
 
@@ -15,7 +16,7 @@ from kilnwork.data import blobs
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub as hubs
 from kilnwork.executors import service as executors_service
-from kilnwork.executors.http import secret_values, service
+from kilnwork.executors.http import knative, service
 from kilnwork.kit import clock, egress, ids
 from kilnwork.kube import errors as kube_errors
 from support import hubs as hub_support
@@ -41,24 +42,31 @@ class FolderStore:
 
 
 class NoSecrets:
-    """`secret_values.Reader` where there is no Secret."""
+    """`service.Reader` where there is no Secret, and no Service."""
 
     async def secret(self, namespace: str, name: str) -> Mapping[str, Any]:
         raise kube_errors.NotFound(404, f"secrets {name} not found")
 
+    async def url(self, namespace: str, name: str, waits: knative.Waits) -> str:
+        raise kube_errors.NotFound(404, f"services {name} not found")
+
 
 def spec(url: str, **more: Any) -> api_task.TaskSpec:
     """A task that requests a URL; `more`: fields of `spec.http` and of its request, in JSON;
-    `spec`: fields of the spec."""
-    fields = more.pop("spec", {})
+    `spec`: fields of the spec; `function`: as one of `spec.function`."""
+    fields, kind = more.pop("spec", {}), "http"
+    if more.pop("function", False) or "service" in more:
+        kind, parts = "function", parse.urlsplit(url)
+        more.setdefault("service", f"port-{parts.port}")
+        url = url[len(f"{parts.scheme}://{parts.netloc}") :] if parts.netloc else url
     request = {"method": "GET", "url": url, **more.pop("request", {})}
-    return msgspec.convert({"http": {"request": request, **more}, **fields}, api_task.TaskSpec)
+    return msgspec.convert({kind: {"request": request, **more}, **fields}, api_task.TaskSpec)
 
 
 def executor(
     folder: Path,
     settings: service.Settings,
-    secrets: secret_values.Reader,
+    reader: service.Reader,
     *,
     on_failure: Callable[[str], None],
 ) -> service.Service:
@@ -72,7 +80,7 @@ def executor(
             store=lambda namespace: FolderStore(folder / "blobs" / namespace),
             place=socket,
         ),
-        secrets,
+        reader,
         time=clock.SystemClock(),
         entropy=ids.system_entropy(),
         on_failure=on_failure,
@@ -86,6 +94,8 @@ class World:
         self.folder = folder
         self.hub = hub
         self.secrets: dict[str, Mapping[str, Any]] = {}
+        self.functions: knative.Services | None = None
+        """Where functions are; None: a Service is called after its port on this machine."""
         self.failures: list[str] = []
         self.services: list[service.Service] = []
 
@@ -94,6 +104,12 @@ class World:
         if name not in self.secrets:
             raise kube_errors.NotFound(404, f"secrets {name} not found")
         return self.secrets[name]
+
+    async def url(self, namespace: str, name: str, waits: knative.Waits) -> str:
+        """`knative.Services`."""
+        if self.functions is None:
+            return f"http://127.0.0.1:{name.removeprefix('port-')}"
+        return await self.functions.url(namespace, name, waits)
 
     async def executor(
         self,

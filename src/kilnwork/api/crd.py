@@ -66,7 +66,7 @@ RUN_RULE = "run may only rise"
 CALL_RULE = "give either call, or command with args"
 POD_RULE = "give either pod, or command with args: containers have their own"
 
-ALONE = ("workflow", "customResource", "http", "external")
+ALONE = ("workflow", "customResource", "http", "external", "function")
 """Fields of a Task's spec each of which says all that runs: none of the others is beside it."""
 
 INPUT_RULE = "exactly one of object and task must be given"

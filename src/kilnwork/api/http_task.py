@@ -239,6 +239,11 @@ class HttpTemplate(wire.Wire, frozen=True):
     for GET, HEAD, OPTIONS and TRACE. If true, other methods get an `Idempotency-Key`."""
 
     @property
+    def awaited(self) -> Callback | None:
+        """How long a callback may take, if its result is to come by one."""
+        return self.callback
+
+    @property
     def may_repeat(self) -> bool:
         """Whether sending it twice does no harm."""
         if self.idempotent is None:

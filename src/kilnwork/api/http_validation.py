@@ -1,4 +1,4 @@
-"""What is wrong with `spec.http` beyond its schema, as (field, what is wrong with it).
+"""What is wrong with `spec.http` and `spec.function` beyond their schemas, as (field, problem).
 
 Used by `validation`, and by `executors.http` for what variables have become. Pure.
 """
@@ -12,7 +12,16 @@ from urllib import parse
 
 import msgspec
 
-from kilnwork.api import documents, http_task, names, object_manifests, rules, substitution, task
+from kilnwork.api import (
+    documents,
+    function_task,
+    http_task,
+    names,
+    object_manifests,
+    rules,
+    substitution,
+    task,
+)
 
 Problem = tuple[str, str]
 """Dotted path of the field, and a sentence without subject."""
@@ -34,15 +43,16 @@ class InvalidRequest(rules.InvalidRules):
 
 def variables(template: http_task.HttpTemplate) -> set[str]:
     """The names that texts of a request may refer to, its inputs aside."""
-    own = {http_task.CALLBACK_URL} if template.callback is not None else set()
+    own = {http_task.CALLBACK_URL} if template.awaited is not None else set()
     return {*substitution.TASK_VARIABLES, *own}
 
 
 def input_names(spec: task.TaskSpec) -> frozenset[str]:
-    """Return the names of the inputs that the request has variables for. Raises LimitExceeded."""
-    if spec.http is None:
-        return frozenset()
-    return substitution.inputs_in(_parsed(spec.http.request))
+    """Return the names of the inputs that its requests have variables for. Raises LimitExceeded."""
+    sent = [] if spec.sent is None else [_parsed(spec.sent.request)]
+    if spec.function is not None and spec.function.cancel is not None:
+        sent.append(_parsed(spec.function.cancel.request))
+    return substitution.inputs_in(sent)
 
 
 def substituted(
@@ -63,7 +73,7 @@ def substituted(
     made = msgspec.structs.replace(
         template, request=msgspec.convert(rendered["request"], http_task.HttpRequest)
     )
-    found = list(request_problems(made, f"{field}.request", variable=False))
+    found = list(request_problems(made.request, f"{field}.request", variable=False))
     if found:
         raise InvalidRequest(found)
     return made
@@ -100,7 +110,7 @@ def problems(
 ) -> Iterator[Problem]:
     """What is wrong with a request, its conditions and labels, for admission. `inputs`: variables
     that it has besides `variables`."""
-    yield from request_problems(template, f"{field}.request", variable=True)
+    yield from request_problems(template.request, f"{field}.request", variable=True)
     try:
         document = _parsed(template.request)
         known = {*variables(template), *inputs}
@@ -126,7 +136,7 @@ def _response_problems(template: http_task.HttpTemplate, field: str) -> Iterator
         if given.format in ("text", "bytes"):
             yield f"{field}.resultJsonPath", f"is for json and yaml, not for {given.format}"
     if given.running_condition is not None and template.polling is None:
-        yield f"{field}.runningCondition", "has a meaning only with spec.http.polling"
+        yield f"{field}.runningCondition", "has a meaning only with polling"
     try:
         yield from rules.problems(result_rules(given), field)
     except msgspec.ValidationError as error:
@@ -140,10 +150,9 @@ def _path_problems(path: str, field: str) -> Iterator[Problem]:
 
 
 def request_problems(
-    template: http_task.HttpTemplate, field: str, *, variable: bool
+    request: http_task.HttpRequest, field: str, *, variable: bool
 ) -> Iterator[Problem]:
     """What is wrong with the request itself; with `variable` texts may still have variables."""
-    request = template.request
     method = request.method
     if not _open(method, variable) and (
         not _TOKEN.fullmatch(method) or method.upper() in _FORBIDDEN_METHODS
@@ -234,7 +243,7 @@ def spec_problems(
     spec: task.TaskSpec, given_inputs: Collection[str] | None = ()
 ) -> Iterator[Problem]:
     """What is wrong with a task that is a request. `given_inputs`: as of `object_manifests`."""
-    if spec.http is None:
+    if spec.sent is None:
         return
     for name, given in (("env", spec.env), ("image", spec.image)):
         if given:
@@ -243,4 +252,27 @@ def spec_problems(
         named = input_names(spec) if given_inputs is None else given_inputs
     except documents.LimitExceeded:
         named = ()  # said below
-    yield from problems(spec.http, inputs=object_manifests.input_variables(spec, named))
+    inputs = object_manifests.input_variables(spec, named)
+    if spec.http is not None:
+        yield from problems(spec.http, inputs=inputs)
+    if spec.function is not None:
+        yield from _function_problems(spec.function, "spec.function", inputs)
+
+
+def _function_problems(
+    given: function_task.FunctionTemplate, field: str, inputs: Collection[str]
+) -> Iterator[Problem]:
+    if given.template is not None:
+        yield f"{field}.template", "is not possible yet: give service, the name of a Service"
+    elif (problem := names.label_1035_problem(given.service)) is not None:
+        yield f"{field}.service", problem
+    if given.mode != "Callback" and given.callback is not None:
+        yield f"{field}.callback", "has a meaning only with mode: Callback"
+        return
+    placed = given.at("http://function.invalid")
+    yield from problems(placed, field, inputs=inputs)
+    if placed.cancel is not None:
+        cancel, at = placed.cancel.request, f"{field}.cancel.request"
+        yield from request_problems(cancel, at, variable=True)
+        known = {*variables(placed), *inputs}
+        yield from substitution.find_problems(_parsed(cancel), known, at)

@@ -78,6 +78,10 @@ class Reason(_Explained):
     STARTING = "Starting", "An attempt is reserved and was sent to a worker."
     STARTED = "Started", "Its command or function is running."
     CONNECTING = "Connecting", "Its request waits for a name, a connection or TLS."
+    SERVICE_NOT_READY = (
+        "ServiceNotReady",
+        "The Service of its function is missing or not ready; the message says what Knative says.",
+    )
     WAITING_FOR_RESULT = (
         "WaitingForResult",
         "Its request was accepted (202); the result is polled for, or a callback brings it.",

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kilnwork.api import http_task, meta, object_task, wire
+from kilnwork.api import function_task, http_task, meta, object_task, wire
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
 LONGEST_S = 1_000_000_000
@@ -32,9 +32,10 @@ TEMPLATES = {
     "customResource": "custom_resource",
     "http": "http",
     "external": "external",
+    "function": "function",
 }
-"""Executors that a field of the spec chooses and describes, by the name of the field in JSON, which
-is the executor's; the value is the name of its attribute."""
+"""Fields of the spec in JSON that choose and describe an executor, which is called so; the value is
+the name of its attribute. Requests to functions are carried out by executor `http`."""
 
 OUTSIDE = frozenset({"http", "external"})
 """Executors that are processes of their own, any number of each."""
@@ -45,6 +46,9 @@ EXTERNAL = "external/"
 WITHOUT_PROGRAM = frozenset(TEMPLATES) - {"pod"}
 """Executors whose tasks run no program of ours: their inputs are variables of the template, and
 Python submits them as it submits calls."""
+
+REQUESTS = frozenset({"http", "function"})
+"""Fields of the spec by which a task is a request."""
 
 _EXECUTOR_QUEUE = "executor/"
 
@@ -197,7 +201,8 @@ class ExternalTask(Wire, frozen=True):
 
 class TaskSpec(Wire, frozen=True):
     """What to run and how long to try: a `command`, a Python `call`, a `pod`, a `call` in a `pod`,
-    a `workflow`, a `customResource`, an `http` request, or work for an `external` program."""
+    a `workflow`, a `customResource`, an `http` request, one to a `function`, or work for an
+    `external` program."""
 
     cluster_name: Name = "default"
     """Name of the TaskCluster of this namespace that runs the task."""
@@ -220,6 +225,8 @@ class TaskSpec(Wire, frozen=True):
     """Object of any kind to create and wait for, instead of `command`."""
     http: http_task.HttpTemplate | None = None
     """HTTP request to send, instead of `command`; it needs a `kiln executor http`."""
+    function: function_task.FunctionTemplate | None = None
+    """Request to a Service of Knative, instead of `command`; it needs a `kiln executor http`."""
     external: ExternalTask | None = None
     """Work for a program of your own, instead of `command`."""
     env: tuple[EnvVar, ...] = ()
@@ -250,6 +257,8 @@ class TaskSpec(Wire, frozen=True):
     @property
     def executor(self) -> str:
         """What runs its attempts: `worker`, or the field that describes another executor."""
+        if self.function is not None:
+            return "http"
         for name, attribute in TEMPLATES.items():
             if getattr(self, attribute) is not None:
                 return name
@@ -258,12 +267,11 @@ class TaskSpec(Wire, frozen=True):
     @property
     def template(self) -> Wire | None:
         """What the field says that chooses its executor; None of a task of a worker."""
-        attribute = TEMPLATES.get(self.executor)
-        found: Wire | None = None if attribute is None else getattr(self, attribute)
-        return found
+        given = (getattr(self, attribute) for attribute in TEMPLATES.values())
+        return next((one for one in given if one is not None), None)
 
     @property
-    def function(self) -> str:
+    def function_name(self) -> str:
         """What a call calls; of a task without a function, its executor."""
         return self.executor if self.call is None else self.call.function
 
@@ -276,18 +284,25 @@ class TaskSpec(Wire, frozen=True):
             and self.workflow is None
             and self.custom_resource is None
             and self.external is None
+            and self.function is None
         ):
             return self.cluster_name  # most tasks, millions of them
         if self.external is not None:
             return executor_queue(EXTERNAL + self.external.executor)
-        required = self.http.affinity.required if self.http is not None else {}
-        return executor_queue(self.executor, required)
+        sent = self.sent
+        return executor_queue(self.executor, sent.affinity.required if sent is not None else {})
+
+    @property
+    def sent(self) -> http_task.HttpTemplate | None:
+        """The request that it is, to whatever is named by it or to a function."""
+        return self.http if self.function is None else self.function
 
     @property
     def may_repeat(self) -> bool:
         """Whether an attempt that has started may follow one that is lost: not if that was a
         request which must not be sent twice."""
-        return self.http is None or self.http.may_repeat
+        sent = self.sent
+        return sent is None or sent.may_repeat
 
 
 class Result(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):

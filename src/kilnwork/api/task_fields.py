@@ -29,8 +29,9 @@ TASK: Sequence[Row] = (
     *(
         _same(f"spec.{field}", Effect.HONOURED, whole=True)
         for field in (
-            "args", "call", "clusterName", "command", "customResource", "env", "external", "http",
-            "inputObject", "inputs", "killTimestamp", "outputObject", "outputType", "pod",
+            "args", "call", "clusterName", "command", "customResource", "env", "external",
+            "function", "http", "inputObject", "inputs", "killTimestamp", "outputObject",
+            "outputType", "pod",
             "priority", "retry", "run", "suspend", "timeouts", "ttlSecondsAfterFinished",
             "workflow",
         )

@@ -163,13 +163,14 @@ _ALONE_PROBLEMS = {
     "customResource": object_manifests.problems,
     "http": http_validation.spec_problems,
     "external": _external_problems,
+    "function": http_validation.spec_problems,
 }
 """What checks each of `crd.ALONE`."""
 
 
 def template_inputs(spec: task.TaskSpec) -> frozenset[str]:
     """Return the names of the inputs that the template of a valid spec has variables for."""
-    if spec.http is not None:
+    if spec.sent is not None:
         return http_validation.input_names(spec)
     return object_manifests.input_names(spec)
 

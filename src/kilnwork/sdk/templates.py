@@ -90,7 +90,7 @@ class TemplateTask(Generic[R_co]):
             try:
                 future = here.submit(
                     here.template(self._spec),
-                    function=self._spec.function,
+                    function=self._spec.function_name,
                     arguments=data,
                     name=self._name,
                     key=self._key,

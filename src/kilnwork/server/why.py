@@ -47,7 +47,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
             message=status.get("message", ""),
             worker=status.get("podName", ""),
             own_pod="pod" in found.get("spec", {}),
-            of_executor=not task.OUTSIDE.isdisjoint(found.get("spec", {})),
+            of_executor=not task.REQUESTS.isdisjoint(found.get("spec", {})),
             node=status.get("nodeName", ""),
             attempt=status.get("attempts", 0),
             losses=status.get("losses", 0),

@@ -4,6 +4,7 @@ import asyncio
 import base64
 import collections
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
@@ -366,16 +367,17 @@ async def test_what_cannot_be_ended_there_is_unconfirmed(
     assert (view.reason, view.stopped) == ("Unconfirmed", False)
 
 
+@pytest.mark.parametrize("more", [{"callback": {}}, {"function": True, "mode": "Callback"}])
 async def test_a_callback_brings_the_result(
-    world: http_executors.World, site: http_site.Site
+    world: http_executors.World, site: http_site.Site, more: dict[str, Any]
 ) -> None:
     site.routes["/start"] = http_site.sends(http_site.response(b"", status="202 Accepted"))
     await world.executor(slots=1)
     task = await world.submit(
         f"{site.base}/start",
         request={"method": "POST", "postData": {"text": "${task.callback_url}"}},
-        callback={},
         response={"successCondition": "$.body.ok", "resultJsonPath": "$.n"},
+        **more,
     )
     await world.says(task, "Running", "WaitingForResult")
     assert (await world.runs(f"{site.base}/echo")).state == "Success"

@@ -1,11 +1,11 @@
-"""What admission says of `spec.http`: each mistake with its field."""
+"""What admission says of `spec.http` and `spec.function`: each mistake with its field."""
 
 from typing import Any
 
 import msgspec
 import pytest
 
-from kilnwork.api import http_task, http_validation, task, validation
+from kilnwork.api import function_task, http_task, http_validation, task, validation
 
 OK = {"method": "GET", "url": "http://h/"}
 
@@ -83,6 +83,33 @@ def test_what_is_wrong_around_it(more: dict[str, Any], field: str) -> None:
     found = problems({"request": OK, **more})
     assert len(found) == 1, found
     assert found[0][0].startswith(f"spec.http.{field}")
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({}, ""),
+        ({"service": "Hello"}, "service"),
+        ({"service": "", "template": {"spec": {}}}, "template"),
+        ({"request": {"method": "POST", "url": "/a b"}}, "request.url"),
+        ({"callback": {}}, "callback"),
+        ({"callback": {}, "mode": "Callback"}, ""),
+        ({"polling": {}, "mode": "Callback"}, "callback"),
+        ({"cancel": {"request": {"method": "a b"}}}, "cancel.request.method"),
+        ({"cancel": {"request": {"method": "PUT", "url": "/${task.x}"}}}, "cancel.request.url"),
+    ],
+)
+def test_what_is_wrong_with_a_function(more: dict[str, Any], field: str) -> None:
+    given = {"service": "hello", "request": {"method": "POST"}, **more}
+    made = msgspec.convert({"function": given}, task.TaskSpec)
+    found = [name for name, _ in validation.spec_problems(made)]
+    assert found == ([f"spec.function.{field}"] if field else [])
+
+
+@pytest.mark.parametrize("url", ["@elsewhere", "http://elsewhere/", "${task.name}", ""])
+def test_a_request_to_a_function_stays_below_its_url(url: str) -> None:
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert({"method": "GET", "url": url}, function_task.FunctionRequest)
 
 
 @pytest.mark.parametrize("other", [{"command": ["x"]}, {"env": [{"name": "a"}]}, {"image": "x"}])

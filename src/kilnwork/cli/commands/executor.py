@@ -20,7 +20,7 @@ from kilnwork.api import meta, names, resource
 from kilnwork.api import task as api_task
 from kilnwork.cli import foreground, options
 from kilnwork.executors import finding
-from kilnwork.executors.http import service
+from kilnwork.executors.http import knative, service
 from kilnwork.kit import clock, egress, ids
 from kilnwork.kube import client, config
 
@@ -116,6 +116,7 @@ class _Server:
         self._kube = client.Client(
             load(), user_agent=f"kiln-executor/{version.__version__}", time=clock.SystemClock()
         )
+        self._reader = _Reader(self._kube, inside="KUBERNETES_SERVICE_HOST" in os.environ)
 
     async def start(self, *, say: foreground.Say) -> None:
         say("looking for the manager")
@@ -124,7 +125,7 @@ class _Server:
         self._service = service.Service(
             self._settings,
             found,
-            _Secrets(self._kube),
+            self._reader,
             time=clock.SystemClock(),
             entropy=ids.system_entropy(),
             on_failure=self._fail,
@@ -134,17 +135,15 @@ class _Server:
     async def stop(self, *, say: foreground.Say) -> None:
         if self._service is not None:
             await self._service.stop(say=say)
+            await self._reader.close()
             await self._kube.__aexit__(None, None, None)
 
 
-class _Secrets:
-    """`secret_values.Reader` of an API server."""
-
-    def __init__(self, kube: client.Client) -> None:
-        self._kube = kube
+class _Reader(knative.ServicesOfCluster):
+    """`service.Reader` of an API server."""
 
     async def secret(self, namespace: str, name: str) -> meta.JsonObject:
-        return await self._kube.get(resource.SECRETS, name, namespace)
+        return await self.kube.get(resource.SECRETS, name, namespace)
 
 
 def _api_server(server: str) -> frozenset[tuple[str, int]]:

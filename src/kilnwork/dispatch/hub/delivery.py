@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import attempts
+from kilnwork.api import attempts, http_task
 from kilnwork.channel import errors, frames, messages
 from kilnwork.dispatch.hub import attempt_logs, child_requests, links
 from kilnwork.dispatch.machine import instructions, records
@@ -228,9 +228,12 @@ class Delivery:
 
     def _run(self, send: instructions.RunAttempt) -> messages.Run:
         task, callback = send.task, ""
-        http, make = task.spec.http, self._terms.callback_url
-        if http is not None and http.callback is not None and make is not None:
-            lasts_s = http.timeout.total_timeout + http.callback.timeout_seconds
+        sent, make = task.spec.sent, self._terms.callback_url
+        awaited = None if sent is None else sent.awaited
+        if sent is not None and awaited is not None and make is not None:
+            lasts_s = sent.timeout.total_timeout + awaited.timeout_seconds
+            if task.spec.function is not None:  # it may wait before it is sent
+                lasts_s += task.spec.timeouts.pending_seconds or http_task.LONGEST_S
             callback = make(send.ref, lasts_s + CALLBACK_GRACE_S)
         return messages.Run(
             send.ref,

@@ -112,7 +112,8 @@ def _choose(
     """Prefer labels, then the share that is free; of equals any, so that none is always first."""
     if len(free) == 1:
         return free[0]
-    preferred = {} if task.spec.http is None else task.spec.http.affinity.preferred
+    sent = task.spec.sent
+    preferred = {} if sent is None else sent.affinity.preferred
 
     def rank(worker: records.Worker) -> tuple[int, float, float]:
         liked = sum(worker.labels.get(key) == value for key, value in preferred.items())

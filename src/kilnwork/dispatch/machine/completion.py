@@ -140,7 +140,7 @@ def _not_to_be_repeated(outcome: attempts.Outcome) -> attempts.Outcome:
         outcome,
         ending=attempts.Ending.FAILED,
         reason=_R.EXECUTOR_LOST.value,
-        message=f"{outcome.message}; it may have been sent, and spec.http.idempotent is not true",
+        message=f"{outcome.message}; it may have been sent, and is not declared idempotent",
         may_retry=False,
     )
 

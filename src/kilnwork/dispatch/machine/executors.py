@@ -128,6 +128,6 @@ def observe(mem: memory.Memory, task: records.Task, item: inputs.Observed) -> No
     if item.handover and item.handover != task.handover:
         task.handover = item.handover
         mem.batch.dirty[task] = None
-    if item.parked and worker is not None and task.id not in worker.parked:
-        worker.parked.add(task.id)
+    if worker is not None and item.parked != (task.id in worker.parked):
+        worker.parked ^= {task.id}
         mem.touch(worker.cluster)

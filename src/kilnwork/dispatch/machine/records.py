@@ -85,7 +85,7 @@ class Template:
         """Its number in the journal and on links to slots."""
         self.cluster = cluster
         self.spec = spec
-        self.function = spec.function
+        self.function = spec.function_name
         self.accept_failures = call is not None and call.accept_failures
         self.priority = spec.priority
         self.timed = timeouts.pending_seconds is not None or timeouts.total_seconds is not None

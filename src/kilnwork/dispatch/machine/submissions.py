@@ -239,7 +239,7 @@ def _known_of(task: records.Task) -> inputs.StoredCall:
 
 def _same(known: inputs.StoredCall, template: records.Template, call: calls.CallItem) -> bool:
     """The same function, or manifest, and the same arguments as far as they can be compared."""
-    if known.spec.function != template.function or known.arguments is None:
+    if known.spec.function_name != template.function or known.arguments is None:
         return False
     if template.spec.call is None and known.spec.template != template.spec.template:
         return False

@@ -29,6 +29,7 @@ from kilnwork.executors.http import (
     exchange,
     har,
     judge,
+    knative,
     outgoing,
     results,
     secret_values,
@@ -65,25 +66,32 @@ class _Handover(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """What attempts of one process share. `polls`: how many polls are on their way at once."""
+    """What attempts of one process share. `polls`: how many polls are on their way at once;
+    `resumed`: requests whose function they had to wait for."""
 
     link: base.Link
     sessions: exchange.Sessions
     contexts: trust.Contexts
     secrets: secret_values.Reader
+    services: knative.Services
     store: results.Store
     clock: clock.Clock
     entropy: ids.Entropy
     polls: asyncio.Semaphore
+    resumed: asyncio.Semaphore
 
 
 class Attempt(base.Attempt):
     """See the module."""
 
+    _field = "spec.http"
+
     def __init__(self, run: messages.Run, tools: Tools) -> None:
         super().__init__(run, tools.link, tools.clock)
         self._tools = tools
+        self._given: http_task.HttpTemplate | None = run.spec.http
         self._template: http_task.HttpTemplate
+        """As it is sent: without variables."""
         self._values: secret_values.Values
         self._archive = har.Archive()
         self._exchange: exchange.Exchange | None = None
@@ -125,26 +133,33 @@ class Attempt(base.Attempt):
     async def _halted(self, halt: base.Halt) -> attempts.Outcome:
         proof = self._exchange is None or await self._exchange.cut()
         message = halt.message
-        if self._polled is not None and halt.ending is _E.STOPPED and not self.silent:
-            said = await self._cancel_elsewhere(self._polled)
+        if self._started is not None and halt.ending is _E.STOPPED and not self.silent:
+            said = await self._cancel_elsewhere()
             proof = proof and not said
             message = message or said
         return self._ended(halt.ending, halt.reason, message, proof=proof)
 
-    async def _cancel_elsewhere(self, polled: exchange.Outgoing) -> str:
-        """End the work that was accepted; why that is not certain, "" if it is or need not be."""
-        method = "" if self._template.polling is None else self._template.polling.cancel_method
-        if not method:
-            return ""
+    async def _cancel_elsewhere(self) -> str:
+        """End the work there; why that is not certain, "" if it is or need not be."""
         try:
-            async with asyncio.timeout(CANCEL_S):
-                received = await self._send(dataclasses.replace(polled, method=method))
+            request, limit = self._cancelling()
+            if request is None:
+                return ""
+            async with asyncio.timeout(limit):
+                received = await self._send(request)
         except (errors.AttemptFailed, TimeoutError) as error:
-            return f"{method} {polled.url.host} failed: {str(error) or 'no response'}"
+            return f"the request to end it failed: {str(error) or 'no response'}"
         received.body.close()
         if received.status < 300 or received.status in (404, 410):
             return ""
-        return f"{method} to {polled.url.host} was responded to with status {received.status}"
+        return f"the request to end it was responded to with status {received.status}"
+
+    def _cancelling(self) -> tuple[exchange.Outgoing | None, float]:
+        """The request that ends the work there, if there is one, and how long it may take."""
+        polling, polled = self._template.polling, self._polled
+        if polling is None or polled is None or not polling.cancel_method:
+            return None, CANCEL_S
+        return dataclasses.replace(polled, method=polling.cancel_method), CANCEL_S
 
     async def _carry_out(self) -> attempts.Outcome:
         # most requests are on their way before anybody could look
@@ -218,28 +233,41 @@ class Attempt(base.Attempt):
         self._see(_R.WAITING_FOR_RESULT, message, parked=True, handover=handover)
 
     async def _prepare(self) -> exchange.Outgoing:
-        run, ref = self._run, self.ref
-        if run.spec.http is None:
+        run, given = self._run, self._given
+        if given is None:
             raise errors.AttemptFailed(_R.INVALID_SPEC, "the task has no spec.http")
+        self._template = self._substituted(given, self._field)
+        self._values = await secret_values.read(
+            self._tools.secrets, run.namespace, self._template, *self._more_requests()
+        )
+        if run.callback:
+            self._values.revealed.add(run.callback)
+        return self._built(self._template, self._field)
+
+    def _more_requests(self) -> tuple[http_task.HttpRequest, ...]:
+        """Others that name Secrets."""
+        return ()
+
+    def _substituted(self, given: http_task.HttpTemplate, field: str) -> http_task.HttpTemplate:
         try:
-            self._template = http_validation.substituted(run.spec.http, self._variables)
+            return http_validation.substituted(given, self._variables, field)
         except (
             rules.InvalidRules, substitution.InvalidTemplate, documents.LimitExceeded,
             msgspec.ValidationError,
         ) as error:  # fmt: skip
             raise errors.AttemptFailed(_R.INVALID_SPEC, str(error)) from error
-        self._values = await secret_values.read(self._tools.secrets, run.namespace, self._template)
-        if run.callback:
-            self._values.revealed.add(run.callback)
+
+    def _built(self, template: http_task.HttpTemplate, field: str) -> exchange.Outgoing:
+        run, ref = self._run, self.ref
         try:
             return outgoing.build(
-                self._template,
+                template,
                 self._values.value,
                 key=f"{ids.task_text(ref.task)}-{ref.run}",
-                callback=run.callback if self._template.callback is not None else "",
+                callback=run.callback if template.callback is not None else "",
             )
         except ValueError as error:
-            raise errors.AttemptFailed(_R.INVALID_SPEC, f"spec.http.request: {error}") from error
+            raise errors.AttemptFailed(_R.INVALID_SPEC, f"{field}.request: {error}") from error
 
     def _variables(self) -> dict[str, Any]:
         return {**super()._variables(), http_task.CALLBACK_URL: self._run.callback}
@@ -344,11 +372,11 @@ class Attempt(base.Attempt):
         clock = self._tools.clock
         until = clock.monotonic() + self._poll_until - clock.wall()
         while True:
-            delay = _delay(wait, polling.interval_seconds, self._tools)
-            if clock.monotonic() + delay > until:
+            pause_s = delay(wait, polling.interval_seconds, self._tools)
+            if clock.monotonic() + pause_s > until:
                 message = f"no result within polling.timeoutSeconds, {polling.timeout_seconds:g} s"
                 raise errors.AttemptFailed(_R.REQUEST_TIMED_OUT, message)
-            await asyncio.sleep(delay)
+            await asyncio.sleep(pause_s)
             try:
                 async with self._tools.polls:
                     answer, _ = await self._request(polled)
@@ -404,7 +432,7 @@ def _asking(request: exchange.Outgoing, url: str) -> exchange.Outgoing:
         raise errors.AttemptFailed(_R.INVALID_RESPONSE, str(error)) from error
 
 
-def _delay(retry_after: str | None, interval_s: float, tools: Tools) -> float:
+def delay(retry_after: str | None, interval_s: float, tools: Tools) -> float:
     """As the server says (RFC 9110, 10.2.3), else the interval, a tenth earlier or later."""
     text = (retry_after or "").strip()
     if text.isascii() and text.isdigit():

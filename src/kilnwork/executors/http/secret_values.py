@@ -61,14 +61,15 @@ class Values:
             raise _refused(f"key {key} of Secret {name} is not base64") from error
 
 
-async def read(reader: Reader, namespace: str, template: http_task.HttpTemplate) -> Values:
-    """Read all Secrets that a request names. Raises `AttemptFailed`."""
-    request, tls = template.request, template.tls
-    given: list[http_task.NameValue | http_task.Cookie] = [
-        *request.headers,
-        *request.query_string,
-        *request.cookies,
-    ]
+async def read(
+    reader: Reader, namespace: str, template: http_task.HttpTemplate, *more: http_task.HttpRequest
+) -> Values:
+    """Read all Secrets that a request names, and `more` to the same host. Raises
+    `AttemptFailed`."""
+    tls = template.tls
+    given: list[http_task.NameValue | http_task.Cookie] = []
+    for request in (template.request, *more):
+        given += (*request.headers, *request.query_string, *request.cookies)
     names = {one.secret_ref.name for one in given if one.secret_ref is not None}
     if tls.client_certificate_secret:
         names.add(tls.client_certificate_secret)
@@ -86,7 +87,7 @@ async def read(reader: Reader, namespace: str, template: http_task.HttpTemplate)
                 f"Secret {name} cannot be read: {error}",
                 is_loss=True,
             ) from error
-    parts = parse.urlsplit(request.url)
+    parts = parse.urlsplit(template.request.url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
     return Values(found, parts.hostname or "", port)
 

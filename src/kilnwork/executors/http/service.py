@@ -7,13 +7,22 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 import aiohttp
 
 from kilnwork.api import task
 from kilnwork.channel import messages
 from kilnwork.executors import service
-from kilnwork.executors.http import attempt, connector, exchange, secret_values, trust
+from kilnwork.executors.http import (
+    attempt,
+    connector,
+    exchange,
+    function,
+    knative,
+    secret_values,
+    trust,
+)
 from kilnwork.kit import clock, egress, ids
 
 EXECUTOR = "http"
@@ -29,6 +38,10 @@ class Settings(service.Settings):
     policy: egress.Policy
 
 
+class Reader(secret_values.Reader, knative.Services, Protocol):
+    """Reads the API server."""
+
+
 class Service(service.Service):
     """See the module. Make it in a running loop."""
 
@@ -36,7 +49,7 @@ class Service(service.Service):
         self,
         settings: Settings,
         manager: service.Manager,
-        secrets: secret_values.Reader,
+        reader: Reader,
         *,
         time: clock.Clock,
         entropy: ids.Entropy,
@@ -57,15 +70,19 @@ class Service(service.Service):
             link=self.link,
             sessions=self._sessions,
             contexts=trust.Contexts(),
-            secrets=secrets,
+            secrets=reader,
+            services=reader,
             store=self,
             clock=time,
             entropy=entropy,
             polls=asyncio.Semaphore(MAX_POLLS),
+            resumed=asyncio.Semaphore(settings.slots),
         )
 
     def make(self, run: messages.Run) -> attempt.Attempt:
-        return attempt.Attempt(run, self._tools)
+        if run.spec.function is None:
+            return attempt.Attempt(run, self._tools)
+        return function.FunctionAttempt(run, self._tools, run.spec.function)
 
     async def stop(self, *, say: Callable[[str], None]) -> None:
         """Let requests end, for a while; nothing is sent any more when this returns."""
