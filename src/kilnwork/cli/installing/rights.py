@@ -285,6 +285,12 @@ REVEAL: tuple[Right, ...] = (
             "`kilnwork.dev/use=http`, for the hosts that they name."
         ),
     ),
+    Right(
+        group="serving.knative.dev",
+        resources=("services",),
+        verbs=("get", *_FOLLOW),
+        why="Sees when the functions of tasks are ready, and where they are.",
+    ),
 )
 
 

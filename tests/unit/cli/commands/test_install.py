@@ -157,7 +157,7 @@ def test_executors_of_http_requests_are_a_deployment_with_an_account() -> None:
     assert {"name": "KILN_MANAGER_NAMESPACE", "value": "home"} in made["env"]
     assert made["securityContext"] == container()["securityContext"]
     rules = found["ClusterRole/kilnwork-executor-http"]["rules"]
-    assert [rule["resources"] for rule in rules] == [["executors"], ["secrets"]]
+    assert [rule["resources"] for rule in rules] == [["executors"], ["secrets"], ["services"]]
 
 
 def test_executors_read_secrets_only_where_the_manager_serves() -> None:
