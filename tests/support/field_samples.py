@@ -24,6 +24,7 @@ OBJECTS: dict[str, dict[str, Any]] = {
 
 CONDITION = '.status.phase == "Succeeded"'
 REQUEST = {"method": "GET", "url": "http://x/"}
+FUNCTION = {"service": "x", "request": {"method": "GET"}}
 FORM = {"mimeType": "multipart/form-data"}
 WORK: dict[str, dict[str, Any]] = {
     "spec.call": {},
@@ -39,6 +40,15 @@ WORK: dict[str, dict[str, Any]] = {
     "spec.http": {"http": {"request": REQUEST}},
     "spec.http.request.postData.params": {"http": {"request": {**REQUEST, "postData": FORM}}},
     "spec.http.response.runningCondition": {"http": {"request": REQUEST, "polling": {}}},
+    "spec.function": {"function": FUNCTION},
+    "spec.function.request.postData.params": {
+        "function": {**FUNCTION, "request": {"method": "GET", "postData": FORM}}
+    },
+    "spec.function.cancel.request.postData.params": {
+        "function": {**FUNCTION, "cancel": {"request": {"method": "GET", "postData": FORM}}}
+    },
+    "spec.function.response.runningCondition": {"function": {**FUNCTION, "polling": {}}},
+    "spec.function.callback": {"function": {**FUNCTION, "mode": "Callback"}},
     "spec.external": {},
 }
 """What a Task has instead of a command: what the fields below need beside them. The last counts."""
@@ -71,11 +81,14 @@ VALUES: dict[str, Any] = {
     "spec.workflow.apiVersion": "argoproj.io/v1alpha1",
     "spec.workflow.kind": "Workflow",
     "spec.http.request.url": REQUEST["url"],
-    "spec.http.request.postData._bodyBase64": "eA==",
-    "spec.http.response.format": "json",
-    "spec.http.response.resultJsonPath": "$.x",
-    "spec.http.polling.location": "$.x",
-    "spec.http.polling.cancelMethod": "DELETE",
+    "spec.function.service": "x",
+    "spec.function.mode": "Sync",
+    "[].request.url": "/",
+    "[].postData._bodyBase64": "eA==",
+    "[].response.format": "json",
+    "[].response.resultJsonPath": "$.x",
+    "[].polling.location": "$.x",
+    "[].polling.cancelMethod": "DELETE",
     "[].successCondition": CONDITION,
     "[].failureCondition": CONDITION,
     "[].runningCondition": CONDITION,

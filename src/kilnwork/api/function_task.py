@@ -4,7 +4,7 @@ It is an HTTP request but for its URL, which the Service says when it is ready. 
 `executors.http`; what is wrong with one says `http_validation`.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -30,13 +30,11 @@ class FunctionCancel(wire.Wire, frozen=True):
     """Time until then. After it the task is `Killed` with reason `Unconfirmed`."""
 
 
-class FunctionTemplate(http_task.HttpTemplate, frozen=True):
+class FunctionTemplate(http_task.HttpTemplate, frozen=True, kw_only=True):
     """One request to a Service of Knative, to be sent by an executor (`kiln executor http`)."""
 
-    service: str = ""
-    """Name of a Service (`serving.knative.dev/v1`) of the task's namespace."""
-    template: dict[str, Any] | None = None
-    """Refused: Services are not made for tasks. Give `service`."""
+    service: str
+    """Name of a Service (`serving.knative.dev/v1`) of the task's namespace; none is made for it."""
     request: FunctionRequest
     """The request, as HAR 1.2 has it; its texts may have variables."""
     mode: Annotated[str, msgspec.Meta(pattern="^(Sync|Callback)$")] = "Sync"

@@ -262,9 +262,7 @@ def spec_problems(
 def _function_problems(
     given: function_task.FunctionTemplate, field: str, inputs: Collection[str]
 ) -> Iterator[Problem]:
-    if given.template is not None:
-        yield f"{field}.template", "is not possible yet: give service, the name of a Service"
-    elif (problem := names.label_1035_problem(given.service)) is not None:
+    if (problem := names.label_1035_problem(given.service)) is not None:
         yield f"{field}.service", problem
     if given.mode != "Callback" and given.callback is not None:
         yield f"{field}.callback", "has a meaning only with mode: Callback"
