@@ -1,7 +1,9 @@
 """The hub over a real socket and a real journal: what callers and workers see."""
 
 import asyncio
+import contextlib
 import os
+import sqlite3
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -598,6 +600,20 @@ async def test_a_restart_keeps_the_order_of_submission(folder: Path) -> None:
             run = await worker.expect(messages.Run)
             assert run.name == name
             worker.succeed(run.ref)
+
+
+async def test_a_worker_that_had_nothing_to_do_leaves_no_row(folder: Path) -> None:
+    async with hubs.running(folder) as running:
+        async with a_worker(folder) as worker:
+            submission = a_task()
+            await running.submit(submission)
+            worker.succeed((await worker.expect(messages.Run)).ref)
+            await state_of(running, submission.task, api_task.State.SUCCESS)
+        for _ in range(3):
+            async with a_worker(folder):
+                pass
+    with contextlib.closing(sqlite3.connect(folder / "journal.db")) as journal:
+        assert journal.execute("SELECT count(*) FROM worker").fetchone() == (1,)
 
 
 async def test_a_restart_holds_back_what_was_held_back(folder: Path) -> None:

@@ -194,6 +194,9 @@ def _begin(
     mem.move_attempt(task, _RESERVED, state=_STAGING)
     task.reason, task.message = _STARTING, ""
     task.attempt += 1
+    if not worker.row:
+        worker.row = next(mem.worker_rows)
+        mem.batch.workers.append(worker)
     task.worker = worker
     task.reserved = now.wall
     if task.attempt > 1:

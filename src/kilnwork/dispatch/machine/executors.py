@@ -41,13 +41,11 @@ def join(mem: memory.Memory, item: inputs.JoinExecutor, now: inputs.Moment) -> N
         worker = records.Worker(
             cluster,
             name,
-            row=next(mem.worker_rows),
             name="",
             pod_uid=f"executor/{item.executor}",
             node="",
         )
         mem.workers[name] = worker
-        mem.batch.workers.append(worker)
     mem.links.pop(worker.link, None)
     worker.link = item.link
     worker.slots = item.capacity

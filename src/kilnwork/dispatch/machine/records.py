@@ -180,7 +180,7 @@ class Worker:
         cluster: "Cluster",
         session: bytes,
         *,
-        row: int,
+        row: int = 0,
         name: str,
         pod_uid: str,
         node: str,
@@ -188,6 +188,7 @@ class Worker:
         self.cluster = cluster
         self.session = session
         self.row = row
+        """0 until it gets its first attempt: sessions that never had one leave nothing behind."""
         self.name = name
         self.pod_uid = pod_uid
         self.node = node

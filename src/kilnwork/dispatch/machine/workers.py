@@ -67,13 +67,11 @@ def _enrol(mem: memory.Memory, item: inputs.Join) -> records.Worker:
     worker = records.Worker(
         mem.cluster(item.namespace, item.cluster),
         item.session,
-        row=next(mem.worker_rows),
         name=item.name,
         pod_uid=item.pod_uid,
         node=item.node,
     )
     mem.workers[item.session] = worker
-    mem.batch.workers.append(worker)
     return worker
 
 

@@ -29,7 +29,7 @@ DELETE FROM template WHERE NOT EXISTS (
 DELETE FROM blob_use WHERE user < 0 AND -user NOT IN (SELECT template FROM template);
 
 -- name: insert_worker
--- A new session of a worker.
+-- A session of a worker, with its first attempt.
 INSERT INTO worker (worker, session, namespace, cluster, name, pod_uid, node)
 VALUES (?, ?, ?, ?, ?, ?, ?);
 
