@@ -249,7 +249,7 @@ class Reason(_Explained):
     )
     UNCONFIRMED = (
         "Unconfirmed",
-        "It was killed, but nothing has proved yet that none of its processes is left.",
+        "It was killed, unproved that nothing of it is left; condition `Stopped` tells it later.",
     )
 
 
