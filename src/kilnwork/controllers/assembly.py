@@ -196,7 +196,13 @@ class Controllers:
         pods.subscribe(self._containers.changed)
         return [
             reflector.Reflector(
-                kube, kinds.TASKS, task.Task, known.tasks, self._tasks.task_changed, scope=here
+                kube,
+                kinds.TASKS,
+                task.Task,
+                known.tasks,
+                self._tasks.task_changed,
+                # Those that nobody saw come are submitted in this order.
+                scope=reflector.Scope(namespace=namespace, oldest_first=True),
             ),
             reflector.Reflector(
                 kube,

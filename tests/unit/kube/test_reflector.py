@@ -79,6 +79,31 @@ async def test_lists_in_pages_then_watches(
     assert (server.lists, server.watches_opened) == (1, 1)
 
 
+async def test_a_list_is_told_oldest_first_where_that_matters(
+    kube: client.Client, server: scripted_objects.Objects
+) -> None:
+    for name, second in (("a", 3), ("b", 1), ("c", 2), ("d", 1)):
+        server.put(name)
+        server.stored[name]["metadata"]["creationTimestamp"] = f"2026-01-01T00:00:0{second}Z"
+    told: list[str] = []
+    followed = reflector.Reflector(
+        kube,
+        resource.PODS,
+        dict,
+        cache.Cache[dict[str, Any]](),
+        lambda key, _, __: told.append(key[1]),
+        scope=reflector.Scope(oldest_first=True),
+    )
+    running = asyncio.create_task(followed.run())
+    try:
+        await asyncio.wait_for(followed.synced.wait(), 30)
+        assert told == ["b", "d", "c", "a"]
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
 async def test_end_of_stream_is_resumed_without_a_list(
     follower: Follower, server: scripted_objects.Objects
 ) -> None:
