@@ -119,12 +119,19 @@ class Attempt:
         self._link.send(self.seen)
 
     def _ended(
-        self, ending: attempts.Ending, reason: str, message: str = "", *, proof: bool = True
+        self,
+        ending: attempts.Ending,
+        reason: str,
+        message: str = "",
+        *,
+        proof: bool = True,
+        result: attempts.Payload | None = None,
     ) -> attempts.Outcome:
         return attempts.Outcome(
             ending,
             str(reason),
             message[:MAX_MESSAGE],
+            result=result,
             proof=proof,
             started=self._started,
             finished=self._clock.wall(),

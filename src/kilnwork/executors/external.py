@@ -95,7 +95,7 @@ class Attempt(attempt.Attempt):
                 return await self._halted(self._halt)
             text = f"{type(error).__name__}: {error}"
             return self._ended(_E.FAILED, _R.RAISED, text)
-        return msgspec.structs.replace(self._ended(_E.SUCCEEDED, _R.SUCCEEDED), result=result)
+        return self._ended(_E.SUCCEEDED, _R.SUCCEEDED, result=result)
 
     def _claimed(self) -> ClaimedTask:
         run, ref = self._run, self.ref

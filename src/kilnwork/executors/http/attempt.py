@@ -43,11 +43,8 @@ MAX_POLL_S = 3600.0
 CANCEL_S = 10.0
 """For the request that ends work elsewhere, at most."""
 
-CONNECTING_AFTER_S = 0.25
-"""A request that has no connection yet says so after this time."""
-
-STARTED_AFTER_S = 0.05
-"""And one that is on its way, if it may be repeated."""
+STATUS_AFTER_S = 0.25
+"""An attempt says how far it is after this time: most are over before anybody could look."""
 
 _TRY_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
 """Statuses of a poll by which nothing is said about the work."""
@@ -95,23 +92,14 @@ class Attempt(base.Attempt):
         self._values: secret_values.Values
         self._archive = har.Archive()
         self._exchange: exchange.Exchange | None = None
-        self._called_back: asyncio.Future[tuple[str, bytes]] = (
-            asyncio.get_running_loop().create_future()
-        )
+        self._called_back: asyncio.Future[tuple[str, bytes]] | None = None
+        """Made before anything is sent: the result may come before the response."""
         self._polled: exchange.Outgoing | None = None
         self._poll_until = 0.0
-        self._reporting: asyncio.TimerHandle | None = None
-
-    async def live(self) -> None:
-        """Carry it out and report its end."""
-        try:
-            await super().live()
-        finally:
-            self._called_back.cancel()
+        self._status: asyncio.TimerHandle | None = None
 
     def _report(self, outcome: attempts.Outcome) -> None:
-        if self._reporting is not None:
-            self._reporting.cancel()
+        self._cancel_status()
         if self._started is not None and not self.silent:
             self.log = self._archive.encode()
             self.send_log(0)
@@ -119,7 +107,7 @@ class Attempt(base.Attempt):
 
     def called_back(self, media_type: str, body: bytes) -> None:
         """Its result has come."""
-        if not self._called_back.done():
+        if self._called_back is not None and not self._called_back.done():
             self._called_back.set_result((media_type, body))
 
     async def _outcome(self) -> attempts.Outcome:
@@ -146,7 +134,7 @@ class Attempt(base.Attempt):
             if request is None:
                 return ""
             async with asyncio.timeout(limit):
-                received = await self._send(request)
+                received = await self._send(request, until=self._deadline())
         except (errors.AttemptFailed, TimeoutError) as error:
             return f"the request to end it failed: {str(error) or 'no response'}"
         received.body.close()
@@ -159,34 +147,32 @@ class Attempt(base.Attempt):
         polling, polled = self._template.polling, self._polled
         if polling is None or polled is None or not polling.cancel_method:
             return None, CANCEL_S
-        return dataclasses.replace(polled, method=polling.cancel_method), CANCEL_S
+        return msgspec.structs.replace(polled, method=polling.cancel_method), CANCEL_S
 
     async def _carry_out(self) -> attempts.Outcome:
-        # most requests are on their way before anybody could look
         loop = asyncio.get_running_loop()
-        late = loop.call_later(CONNECTING_AFTER_S, self._see, _R.CONNECTING)
-        try:
-            request = await self._prepare()
-            if self._run.handover:
-                return await self._go_on(request)
-            received, request = await self._request(request)
-        finally:
-            late.cancel()
+        self._status = loop.call_later(STATUS_AFTER_S, self._report_status)
+        request = await self._prepare()
+        if self._run.handover:
+            return await self._go_on(request)
+        if self._template.callback is not None:
+            self._called_back = loop.create_future()
+        received, request = await self._request(request)
         verdict = await self._judge(received)
         if isinstance(verdict, judge.GoesOn):
             wait = self._accepted(received, request, verdict)
             received.body.close()
             del received, request, verdict  # ten thousand of them may wait
-            if self._template.callback is not None:
-                return await self._wait_for_callback()
+            if self._called_back is not None:
+                return await self._wait_for_callback(self._called_back)
             received, verdict = await self._poll(wait)
         return await self._succeeded(received, verdict)
 
     async def _go_on(self, request: exchange.Outgoing) -> attempts.Outcome:
         """Ask for the result of what an attempt before this one has begun."""
         handed = msgspec.json.decode(self._run.handover, type=_Handover)
-        self._started = at = self._tools.clock.wall()
-        self._tools.link.report(lambda serial: messages.Started(serial, self.ref, at))
+        self._started = self._clock.wall()
+        self._report_status()
         self._polled, self._poll_until = _asking(request, handed.url), handed.until
         self._see_polled()
         return await self._succeeded(*await self._poll("0"))
@@ -194,17 +180,25 @@ class Attempt(base.Attempt):
     async def _succeeded(
         self, received: exchange.Received, verdict: judge.Success
     ) -> attempts.Outcome:
-        with contextlib.closing(received.body):
-            result = await self._payload(verdict, received.body)
-        return msgspec.structs.replace(
-            self._ended(_E.SUCCEEDED, _R.SUCCEEDED, f"status {received.status}"), result=result
-        )
+        return await self._end_with(verdict, received.body, f"status {received.status}")
+
+    async def _end_with(
+        self, verdict: judge.Success, body: exchange.Body, message: str
+    ) -> attempts.Outcome:
+        """It has succeeded, if its result can be kept."""
+        try:
+            result = await results.payload(
+                verdict, body, store=self._tools.store, namespace=self._run.namespace
+            )
+        finally:
+            body.close()
+        return self._ended(_E.SUCCEEDED, _R.SUCCEEDED, message, result=result)
 
     def _accepted(
         self, received: exchange.Received, request: exchange.Outgoing, said: judge.GoesOn
     ) -> str | None:
         """The work goes on elsewhere: say so. Returns the `Retry-After` of a poll."""
-        if self._template.callback is not None:
+        if self._called_back is not None:
             message = f"{request.url.host} will call back"
             self._see(_R.WAITING_FOR_RESULT, message, parked=True)
             return None
@@ -276,27 +270,25 @@ class Attempt(base.Attempt):
         self, request: exchange.Outgoing
     ) -> tuple[exchange.Received, exchange.Outgoing]:
         """Send it and follow redirects; the last response, and what it is the response to."""
-        limit = self._template.timeout.total_timeout
+        until = self._deadline()
         left = self._template.redirects.follow
-        try:
-            async with asyncio.timeout(limit):
-                while True:
-                    received = await self._send(request)
-                    if received.status not in _REDIRECTS or not received.redirect or not left:
-                        return received, request
-                    received.body.close()
-                    left -= 1
-                    request = _next(request, received)
-        except TimeoutError as error:
-            message = f"it took longer than totalTimeout, {limit:g} s"
-            raise errors.AttemptFailed(_R.REQUEST_TIMED_OUT, message) from error
+        while True:
+            received = await self._send(request, until=until)
+            if received.status not in _REDIRECTS or not received.redirect or not left:
+                return received, request
+            received.body.close()
+            left -= 1
+            request = _next(request, received)
 
-    async def _send(self, request: exchange.Outgoing) -> exchange.Received:
-        """One exchange, kept in the archive."""
+    def _deadline(self) -> float:
+        return self._clock.monotonic() + self._template.timeout.total_timeout
+
+    async def _send(self, request: exchange.Outgoing, *, until: float) -> exchange.Received:
+        """One exchange, kept in the archive; monotonic `until` it may take."""
         tools, template = self._tools, self._template
         terms = exchange.Terms(
-            socket_timeout_s=template.timeout.socket_timeout,
-            read_timeout_s=template.timeout.read_timeout,
+            timeout=template.timeout,
+            until=until,
             max_bytes=template.response.max_bytes,
             tls=None
             if request.url.scheme == "http"
@@ -329,40 +321,41 @@ class Attempt(base.Attempt):
         return received
 
     async def _connected(self) -> None:
-        """Say that it has started, before anything is sent."""
+        """Say that it has started, before anything is sent; of what may be repeated its end says
+        that, unless it takes longer."""
         if self._started is not None:
             return
-        self._started = at = self._tools.clock.wall()
-        link = self._tools.link
+        self._started = at = self._clock.wall()
+        if not self._template.may_repeat:
+            self._cancel_status()
+            await self._tools.link.store(lambda serial: messages.Started(serial, self.ref, at))
+            self._see_connected()
+        elif self._status is None:
+            self._report_status()
 
-        def make(serial: int) -> messages.Started:
-            return messages.Started(serial, self.ref, at)
+    def _report_status(self) -> None:
+        """Say how far it is."""
+        self._cancel_status()
+        at = self._started
+        if at is None:
+            self._see(_R.CONNECTING)
+        else:
+            self._tools.link.report(lambda serial: messages.Started(serial, self.ref, at))
+            self._see_connected()
 
-        def report() -> None:
-            link.report(make)
-            self._is_connected()
+    def _cancel_status(self) -> None:
+        if self._status is not None:
+            self._status.cancel()
+            self._status = None
 
-        if self._template.may_repeat:  # of a short one it is enough that its end says when
-            self._reporting = asyncio.get_running_loop().call_later(STARTED_AFTER_S, report)
-            return
-        await link.store(make)
-        self._is_connected()
+    def _see_connected(self) -> None:
+        if self.seen is not None and self.seen.reason == _R.CONNECTING:
+            self._see(_R.STARTED)
 
     async def _judge(self, received: exchange.Received) -> judge.Success | judge.GoesOn:
         return await results.judge_response(
             self._template, received, output_type=self._run.spec.output_type
         )
-
-    async def _payload(
-        self, verdict: judge.Success, body: exchange.Body
-    ) -> attempts.Payload | None:
-        return await results.payload(
-            verdict, body, store=self._tools.store, namespace=self._run.namespace
-        )
-
-    def _is_connected(self) -> None:
-        if self.seen is not None and self.seen.reason == _R.CONNECTING:
-            self._see(_R.STARTED)
 
     async def _poll(self, wait: str | None) -> tuple[exchange.Received, judge.Success]:
         """Ask until the work is done; the last response and what it says. `wait`: Retry-After."""
@@ -395,12 +388,14 @@ class Attempt(base.Attempt):
                 return answer, verdict
             answer.body.close()
 
-    async def _wait_for_callback(self) -> attempts.Outcome:
+    async def _wait_for_callback(
+        self, called_back: asyncio.Future[tuple[str, bytes]]
+    ) -> attempts.Outcome:
         callback = self._template.callback
         limit = 0.0 if callback is None else callback.timeout_seconds
         try:
             async with asyncio.timeout(limit):
-                media_type, raw = await self._called_back
+                media_type, raw = await called_back
         except TimeoutError as error:
             message = f"no callback within callback.timeoutSeconds, {limit:g} s"
             raise errors.AttemptFailed(_R.REQUEST_TIMED_OUT, message) from error
@@ -410,12 +405,9 @@ class Attempt(base.Attempt):
         if isinstance(verdict, judge.GoesOn):
             message = "the callback says that the work goes on"
             raise errors.AttemptFailed(_R.INVALID_RESPONSE, message)
-        with contextlib.closing(exchange.Body()) as body:
-            body.write(raw)
-            result = await self._payload(verdict, body)
-        return msgspec.structs.replace(
-            self._ended(_E.SUCCEEDED, _R.SUCCEEDED, "called back"), result=result
-        )
+        body = exchange.Body()
+        body.write(raw)
+        return await self._end_with(verdict, body, "called back")
 
 
 def _next(request: exchange.Outgoing, received: exchange.Received) -> exchange.Outgoing:

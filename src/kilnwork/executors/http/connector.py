@@ -25,8 +25,6 @@ MAX_PASSED = 1000
 class Waiting(Protocol):
     """An exchange that needs a connection."""
 
-    socket_timeout_s: float
-
     def named(self) -> None:
         """The name of the host is resolved, and may be connected to."""
         ...
@@ -115,8 +113,7 @@ class Connector(aiohttp.TCPConnector):
             self._passed.add(place)
             if len(self._passed) > MAX_PASSED:
                 self._passed.clear()
-        async with asyncio.timeout(exchange.socket_timeout_s):
-            connection = await super().connect(req, traces, timeout)
+        connection = await super().connect(req, traces, timeout)
         try:
             await exchange.connected(connection)
         except BaseException:

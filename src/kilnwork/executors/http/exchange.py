@@ -15,10 +15,11 @@ from typing import IO, Any, cast
 
 import aiohttp
 import aiohttp.connector
+import msgspec
 import yarl
 from aiohttp import http_exceptions
 
-from kilnwork.api import reasons
+from kilnwork.api import http_task, reasons
 from kilnwork.executors.http import connector, errors
 from kilnwork.kit import clock
 
@@ -34,8 +35,7 @@ MAX_HEAD_BYTES = 64 * 1024
 _R = reasons.Reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outgoing:
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     """A request as it is sent. `secret_headers`: names in lower case of those that hold secrets."""
 
     method: str
@@ -45,19 +45,18 @@ class Outgoing:
     secret_headers: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """Deadlines and caps of one exchange, and how to trust."""
 
-    socket_timeout_s: float
-    read_timeout_s: float
+    timeout: http_task.HttpTimeouts
+    until: float
+    """Monotonic; before `timeout.totalTimeout` is over, which goes on over redirects."""
     max_bytes: int
     tls: ssl.SSLContext | None = None
     server_name: str | None = None
 
 
-@dataclass(slots=True)
-class Timings:
+class Timings(msgspec.Struct):
     """Monotonic times at which a phase ended, None for one that there was not."""
 
     began: float
@@ -114,8 +113,7 @@ class Body:
             self._file.close()
 
 
-@dataclass(slots=True, kw_only=True)
-class Received:
+class Received(msgspec.Struct, frozen=True, kw_only=True):
     """A response. `address`: of the server that sent it."""
 
     status: int
@@ -130,7 +128,10 @@ class Received:
     def header(self, name: str) -> str | None:
         """Return the first value of a header."""
         wanted = name.lower()
-        return next((value for key, value in self.headers if key.lower() == wanted), None)
+        for key, value in self.headers:
+            if key.lower() == wanted:
+                return value
+        return None
 
 
 @dataclass(slots=True)
@@ -162,7 +163,6 @@ class Exchange:
         repeatable: bool,
         on_connected: OnConnected,
     ) -> None:
-        self.socket_timeout_s = terms.socket_timeout_s
         self._session = sessions.shared if repeatable else sessions.own
         self._terms = terms
         self._clock = time
@@ -201,6 +201,9 @@ class Exchange:
 
     async def _run(self, request: Outgoing) -> Received:
         terms = self._terms
+        left_s = terms.until - self._timings.began
+        if left_s <= 0:
+            raise TimeoutError
         async with self._session.request(
             request.method,
             request.url,
@@ -209,7 +212,11 @@ class Exchange:
             allow_redirects=False,
             ssl=terms.tls or True,
             server_hostname=terms.server_name,
-            timeout=aiohttp.ClientTimeout(total=None, sock_read=terms.read_timeout_s),
+            timeout=aiohttp.ClientTimeout(
+                total=left_s,
+                connect=terms.timeout.socket_timeout,
+                sock_read=terms.timeout.read_timeout,
+            ),
         ) as response:
             self._timings.answered = self._clock.monotonic()
             body = Body()
@@ -234,7 +241,7 @@ class Exchange:
 
     async def _read(self, response: aiohttp.ClientResponse, body: Body) -> None:
         limit = self._terms.max_bytes
-        async for piece in response.content.iter_any():
+        while piece := await response.content.readany():
             if body.size + len(piece) > limit:
                 message = f"the body has more than {limit} bytes"
                 raise errors.AttemptFailed(_R.RESPONSE_TOO_LARGE, message)
@@ -264,10 +271,13 @@ def _failure(
     if refused is not None:
         return errors.AttemptFailed(_R.ADDRESS_REFUSED, str(refused))
     if isinstance(error, TimeoutError):
-        if not was_connected:
-            message = f"no connection within socketTimeout, {terms.socket_timeout_s:g} s"
+        given = terms.timeout
+        if isinstance(error, aiohttp.ConnectionTimeoutError):
+            message = f"no connection within socketTimeout, {given.socket_timeout:g} s"
+        elif isinstance(error, aiohttp.SocketTimeoutError):
+            message = f"nothing came within readTimeout, {given.read_timeout:g} s"
         else:
-            message = f"nothing came within readTimeout, {terms.read_timeout_s:g} s"
+            message = f"it took longer than totalTimeout, {given.total_timeout:g} s"
         return errors.AttemptFailed(_R.REQUEST_TIMED_OUT, message)
     if isinstance(error, aiohttp.ClientResponseError):
         return errors.AttemptFailed(_R.INVALID_RESPONSE, f"no HTTP: {error.message}")

@@ -62,12 +62,12 @@ class FunctionAttempt(attempt.Attempt):
         finally:
             self._give_permit_back()
 
-    async def _send(self, request: exchange.Outgoing) -> exchange.Received:
+    async def _send(self, request: exchange.Outgoing, *, until: float) -> exchange.Received:
         """Send it again while nobody is there, if that does no harm."""
         for pause_s in PAUSES_S:
             retry_after: str | None = None
             try:
-                received = await super()._send(request)
+                received = await super()._send(request, until=until)
                 if received.status not in _NOBODY_THERE or not self._may_send_again(request):
                     return received
                 received.body.close()
@@ -78,8 +78,9 @@ class FunctionAttempt(attempt.Attempt):
                 message = str(error)
             if self._polled is None and self._halt is None:
                 self._see(_R.CONNECTING, f"sent again: {message}")
-            await asyncio.sleep(attempt.delay(retry_after, pause_s, self._tools))
-        return await super()._send(request)
+            left_s = max(0.0, until - self._clock.monotonic())
+            await asyncio.sleep(min(attempt.delay(retry_after, pause_s, self._tools), left_s))
+        return await super()._send(request, until=until)
 
     def _may_send_again(self, request: exchange.Outgoing) -> bool:
         """Whether it changes nothing, says so, or none of it was sent; the request that ends the

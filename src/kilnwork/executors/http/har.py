@@ -30,7 +30,7 @@ class Archive:
     """The exchanges of one attempt."""
 
     def __init__(self) -> None:
-        self._entries: list[msgspec.Raw] = []
+        self._entries: list[bytes] = []
         self._left_out = 0
 
     def add(
@@ -45,7 +45,7 @@ class Archive:
         """Keep one exchange; `received` is None if there was no whole response. `began`: wall."""
         hide = _Hiding(secrets)
         entry: dict[str, Any] = {
-            "startedDateTime": datetime.fromtimestamp(began, UTC).isoformat(),
+            "startedDateTime": datetime.fromtimestamp(began, UTC),
             "request": _request(request, hide),
             "cache": {},
         }
@@ -63,17 +63,18 @@ class Archive:
         if len(self._entries) >= MAX_ENTRIES:
             del self._entries[MAX_ENTRIES // 2]
             self._left_out += 1
-        self._entries.append(msgspec.Raw(msgspec.json.encode(entry)))
+        self._entries.append(_encode(entry))
 
     def encode(self) -> bytes:
         """Return the document as one line."""
-        creator = {"name": "kilnwork", "version": version.__version__}
-        log: dict[str, Any] = {"version": "1.2", "creator": creator, "entries": self._entries}
-        if self._left_out:
-            log["comment"] = f"{self._left_out} exchanges in the middle are left out"
-        return msgspec.json.encode({"log": log}) + b"\n"
+        comment = f"{self._left_out} exchanges in the middle are left out"
+        end = b',"comment":' + _encode(comment) if self._left_out else b""
+        return _BEGINNING + b",".join(self._entries) + b"]" + end + b"}}\n"
 
 
+_encode = msgspec.json.Encoder().encode
+_CREATOR = {"name": "kilnwork", "version": version.__version__}
+_BEGINNING = b'{"log":{"version":"1.2","creator":' + _encode(_CREATOR) + b',"entries":['
 _NO_RESPONSE: dict[str, Any] = {
     "status": 0, "statusText": "", "httpVersion": "", "cookies": [], "headers": [],
     "content": {"size": 0, "mimeType": ""}, "redirectURL": "", "headersSize": -1, "bodySize": -1,

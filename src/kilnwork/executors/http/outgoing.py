@@ -5,12 +5,12 @@ Used by `attempt`. Where HAR says a thing twice: a query parameter of the URL is
 """
 
 import base64
-import dataclasses
 import hashlib
 import re
 from collections.abc import Callable, Iterator
 from urllib import parse
 
+import msgspec
 import yarl
 
 from kilnwork import version
@@ -89,15 +89,16 @@ def redirected(request: exchange.Outgoing, status: int, location: str) -> exchan
     if url.origin() != request.url.origin():
         dropped |= _OF_THE_ORIGIN | request.secret_headers
     headers = [(name, value) for name, value in request.headers if name.lower() not in dropped]
-    return dataclasses.replace(request, method=method, url=url, body=body, headers=headers)
+    return msgspec.structs.replace(request, method=method, url=url, body=body, headers=headers)
 
 
 def asking(request: exchange.Outgoing, location: str, method: str = "GET") -> exchange.Outgoing:
     """Return the request that asks what has become of the one before. Raises ValueError."""
-    found = redirected(dataclasses.replace(request, method=method, body=None), 307, location)
+    found = msgspec.structs.replace(request, method=method, body=None)
+    found = redirected(found, 307, location)
     headers = [(n, v) for n, v in found.headers if n.lower() not in _OF_THE_BODY]
     headers = [(n, v) for n, v in headers if n not in (CALLBACK_HEADER, IDEMPOTENCY_KEY)]
-    return dataclasses.replace(found, headers=headers)
+    return msgspec.structs.replace(found, headers=headers)
 
 
 def _add(headers: list[tuple[str, str]], names: set[str], name: str, value: str) -> None:

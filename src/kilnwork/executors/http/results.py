@@ -5,7 +5,6 @@ Used by `attempt`. What is large is judged in a thread and kept as a blob.
 
 import asyncio
 import contextlib
-import functools
 from typing import Protocol
 
 from kilnwork.api import attempts, http_task, reasons
@@ -29,17 +28,13 @@ async def judge_response(
     try:
         kind = judge.body_format(template.response, output_type, received.header("content-type"))
         as_it_is = kind == "bytes" and 200 <= received.status < 300
-        call = functools.partial(
-            judge.judge,
-            template,
-            received.status,
-            received.headers,
-            b"" if as_it_is else body.read(),
-            kind=kind,
-            waits=template.polling is not None or template.callback is not None,
-        )
-        large = body.size > exchange.IN_MEMORY_BYTES
-        verdict = await asyncio.to_thread(call) if large else call()
+        raw = b"" if as_it_is else body.read()
+        waits = template.polling is not None or template.callback is not None
+        given = template, received.status, received.headers, raw
+        if body.size > exchange.IN_MEMORY_BYTES:
+            verdict = await asyncio.to_thread(judge.judge, *given, kind=kind, waits=waits)
+        else:
+            verdict = judge.judge(*given, kind=kind, waits=waits)
     except BaseException:
         body.close()
         raise

@@ -67,10 +67,13 @@ async def read(
     """Read all Secrets that a request names, and `more` to the same host. Raises
     `AttemptFailed`."""
     tls = template.tls
-    given: list[http_task.NameValue | http_task.Cookie] = []
-    for request in (template.request, *more):
-        given += (*request.headers, *request.query_string, *request.cookies)
-    names = {one.secret_ref.name for one in given if one.secret_ref is not None}
+    names = {
+        one.secret_ref.name
+        for request in (template.request, *more)
+        for given in (request.headers, request.query_string, request.cookies)
+        for one in given
+        if one.secret_ref is not None
+    }
     if tls.client_certificate_secret:
         names.add(tls.client_certificate_secret)
     if not names:
