@@ -157,15 +157,19 @@ class Client:
         *,
         strict: bool = False,
         acts_as: str = "",
+        dry_run: bool = False,
     ) -> meta.JsonObject:
         """Create `obj` (name or generateName in its metadata); gives what was stored.
 
         `strict`: fields that the server does not know make it Invalid, instead of being left out.
-        `acts_as`: the user in whose name; we need verb `impersonate` on them.
+        `acts_as`: the user in whose name; we need verb `impersonate` on them. `dry_run`: the server
+        says what it would do, and does not do it.
         """
         namespace = namespace or objects.key(obj)[0] or None
         path = self._path(resource, None, namespace)
-        query = _given({"fieldValidation": "Strict" if strict else ""})
+        query = _given(
+            {"fieldValidation": "Strict" if strict else "", "dryRun": "All" if dry_run else ""}
+        )
         headers = {"Impersonate-User": acts_as} if acts_as else None
         return await self._send("POST", path, _typed(resource, obj), query=query, headers=headers)
 
