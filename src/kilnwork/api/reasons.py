@@ -160,7 +160,7 @@ class Reason(_Explained):
     )
     REQUEST_TIMED_OUT = (
         "RequestTimedOut",
-        "The connection or the response took longer than `spec.http` allows.",
+        "It took longer than its `timeout`, `polling` or `callback` allows.",
     )
     ADDRESS_REFUSED = (
         "AddressRefused",
@@ -172,15 +172,15 @@ class Reason(_Explained):
     )
     RESPONSE_REJECTED = (
         "ResponseRejected",
-        "The status is not 2xx, or a condition of `spec.http.response` says that it has failed.",
+        "The status is not 2xx, or a condition of its `response` says that it has failed.",
     )
     RESPONSE_TOO_LARGE = (
         "ResponseTooLarge",
-        "The body is larger than `spec.http.response.maxBytes`; the rest was not read.",
+        "The body is larger than its `response.maxBytes`; the rest was not read.",
     )
     INVALID_RESPONSE = (
         "InvalidResponse",
-        "The response is no HTTP, or its body is not what `spec.http.response.format` says.",
+        "The response is no HTTP, or its body is not what its `response.format` says.",
     )
     EVICTED = "Evicted", "Kubernetes evicted its Pod; this counts as a loss."
     PREEMPTED = "Preempted", "Its Pod made room for one of higher priority; this counts as a loss."

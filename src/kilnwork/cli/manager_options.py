@@ -118,7 +118,7 @@ def options(function: Function) -> Function:
         type=BASE_URL,
         metavar="URL",
         default=None,
-        help="Where services reach the manager with results of HTTP requests (spec.http.callback),"
+        help="Where services reach the manager with results of HTTP requests by callback,"
         " such as an Ingress that passes on /callbacks; default https:// and --advertise.",
     )
     return lease(callback_url(limits.options(function)))

@@ -1,5 +1,9 @@
 """Tasks that request functions: Services of Knative on the embedded Kubernetes, whose conditions
-are set as Knative sets them, and a server in the place of its activator."""
+are set as Knative sets them, and a server in the place of its activator.
+
+Row 26 of the table of edge cases (cold starts): the Service is asked first, deadlines are ours,
+only what does no harm is sent again, and long work is accepted with 202.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -204,6 +208,16 @@ async def test_a_cold_start_that_fails_is_tried_again_where_that_does_no_harm(
     keys = {request.header("Idempotency-Key") for request in site.requests}
     assert len(keys) == 1
     assert (None in keys) != (more == {"idempotent": True})
+
+
+async def test_no_request_is_sent_again_whose_time_in_knative_is_over(
+    world: http_executors.World, site: http_site.Site
+) -> None:
+    site.routes["/"] = http_site.sends(http_site.response(status="504 Gateway Timeout"))
+    await world.executor()
+    view = await world.runs(site.base + "/", function=True)
+    assert (view.state, view.reason, view.losses) == ("Failed", "ResponseRejected", 0)
+    assert len(site.requests) == 1
 
 
 async def test_a_request_of_which_nothing_was_sent_is_sent_again(

@@ -81,7 +81,7 @@ def command(
     labels: dict[str, str],
     allow: tuple[egress.Allowance, ...],
 ) -> int:
-    """Send the HTTP requests of tasks with `spec.http`, in the foreground.
+    """Send the HTTP requests of tasks with `spec.http` or `spec.function`, in the foreground.
 
     Start as many as you like, on machines that reach what is to be requested. Ctrl-C lets requests
     end that are on their way, for 15 seconds.

@@ -229,7 +229,7 @@ class Attempt(base.Attempt):
     async def _prepare(self) -> exchange.Outgoing:
         run, given = self._run, self._given
         if given is None:
-            raise errors.AttemptFailed(_R.INVALID_SPEC, "the task has no spec.http")
+            raise errors.AttemptFailed(_R.INVALID_SPEC, f"the task has no {self._field}")
         self._template = self._substituted(given, self._field)
         self._values = await secret_values.read(
             self._tools.secrets, run.namespace, self._template, *self._more_requests()
@@ -292,7 +292,7 @@ class Attempt(base.Attempt):
             max_bytes=template.response.max_bytes,
             tls=None
             if request.url.scheme == "http"
-            else tools.contexts.context(template.tls, self._values),
+            else tools.contexts.context(template.tls, self._values, f"{self._field}.tls"),
             server_name=template.tls.server_name or None,
         )
         self._exchange = exchange.Exchange(

@@ -13,8 +13,9 @@ from kilnwork.executors.http import attempt, errors, exchange
 PAUSES_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Before a request is sent once more that may be."""
 
-_NOBODY_THERE = frozenset({502, 503, 504})
-"""Statuses by which Knative says that it reached no Pod of a Service, or none in time."""
+_NOBODY_THERE = frozenset({502, 503})
+"""Statuses by which the activator says that it reached no Pod, or has no room for more requests.
+504 is none of them: a time of the revision is over, and would be over again (`timeoutSeconds`)."""
 
 _R = reasons.Reason
 

@@ -109,7 +109,7 @@ def _is_running(
             raise _rejected(status, raw)
         return False
     shown = {"status": status, "headers": {k.lower(): v for k, v in headers}, "body": body}
-    compiled = rules.compile_rules(http_validation.result_rules(given), "spec.http.response")
+    compiled = rules.compile_rules(http_validation.result_rules(given), "response")
     outcome = compiled.judge(shown, check_generation=False)
     if outcome is _O.FAILED:
         raise errors.AttemptFailed(

@@ -18,7 +18,9 @@ API_VERSION, KIND = "serving.knative.dev/v1", "Service"
 AGAIN_S = served.AGAIN_S
 """How often what no watch tells is asked for while somebody waits for it."""
 
-_CONDITIONS = ("Ready", "ConfigurationsReady", "RoutesReady")
+_CONDITIONS = ("ConfigurationsReady", "RoutesReady", "Ready")
+"""The cause first: of a revision that failed `Ready` may say `RevisionMissing` only."""
+
 _R = reasons.Reason
 
 Waits = Callable[[reasons.Reason, str], None]
@@ -49,7 +51,7 @@ def ready_url(service: meta.JsonObject, *, inside: bool) -> str:
     unmet = [_dict(found.get(name)) for name in _CONDITIONS]
     unmet = [one for one in unmet if one.get("status") != "True"]
     if unmet:
-        said = next((one for one in unmet if one.get("reason")), unmet[0])
+        said = next((one for one in unmet if one.get("message")), unmet[0])
         parts = (said.get("reason"), said.get("message") or "it is not Ready")
         raise NotReadyError(": ".join(str(part) for part in parts if part))
     own, public = _dict(status.get("address")).get("url"), status.get("url")

@@ -18,8 +18,10 @@ class Contexts:
     def __init__(self) -> None:
         self._made: dict[tuple[bool, str, bytes], ssl.SSLContext] = {}
 
-    def context(self, given: http_task.Tls, values: secret_values.Values) -> ssl.SSLContext:
-        """Return the context for a request. Raises `AttemptFailed`."""
+    def context(
+        self, given: http_task.Tls, values: secret_values.Values, field: str
+    ) -> ssl.SSLContext:
+        """Return the context for a request whose TLS is at `field`. Raises `AttemptFailed`."""
         pair = b""
         if name := given.client_certificate_secret:
             pair = values.data(name, "tls.crt") + b"\n" + values.data(name, "tls.key")
@@ -27,11 +29,11 @@ class Contexts:
         if key not in self._made:
             if len(self._made) >= MAX_CONTEXTS:
                 self._made.clear()
-            self._made[key] = _make(given, pair)
+            self._made[key] = _make(given, pair, field)
         return self._made[key]
 
 
-def _make(given: http_task.Tls, pair: bytes) -> ssl.SSLContext:
+def _make(given: http_task.Tls, pair: bytes, field: str) -> ssl.SSLContext:
     try:
         made = ssl.create_default_context(cadata=given.ca_bundle or None)
         if given.insecure_skip_verify:
@@ -44,6 +46,6 @@ def _make(given: http_task.Tls, pair: bytes) -> ssl.SSLContext:
                 made.load_cert_chain(file.name)
     except (ssl.SSLError, ValueError) as error:
         raise errors.AttemptFailed(
-            reasons.Reason.INVALID_SPEC, f"spec.http.tls cannot be used: {error}"
+            reasons.Reason.INVALID_SPEC, f"{field} cannot be used: {error}"
         ) from error
     return made

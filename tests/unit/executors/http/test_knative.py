@@ -62,7 +62,18 @@ def test_its_only_url_is_used_from_anywhere(without: str) -> None:
             ),
             "RevisionFailed: ContainerMissing: no such image",
         ),
-        (service(condition("RoutesReady", "Unknown", "IngressNotConfigured")), "IngressNotConfig"),
+        (
+            service(
+                condition("Ready", "False", "RevisionMissing", "it has no ready Revision"),
+                condition("RoutesReady", "False", "RevisionMissing", "it has no ready Revision"),
+                condition("ConfigurationsReady", "False", "RevisionFailed", "no such image"),
+            ),
+            "RevisionFailed: no such image",
+        ),
+        (
+            service(condition("RoutesReady", "Unknown", "IngressNotConfigured", "not yet")),
+            "IngressNotConfigured: not yet",
+        ),
         (service(url=None, address=None), "no URL"),
         (service(url="ftp://x", address=None), "no URL"),
     ],
