@@ -36,6 +36,7 @@ POD_SETTLE_S = 0.05
 MINOR_HOLD_S = 5.0
 """Between writes of what changes often and decides nothing: counts of children."""
 
+_PODS = task.executor_queue(template.EXECUTOR)
 _WAITING = frozenset({task.State.PENDING, task.State.STAGING})
 _CHATTY = frozenset(
     {reasons.Reason.NO_FREE_SLOT, reasons.Reason.STARTING, reasons.Reason.TAKEN_BACK}
@@ -121,7 +122,7 @@ def of_view(
 
 def is_pod(view: model.TaskView | None) -> bool:
     """Whether its attempts are Pods of their own."""
-    return view is not None and view.cluster == task.executor_queue(template.EXECUTOR)
+    return view is not None and view.cluster == _PODS
 
 
 def _own_pod(view: model.TaskView) -> str:

@@ -3,6 +3,7 @@
 Used by `executor`. What is wrong with a template beyond what is refused here, the API server says.
 """
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -31,6 +32,7 @@ _IDENTITY = re.compile(r"-([0-9a-f]{32})-([1-9][0-9]{0,9})-([1-9][0-9]{0,9})\Z")
 """The end of the name of a Pod: id of the task, run and attempt."""
 
 
+@functools.lru_cache(maxsize=4096)  # asked for at every step of an attempt
 def pod_name(name: str, ref: attempts.AttemptRef) -> str:
     """Name of the Pod of an attempt: as much of the task's name as fits, its id, run and attempt.
 
