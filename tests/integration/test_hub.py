@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import socket
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -717,3 +718,18 @@ async def test_a_stopped_hub_says_so(folder: Path) -> None:
 async def test_a_task_too_large_for_the_channel_is_refused(dispatcher: hub.Hub) -> None:
     with pytest.raises(errors.TaskTooLarge, match="at most"):
         await dispatcher.submit(a_task(args=("x" * 800_000,)))
+
+
+@pytest.mark.parametrize("accepted", ["before the stop", "after it"])
+async def test_a_connection_that_arrives_while_it_stops_is_closed(
+    dispatcher: hub.Hub, accepted: str
+) -> None:
+    link = dispatcher.new_link() if accepted == "before the stop" else None
+    await dispatcher.stop()
+    ours, theirs = socket.socketpair()
+    with theirs:
+        theirs.settimeout(5)
+        await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: link or dispatcher.new_link(), ours
+        )
+        assert await asyncio.to_thread(theirs.recv, 1) == b""

@@ -9,7 +9,7 @@ import aiohttp.web
 import pytest
 
 from kilnwork.api import kinds, resource, task
-from kilnwork.kit import backoff
+from kilnwork.kit import backoff, ids
 from kilnwork.kube import cache, client, objects, reflector
 from support import scripted, scripted_objects, waiting
 
@@ -152,10 +152,16 @@ async def test_too_old_a_watch_lists_anew_at_once_however_long_the_server_was_aw
     server.delete("a")
     server.compact()
     await waiting.wait_until_async(lambda: follower.reflector.problem, what="a problem")
-    await asyncio.sleep(0.05)  # some failures more
-    follower.reflector.backoff = backoff.Backoff(base_s=0.001, max_s=60, factor=1e9)
+
+    class LongOnceExpired(backoff.Backoff):
+        def delay_s(self, failures: int, *, entropy: ids.Entropy | None = None) -> float:
+            usual = super().delay_s(failures, entropy=entropy)
+            return 3600.0 if usual and server.watches_expired else usual
+
+    follower.reflector.backoff = LongOnceExpired(base_s=0.001, max_s=0.01)
     server.refuse = None
     await follower.like_server()
+    assert server.watches_expired == 1
     assert server.lists == 2
 
 

@@ -58,6 +58,7 @@ class Peers:
             messages.AttemptHello: self._join_attempt,
         }
         self._paused: list[links.Link] = []
+        self._disconnected = False
 
     @property
     def drivers(self) -> int:
@@ -73,6 +74,8 @@ class Peers:
         self._numbers += 1
         link = links.Link(self, self._numbers)
         self._links[link.number] = link
+        if self._disconnected:
+            link.close()
         return link
 
     async def join_executor(
@@ -124,7 +127,8 @@ class Peers:
             link.refuse(messages.LEAVING, why, retry=False)
 
     def disconnect(self) -> None:
-        """Close all links, and respond to no request any more."""
+        """Close all links, also those that are yet to come, and respond to no request any more."""
+        self._disconnected = True
         self._agents.clear()
         self._delivery.confirm()
         for link in list(self._links.values()):
