@@ -150,16 +150,17 @@ def make(
     Raises `NotYet` for what is missing and may come, `Unsupported` for what never can work.
     """
     env = _environment(pod, container, found, facts=facts, root=root)
-    if not container.command:
+    command = [*(container.command or ()), *(container.args or ())]
+    # args alone are a program where an image has no entrypoint; options are for one that has.
+    if not command or (not container.command and command[0].startswith("-")):
         raise errors.NotYet(
             "no command specified: images are labels on this node, so the container must "
-            "name its program in command",
+            "name its program in command or args",
             reason="CreateContainerError",
         )
     given_up = _privileges(pod, container, facts)
     # With Kubernetes too an ephemeral container has only the mounts that it names.
     implicit = facts.mounts_accounts and not isinstance(container, pods.EphemeralContainer)
-    command = [*container.command, *(container.args or ())]
     return Recipe(
         argv=[expand(word, env) for word in command],
         env=env,
