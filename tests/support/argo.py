@@ -1,7 +1,8 @@
 """A stand-in for the workflow-controller of Argo: it says again what the real one has said.
 
 `argo_traces.json` has what was recorded by `hack.argo_traces`: of each story the statuses in their
-order, and where somebody must do something first. A Workflow with label `story` goes through it.
+order, and where somebody must do something first. A Workflow with label `story` goes through it,
+any other through COMMON.
 """
 
 import contextlib
@@ -28,6 +29,8 @@ WORKFLOWS = resource.Resource(
 )
 RECORDED = "wf-recorded"
 """Name of the Workflows that were recorded."""
+COMMON = "retried"
+"""Story of Workflows that name none."""
 
 DEFINITION = {
     "metadata": {"name": WORKFLOWS.qualified},
@@ -94,7 +97,7 @@ class Controller:
 
     async def _tell(self, key: tuple[str, str]) -> None:
         seen = self._known.get(key)
-        story = "" if seen is None else seen["metadata"]["labels"]["story"]
+        story = "" if seen is None else seen["metadata"]["labels"].get("story", COMMON)
         for step in stories()[story]:
             if "await" in step:
                 done = functools.partial(self._is_done, key, step["await"])

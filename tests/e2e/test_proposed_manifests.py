@@ -1,0 +1,199 @@
+"""The manifests of Furiko's proposal for executors (its issue 63), as they stand there, as Tasks.
+
+`support/proposal` has them word for word: of each executor what a task template holds, which is
+`spec` of a Task here. Nothing of them is changed; what each test adds is the world that they name.
+"""
+
+import contextlib
+import json
+import random
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import yaml
+
+from kilnwork.api import resource, substitution
+from kilnwork.kube import client, config
+from support import argo, object_subject, up, waiting
+
+PROPOSAL = Path(__file__).parent.parent / "support" / "proposal"
+SERVICE = ("my-service.default.svc", 8080)
+OPTIONS = {"option.user-name": "Ada", "option.image-tag": "3.20"}
+
+EXECUTOR = """
+import sys
+from kilnwork.cli import main
+from kilnwork.executors.http import connector
+name, address = sys.argv[1:3]
+real = connector.GuardedResolver.resolve
+async def resolve(self, host, *rest, **more):
+    return await real(self, address if host == name else host, *rest, **more)
+connector.GuardedResolver.resolve = resolve
+sys.argv[1:3] = []
+sys.exit(main.main())
+"""
+"""`kiln` with what a user has in DNS: a name, and its address. What becomes of the address is as it
+always is."""
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up.Up]:
+    with up.serving(tmp_path_factory.mktemp("proposal"), slots=1) as made:
+        yield made
+
+
+@pytest.fixture
+async def admin(server: up.Up) -> AsyncIterator[client.Client]:
+    loaded = config.load(server.data / "kubeconfig")
+    async with client.Client(loaded, user_agent="test") as made:
+        yield made
+
+
+def proposed(executor: str) -> dict[str, Any]:
+    """Return the manifest of an executor."""
+    found: dict[str, Any] = yaml.safe_load((PROPOSAL / f"{executor}.yaml").read_text())
+    return found
+
+
+def apply(server: up.Up, name: str, spec: Any, *, check: bool = True) -> str:
+    """Create a Task; what `kiln apply` says on standard error."""
+    task = {"apiVersion": "kilnwork.dev/v1alpha1", "kind": "Task", "metadata": {"name": name}}
+    return server.kiln(
+        "apply", "-f", "-", stdin=json.dumps({**task, "spec": spec}), check=check
+    ).stderr
+
+
+def status(server: up.Up, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = server.get("tasks", name).get("status") or {}
+    return found
+
+
+async def ends(server: up.Up, name: str) -> dict[str, Any]:
+    """Wait until a task is over; its status."""
+
+    def look() -> dict[str, Any]:
+        seen = status(server, name)
+        return seen if seen.get("state") in ("Success", "Failed", "Killed") else {}
+
+    return await waiting.wait_until_async(look, what=f"{name} is over", timeout_s=60)
+
+
+async def test_pod_runs_once_a_job_has_put_its_options_in(
+    server: up.Up, admin: client.Client
+) -> None:
+    """Options are those of a JobConfig: a Task by itself has none, and says so."""
+    refused = apply(server, "pod", proposed("pod"), check=False)
+    for name in OPTIONS:
+        assert f"has ${{{name}}}, which is no variable" in refused
+    apply(server, "pod", substitution.substitute(proposed("pod"), OPTIONS))
+    assert (await ends(server, "pod"))["state"] == "Success"
+    assert server.kiln("logs", "pod").stdout == "Hello world, Ada!\n"
+    pod = await admin.get(resource.PODS, status(server, "pod")["podName"], "default")
+    assert pod["metadata"]["annotations"]["custom-annotation"] == "value"
+    assert pod["spec"]["containers"][0]["image"] == "alpine:3.20"
+
+
+async def test_workflow_runs_in_both_of_its_forms(server: up.Up, admin: client.Client) -> None:
+    await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo.DEFINITION)
+    given = proposed("workflow")["workflow"]
+    whole = {"apiVersion": argo.WORKFLOWS.api_version, "kind": "Workflow", "spec": given["spec"]}
+    apply(server, "flow", {"workflow": given})
+    apply(server, "flow-text", {"workflow": {"manifest": yaml.safe_dump(whole)}})
+    async with argo.controlling(admin):
+        for name in ("flow", "flow-text"):
+            seen = await ends(server, name)
+            assert (seen["state"], seen["attempts"]) == ("Success", 1)
+    made = (await admin.list(argo.WORKFLOWS, "default", type=dict)).items
+    assert [one["spec"] for one in made] == [given["spec"]] * 2
+    notes = [one["metadata"].get("annotations", {}).get("custom-annotation") for one in made]
+    assert sorted(map(str, notes)) == ["None", "value"]
+
+
+class Handler(BaseHTTPRequestHandler):
+    """my-service: gives what is in `jobs`, and keeps what it was asked."""
+
+    jobs: ClassVar[Any] = [1, 2]
+    seen: ClassVar[list[dict[str, Any]]] = []
+
+    def do_GET(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.seen.append({"path": self.path, "headers": dict(self.headers), "body": body})
+        response = json.dumps({"result": {"jobs": self.jobs}}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(response)))
+        self.end_headers()
+        self.wfile.write(response)
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+
+def listen() -> ThreadingHTTPServer:
+    """Serve on the port that the manifest names, on a loopback address where it is free."""
+    for last in random.sample(range(2, 255), 50):
+        with contextlib.suppress(OSError):
+            return ThreadingHTTPServer((f"127.63.0.{last}", SERVICE[1]), Handler)
+    raise AssertionError(f"port {SERVICE[1]} is taken everywhere")
+
+
+@pytest.fixture
+def service(server: up.Up) -> Iterator[type[Handler]]:
+    """Run my-service, and an executor to which its name is known."""
+    with listen() as serving:
+        thread = threading.Thread(target=serving.serve_forever)
+        thread.start()
+        address = str(serving.server_address[0])
+        argv = [sys.executable, "-c", EXECUTOR, SERVICE[0], address, "executor", "http"]
+        with (server.data.parent / "executor.log").open("ab") as log:
+            executor = subprocess.Popen(
+                [*argv, "--allow", address], stdout=log, stderr=log, env=server.environment
+            )
+        try:
+            yield Handler
+        finally:
+            executor.terminate()
+            assert executor.wait(30) == 0
+            serving.shutdown()
+            thread.join()
+
+
+async def test_http_is_sent_as_it_stands(server: up.Up, service: type[Handler]) -> None:
+    apply(server, "request", proposed("http"))
+    seen = await ends(server, "request")
+    assert seen["state"] == "Success", seen
+    assert seen["result"]["value"] == [1, 2]
+    [got] = service.seen
+    assert got["path"] == "/my-path?param=value1"
+    assert got["headers"]["Host"] == ":".join(map(str, SERVICE))
+    assert got["headers"]["Content-Type"] == "application/json"
+    assert json.loads(got["body"]) == {"mydata": {"field": 1}}
+
+    service.jobs = None  # resultJsonPath decides: an answer without jobs is no success
+    apply(server, "no-jobs", proposed("http"))
+    seen = await ends(server, "no-jobs")
+    assert (seen["state"], seen["reason"]) == ("Failed", "ResponseRejected")
+
+
+async def test_custom_resource_succeeds_when_its_controller_says_so(
+    server: up.Up, admin: client.Client
+) -> None:
+    await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, object_subject.DEFINITION)
+    apply(server, "book", proposed("custom-resource"))
+
+    async def look() -> list[dict[str, Any]]:
+        return list((await admin.list(object_subject.BOOKS, "default", type=dict)).items)
+
+    [book] = await waiting.wait_until_async(look, what="the Book is there")
+    name = book["metadata"]["name"]
+    assert name.startswith("google-sre-book-")
+    for phase in ("Printing", "Succeeded"):
+        assert status(server, "book").get("state") != "Success"
+        new = {"status": {"phase": phase}}
+        await admin.merge_patch(object_subject.BOOKS, name, new, "default", subresource="status")
+    assert (await ends(server, "book"))["state"] == "Success"
