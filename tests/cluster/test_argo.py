@@ -1,5 +1,6 @@
 """Tasks that are Workflows, beside the real Argo on a kubelet; `make test-peers` runs them."""
 
+import json
 import os
 import subprocess
 from collections.abc import Iterator
@@ -10,7 +11,7 @@ import pytest
 from hack import peers
 from hack.image import worker as image
 
-from support import kube_cluster, kube_manager, kube_servers, waiting
+from support import argo, kube_cluster, kube_manager, kube_servers, waiting
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -85,6 +86,17 @@ class World:
         }
         self.kube.apply(task, namespace=self.namespace)
 
+    def hera_task(self, name: str) -> None:
+        """Make a Task of a Workflow of Hera, in an image that this node has."""
+        text = json.dumps(argo.hera()[name]).replace("python:3.11", image.name())
+        task = {
+            "apiVersion": "kilnwork.dev/v1alpha1",
+            "kind": "Task",
+            "metadata": {"name": name},
+            "spec": {"workflow": json.loads(text)},
+        }
+        self.kube.apply(task, namespace=self.namespace)
+
     def says(self, name: str, state: str, reason: str) -> dict[str, Any]:
         """Wait for a state and a reason; the status."""
         last: dict[str, Any] = {}
@@ -152,6 +164,13 @@ def test_outputs_are_the_result_and_argo_retries_within_an_attempt(world: World)
         "greeting": "hello good"
     }
     assert world.says("again", "Success", "Succeeded")["attempts"] == 1
+
+
+def test_what_hera_writes_runs_as_it_is(world: World) -> None:
+    for name, greeted in (("steps", "hello 6"), ("diamond", "hello Ada")):
+        world.hera_task(name)
+        result = world.says(name, "Success", "Succeeded")["result"]["value"]
+        assert result == {"greeting": greeted}
 
 
 def test_a_failure_has_the_exit_code_of_its_step(world: World) -> None:

@@ -65,6 +65,15 @@ def stories() -> dict[str, list[dict[str, Any]]]:
     return found
 
 
+@functools.cache
+def hera() -> dict[str, dict[str, Any]]:
+    """Workflows as `Workflow.to_dict()` of Hera 7.1.0 gives them: `hack.hera_workflows`."""
+    found: dict[str, dict[str, Any]] = json.loads(
+        (Path(__file__).parent / "hera_workflows.json").read_text()
+    )
+    return found
+
+
 def flow(story: str) -> dict[str, Any]:
     """A Workflow that goes through a story."""
     return {

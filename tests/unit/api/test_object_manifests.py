@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from kilnwork.api import object_manifests, task, validation
+from support import argo
 
 BOOK = {"apiVersion": "my.custom.domain/v1alpha1", "kind": "Book", "spec": {"chapters": 3}}
 BOOK_TEXT = """
@@ -17,18 +18,6 @@ spec:
 """
 RESULT = {"successCondition": {"jsonPath": '.status.phase == "Succeeded"'}}
 FLOW = {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "spec": {"entrypoint": "main"}}
-
-HERA = {
-    "apiVersion": "argoproj.io/v1alpha1",
-    "kind": "Workflow",
-    "metadata": {"generateName": "hello-world-"},
-    "spec": {
-        "arguments": {"parameters": [{"name": "a", "value": "1"}]},
-        "entrypoint": "steps",
-        "templates": [{"name": "steps", "steps": [[{"name": "hello", "template": "hello"}]]}],
-    },
-}
-"""As `hera.workflows.Workflow.to_dict()` gives it (hera 7.1.0)."""
 
 
 def spec(**given: Any) -> task.TaskSpec:
@@ -61,7 +50,7 @@ def test_a_manifest_is_an_object_or_one_in_a_text(manifest: Any) -> None:
             {**FLOW, "metadata": {"labels": {"a": "b"}}},
             {**FLOW, "metadata": {"labels": {"a": "b"}}},
         ),
-        (HERA, HERA),
+        *((flow, flow) for flow in argo.hera().values()),
     ],
 )
 def test_a_workflow_may_be_written_in_parts_or_as_a_whole(workflow: Any, expected: Any) -> None:
@@ -158,9 +147,9 @@ def test_rules_are_checked_when_they_are_written(result: Any, field: str, says: 
             'must be a Workflow of argoproj.io, not "my.custom.domain/v1alpha1 Job"',
         ),
         ({"workflow": {"manifest": {"kind": "Workflow"}}}, "spec.workflow.manifest.spec", "object"),
-        ({"workflow": HERA, "command": ["x"]}, "spec.workflow", "give workflow without"),
-        ({"workflow": HERA, "env": [{"name": "a"}]}, "spec.env", "is for a command"),
-        ({"workflow": HERA, "image": "x"}, "spec.image", "is for a command"),
+        ({"workflow": FLOW, "command": ["x"]}, "spec.workflow", "give workflow without"),
+        ({"workflow": FLOW, "env": [{"name": "a"}]}, "spec.env", "is for a command"),
+        ({"workflow": FLOW, "image": "x"}, "spec.image", "is for a command"),
     ],
 )
 def test_a_workflow_is_one_and_the_only_thing_to_run(given: Any, field: str, says: str) -> None:
@@ -226,5 +215,5 @@ def test_an_account_has_a_name_as_accounts_have() -> None:
 
 
 def test_one_task_is_one_object() -> None:
-    both = spec(workflow=HERA, customResource={"manifest": BOOK, "result": RESULT})
+    both = spec(workflow=FLOW, customResource={"manifest": BOOK, "result": RESULT})
     assert "give workflow without" in problems(both)["spec.workflow"]

@@ -1,7 +1,7 @@
-"""The manifests of Furiko's proposal for executors (its issue 63), as they stand there, as Tasks.
+"""Manifests that others have written, as Tasks: of Furiko's proposal for executors, and Hera's.
 
-`support/proposal` has them word for word: of each executor what a task template holds, which is
-`spec` of a Task here. Nothing of them is changed; what each test adds is the world that they name.
+`support/proposal` has that of each executor word for word, from Furiko's issue 63: what a task
+template holds there is `spec` of a Task here. What each test adds is the world that they name.
 """
 
 import contextlib
@@ -99,20 +99,24 @@ async def test_pod_runs_once_a_job_has_put_its_options_in(
     assert pod["spec"]["containers"][0]["image"] == "alpine:3.20"
 
 
-async def test_workflow_runs_in_both_of_its_forms(server: up.Up, admin: client.Client) -> None:
+async def test_workflow_runs_in_both_of_its_forms_and_as_hera_writes_it(
+    server: up.Up, admin: client.Client
+) -> None:
     await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo.DEFINITION)
     given = proposed("workflow")["workflow"]
     whole = {"apiVersion": argo.WORKFLOWS.api_version, "kind": "Workflow", "spec": given["spec"]}
-    apply(server, "flow", {"workflow": given})
-    apply(server, "flow-text", {"workflow": {"manifest": yaml.safe_dump(whole)}})
+    flows = {"parts": given, "text": {"manifest": yaml.safe_dump(whole)}, **argo.hera()}
+    for name, flow in flows.items():
+        apply(server, name, {"workflow": flow})
     async with argo.controlling(admin):
-        for name in ("flow", "flow-text"):
+        for name in flows:
             seen = await ends(server, name)
             assert (seen["state"], seen["attempts"]) == ("Success", 1)
-    made = (await admin.list(argo.WORKFLOWS, "default", type=dict)).items
-    assert [one["spec"] for one in made] == [given["spec"]] * 2
-    notes = [one["metadata"].get("annotations", {}).get("custom-annotation") for one in made]
-    assert sorted(map(str, notes)) == ["None", "value"]
+    listed = (await admin.list(argo.WORKFLOWS, "default", type=dict)).items
+    made = {one["metadata"]["ownerReferences"][0]["name"]: one for one in listed}
+    assert made["parts"]["metadata"]["annotations"]["custom-annotation"] == "value"
+    for name, flow in (flows | {"text": whole}).items():
+        assert made[name]["spec"] == flow["spec"]
 
 
 class Handler(BaseHTTPRequestHandler):
