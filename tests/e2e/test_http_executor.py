@@ -189,6 +189,8 @@ def test_python_submits_requests_with_results_of_functions(server: up.Up, servic
         assert service.seen[-1]["x-name"] == "by itself"
         assert fetch.submit(name=name_of.submit(7)).result(60) == [1, 2]
         assert service.seen[-1]["x-name"] == "number 7"
+        assert [one.result(60) for one in fetch.map(["a", "b"])] == [[1, 2], [1, 2]]
+        assert {one["x-name"] for one in service.seen[-2:]} == {"a", "b"}
 
 
 def test_a_large_result_comes_back_whole(server: up.Up, service: Service, tmp_path: Path) -> None:

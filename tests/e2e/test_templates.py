@@ -99,6 +99,14 @@ def test_a_key_names_one_object_for_ever(session: kiln.Session) -> None:
     assert first.result(PATIENCE_S) == 1
 
 
+def test_a_map_makes_an_object_of_each_item(session: kiln.Session) -> None:
+    items = [{"chapters": add.submit(n, 1), "about": "map"} for n in range(2)]
+    items.append({"chapters": 4, "about": "map"})
+    books = print_book.map(items, max_in_flight=2, key=lambda one: f"map {items.index(one)}")
+    assert [book.result(PATIENCE_S) for book in books] == [1, 2, 4]
+    assert print_book.options(key="map 2").submit(**items[2]).id == books[2].id
+
+
 def test_what_fails_says_why(session: kiln.Session) -> None:
     with pytest.raises(TypeError, match="is no <class 'str'>"):
         kiln.manifest(BOOK, **RULES, result=str).submit(chapters=1, about="").result(PATIENCE_S)

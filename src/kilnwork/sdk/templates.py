@@ -7,13 +7,13 @@ Used by programs, beside `sdk.task`. The arguments of a call are put into the te
 
 import copy
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, Self, TypeVar, Unpack, cast, overload
 
 import msgspec
 
 from kilnwork.api import attempts, calls, http_task, object_task, validation
-from kilnwork.sdk import errors, futures, session
+from kilnwork.sdk import errors, futures, mapping, session
 from kilnwork.sdk import options as sdk_options
 from kilnwork.sdk import task as sdk_task
 
@@ -72,9 +72,44 @@ class TemplateTask(Generic[R_co]):
     def submit(self, /, **arguments: Any) -> futures.Future[R_co]:
         """Ask the current session to run it with these arguments; returns at once.
 
-        Arguments are JSON, or hold futures at any depth: then it starts when all are over. Raises
-        TypeError for arguments that the template has no variables for, and NoSession.
+        Arguments are JSON, or hold futures at any depth: then it starts when all are over and a
+        worker has put their values in. Raises TypeError for arguments that the template has no
+        variables for, and NoSession.
         """
+        return self._send(self._session(), arguments, self._key)
+
+    def map(
+        self,
+        iterable: Iterable[Any],
+        /,
+        *,
+        key: Callable[[Any], str] | None = None,
+        max_in_flight: int | None = None,
+        max_failed: int | None = None,
+        fail_fast: bool = False,
+    ) -> futures.Futures[R_co]:
+        """Submit a call for each item, as `Task.map` does.
+
+        An item is a mapping of arguments; of a template with one input it is the value of that.
+        """
+        here = self._session()
+        limits = mapping.Limits(
+            of=self._of,
+            max_in_flight=max_in_flight,
+            max_failed=0 if fail_fast and max_failed is None else max_failed,
+        )
+
+        def submit(row: tuple[Any]) -> futures.CallFuture[R_co]:
+            item = row[0]
+            named = self._key
+            if key is not None:
+                named = sdk_options.checked("key", key(item), of=self._of)
+            return self._send(here, self._arguments(item), named)
+
+        return mapping.run(zip(iterable, strict=True), submit, limits, by_itself=not here.in_slot)
+
+    def _session(self) -> session.Session:
+        """Return the current session. Raises NoSession, BadOption for one without executors."""
         here = session.current()
         if here.one_cluster or here.functions_only:
             raise errors.BadOption(
@@ -82,9 +117,14 @@ class TemplateTask(Generic[R_co]):
                 "use kiln.connect() to a `kiln up` or a manager in a cluster, or a task function "
                 "in its place"
             )
+        return here
+
+    def _send(
+        self, here: session.Session, arguments: Mapping[str, Any], key: str | None
+    ) -> futures.CallFuture[R_co]:
         self._check_names(arguments)
         if _holds_future(arguments):
-            return self._submit_later(here, arguments)
+            return self._submit_later(here, arguments, key)
         data = attempts.Payload(attempts.JSON, self._encoded(arguments))
         while True:
             try:
@@ -93,7 +133,7 @@ class TemplateTask(Generic[R_co]):
                     function=self._spec.function_name,
                     arguments=data,
                     name=self._name,
-                    key=self._key,
+                    key=key,
                     make=TypedFuture,
                 )
             except session.TemplateForgotten:
@@ -119,6 +159,17 @@ class TemplateTask(Generic[R_co]):
             raise errors.BadOption(f"{self._of}: no option is called {option!r}: use {known}")
         self._options = sdk_options.changed(before, left, of=self._of)
         self._spec = sdk_options.spec_of(self._options, **self._runs)
+
+    def _arguments(self, item: Any) -> Mapping[str, Any]:
+        """Return the arguments of a call of `map`."""
+        if len(self.inputs) == 1:
+            return dict.fromkeys(self.inputs, item)
+        if isinstance(item, Mapping):
+            return item
+        raise TypeError(
+            f"{self._of}: an item must be a mapping of its arguments, "
+            f"{', '.join(sorted(self.inputs)) or 'of which it has none'}; it is {item!r}"
+        )
 
     def _check_names(self, arguments: Mapping[str, Any]) -> None:
         for name in sorted(arguments.keys() - self.inputs):
@@ -150,14 +201,14 @@ class TemplateTask(Generic[R_co]):
             raise TypeError(f"{self._of}: argument {name!r} is no JSON: {error}") from None
 
     def _submit_later(
-        self, here: session.Session, arguments: dict[str, Any]
-    ) -> futures.Future[R_co]:
+        self, here: session.Session, arguments: Mapping[str, Any], key: str | None
+    ) -> futures.CallFuture[R_co]:
         relay = _RELAY.options(
             name=self._name, cluster=self._options.cluster, priority=self._options.priority
         )
-        return self._typed(relay._send(here, (self.options(key=None), arguments), {}, self._key))
+        return self._typed(relay._send(here, (self.options(key=None), dict(arguments)), {}, key))
 
-    def _typed(self, future: futures.CallFuture[Any]) -> futures.Future[R_co]:
+    def _typed(self, future: futures.CallFuture[Any]) -> futures.CallFuture[R_co]:
         typed = cast(TypedFuture[R_co], future)
         typed.wanted = self._wanted
         return typed

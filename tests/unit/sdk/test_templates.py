@@ -9,6 +9,7 @@ import pytest
 import kilnwork as kiln
 from kilnwork.api import task as api_task
 from kilnwork.sdk import templates
+from support import argo
 
 BOOK = {
     "apiVersion": "my.custom.domain/v1alpha1",
@@ -24,7 +25,7 @@ class Hera:
     """What Hera's Workflow has."""
 
     def to_dict(self) -> dict[str, Any]:
-        return {"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", **FLOW}
+        return argo.hera()["steps"]
 
 
 @pytest.mark.parametrize("given", [FLOW, Hera(), "spec: {entrypoint: main, templates: []}"])
@@ -70,6 +71,14 @@ def test_what_cannot_run_is_refused_where_it_is_written(make: Any, says: str) ->
 def test_arguments_are_the_variables_of_the_template(arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(TypeError, match=says):
         kiln.manifest(BOOK, **RULES)._check_names(arguments)
+
+
+def test_an_item_of_a_map_is_the_one_argument_or_all_of_them() -> None:
+    assert kiln.manifest(BOOK, **RULES)._arguments({"n": 1}) == {"n": {"n": 1}}
+    two = {**BOOK, "spec": {"a": "${task.inputs.n}", "b": "${task.inputs.m}"}}
+    assert kiln.manifest(two, **RULES)._arguments({"n": 1, "m": 2}) == {"n": 1, "m": 2}
+    with pytest.raises(TypeError, match="a mapping of its arguments, m, n; it is 3"):
+        kiln.manifest(two, **RULES)._arguments(3)
 
 
 @pytest.mark.parametrize("value", [b"x", math.nan, "\ud800", object(), [object()]])
