@@ -44,22 +44,19 @@ class Archive:
     ) -> None:
         """Keep one exchange; `received` is None if there was no whole response. `began`: wall."""
         hide = _Hiding(secrets)
+        timings = _NO_TIMINGS if received is None else _timings(received.timings)
         entry: dict[str, Any] = {
             "startedDateTime": datetime.fromtimestamp(began, UTC),
+            "time": sum([value for value in timings.values() if value > 0]),
             "request": _request(request, hide),
+            "response": _NO_RESPONSE | {"_error": hide.text(error)}
+            if received is None
+            else _response(received, hide),
             "cache": {},
+            "timings": timings,
         }
-        if received is None:
-            entry |= {"time": 0, "response": _NO_RESPONSE | {"_error": hide.text(error)}}
-            entry["timings"] = {"send": -1, "wait": -1, "receive": -1}
-        else:
-            timings = _timings(received.timings)
-            entry |= {
-                "time": sum(value for value in timings.values() if value > 0),
-                "response": _response(received, hide),
-                "timings": timings,
-                "serverIPAddress": received.address,
-            }
+        if received is not None:
+            entry["serverIPAddress"] = received.address
         if len(self._entries) >= MAX_ENTRIES:
             del self._entries[MAX_ENTRIES // 2]
             self._left_out += 1
@@ -79,6 +76,8 @@ _NO_RESPONSE: dict[str, Any] = {
     "status": 0, "statusText": "", "httpVersion": "", "cookies": [], "headers": [],
     "content": {"size": 0, "mimeType": ""}, "redirectURL": "", "headersSize": -1, "bodySize": -1,
 }  # fmt: skip
+
+_NO_TIMINGS = {"send": -1.0, "wait": -1.0, "receive": -1.0}
 
 
 class _Hiding:
@@ -188,4 +187,4 @@ def _timings(seen: exchange.Timings) -> dict[str, float]:
 
 
 def _ms(seconds: float) -> float:
-    return round(max(0.0, seconds) * 1000, 3)
+    return round(max(0.0, seconds) * 1e6) / 1e3
