@@ -167,6 +167,15 @@ async def drip(site: Site, request: Request, writer: asyncio.StreamWriter) -> No
         await asyncio.sleep(0.02)
 
 
+async def chunks(site: Site, request: Request, writer: asyncio.StreamWriter) -> None:
+    """A chunk of the body now and then, without end."""
+    writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    while True:
+        writer.write(b"1\r\n \r\n")
+        await writer.drain()
+        await asyncio.sleep(0.02)
+
+
 async def endless(site: Site, request: Request, writer: asyncio.StreamWriter) -> None:
     """A body without end, as fast as it is read."""
     writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -189,7 +198,13 @@ async def echo(site: Site, request: Request, writer: asyncio.StreamWriter) -> No
 @contextlib.asynccontextmanager
 async def running(tls: ssl.SSLContext | None = None) -> AsyncIterator[Site]:
     site = Site(
-        routes={"/echo": echo, "/held": held, "/drip": drip, "/endless": endless},
+        routes={
+            "/echo": echo,
+            "/held": held,
+            "/drip": drip,
+            "/chunks": chunks,
+            "/endless": endless,
+        },
         scheme="http" if tls is None else "https",
     )
     members: set[asyncio.Task[None]] = set()

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import gzip
 import hashlib
 import socket
 import ssl
@@ -111,6 +112,10 @@ async def test_what_a_response_means(
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", "InvalidResponse"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nab", "RequestFailed"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: ten\r\n\r\nx", "InvalidResponse"),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\n{  }",
+            "RequestFailed",
+        ),
         (b"HTTP/1.1 200 OK\r\nX-A: " + b"a" * 100_000 + b"\r\n\r\n", "InvalidResponse"),
         (b"", "RequestFailed"),
     ],
@@ -126,11 +131,39 @@ async def test_a_server_that_lies_or_leaves_early_is_a_failure(
     assert world.failures == []
 
 
+@pytest.mark.parametrize("late", [False, True])
+async def test_what_follows_a_response_is_no_response_to_another_request(
+    world: http_executors.World, site: http_site.Site, *, late: bool
+) -> None:
+    """The connection is used again by a request to the same server."""
+    written = asyncio.Event()
+
+    async def two(
+        site: http_site.Site, request: http_site.Request, writer: asyncio.StreamWriter
+    ) -> None:
+        writer.write(http_site.response(b'"first"'))
+        if late:
+            await writer.drain()
+            await asyncio.sleep(0.1)
+        writer.write(http_site.response(b'"not asked for"'))
+        written.set()
+
+    site.routes["/two"] = two
+    await world.executor()
+    view = await world.runs(f"{site.base}/two")
+    assert world.result(view) == "first"
+    await written.wait()
+    await asyncio.sleep(0.1)
+    view = await world.runs(f"{site.base}/echo")
+    assert world.result(view)["target"] == "/echo"
+
+
 @pytest.mark.parametrize(
     ("path", "timeouts", "named"),
     [
         ("/held", {"readTimeout": 0.2}, "readTimeout"),
         ("/drip", {"readTimeout": 5, "totalTimeout": 0.4}, "totalTimeout"),
+        ("/chunks", {"readTimeout": 5, "totalTimeout": 0.4}, "totalTimeout"),
     ],
 )
 async def test_a_server_that_takes_too_long_is_cut_off(
@@ -147,13 +180,40 @@ async def test_a_server_that_takes_too_long_is_cut_off(
     await waiting.wait_until_async(lambda: site.open == 0, what="the connection is gone")
 
 
+@pytest.mark.parametrize("path", ["/endless", "/bomb"])
 async def test_a_body_over_the_cap_is_not_read_to_its_end(
-    world: http_executors.World, site: http_site.Site
+    world: http_executors.World, site: http_site.Site, path: str
 ) -> None:
+    headers = (("Content-Encoding", "gzip"),)
+    bomb = http_site.response(gzip.compress(bytes(10_000_000)), headers=headers)
+    site.routes["/bomb"] = http_site.sends(bomb)
     await world.executor()
-    view = await world.runs(f"{site.base}/endless", response={"maxBytes": 100_000})
+    view = await world.runs(site.base + path, response={"maxBytes": 100_000})
     assert (view.state, view.reason) == ("Failed", "ResponseTooLarge")
     await waiting.wait_until_async(lambda: site.open == 0, what="the connection is gone")
+
+
+@pytest.mark.parametrize(
+    ("more", "ends"),
+    [({}, ("Success", "Succeeded")), ({"method": "POST"}, ("Failed", "ExecutorLost"))],
+)
+async def test_a_result_that_is_not_kept_is_requested_again_only_if_it_may_be(
+    world: http_executors.World, site: http_site.Site, more: dict[str, str], ends: tuple[str, str]
+) -> None:
+    site.routes["/large"] = http_site.sends(http_site.response(b"1" * 100_000, kind="a/b"))
+    kept = world.folder / "blobs"
+    kept.write_bytes(b"no directory")
+    await world.executor()
+    spec = {"retry": {"delaySeconds": 0.3, "jitter": 0, "maxLosses": 100}}
+    task = await world.submit(f"{site.base}/large", request=more, spec=spec)
+    if not more:
+        await waiting.wait_until_async(
+            lambda: len(site.got("/large")) > 1, what="it is requested again"
+        )
+        kept.unlink()
+    view = await world.ends(task)
+    assert (view.state, view.reason) == ends, view.message
+    assert (len(site.got("/large")) > 1) is not bool(more)
 
 
 async def test_a_large_result_is_a_blob(world: http_executors.World, site: http_site.Site) -> None:
@@ -299,6 +359,28 @@ async def test_redirects_keep_secrets_at_home(
         assert site.got("/away")[0].header("authorization") == "Bearer top secret"
 
 
+async def test_a_name_is_checked_for_each_connection(
+    world: http_executors.World, site: http_site.Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is another address when the redirect comes, where requests may not go."""
+    addresses = ["127.0.0.1", "169.254.169.254"]
+
+    def resolve(host: str, port: int, *_: Any) -> list[Any]:
+        assert host == "moves.test"
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (addresses.pop(0), port))]
+
+    site.routes["/away"] = _redirect("/echo", status="307 Temporary Redirect")
+    await world.executor()
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    view = await world.runs(
+        f"http://moves.test:{site.port}/away", request={"method": "POST"}, redirects={"follow": 1}
+    )
+    assert (view.state, view.reason) == ("Failed", "AddressRefused"), view.message
+    assert "169.254.169.254" in view.message
+    assert addresses == []
+    assert (len(site.requests), site.connections) == (1, 1)
+
+
 async def test_a_redirect_without_end_is_not_followed_for_ever(
     world: http_executors.World, site: http_site.Site
 ) -> None:
@@ -394,10 +476,8 @@ async def test_a_client_certificate_is_shown(world: http_executors.World) -> Non
         assert view.state == "Success", view.message
 
 
-def _redirect(location: str) -> http_site.Handler:
-    return http_site.sends(
-        http_site.response(status="302 Found", headers=(("Location", location),))
-    )
+def _redirect(location: str, status: str = "302 Found") -> http_site.Handler:
+    return http_site.sends(http_site.response(status=status, headers=(("Location", location),)))
 
 
 def _ref(name: str, key: str, prefix: str = "") -> dict[str, str]:

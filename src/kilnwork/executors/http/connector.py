@@ -18,6 +18,8 @@ from kilnwork.kit import egress
 MAX_IDLE_S = 15.0
 """How long a connection is kept for the next request to the same server."""
 
+MAX_SPOILED = 10
+"""Connections to try of a server that sends what nobody asked for."""
 
 MAX_PASSED = 1000
 
@@ -113,13 +115,25 @@ class Connector(aiohttp.TCPConnector):
             self._passed.add(place)
             if len(self._passed) > MAX_PASSED:
                 self._passed.clear()
-        connection = await super().connect(req, traces, timeout)
+        connection = await self._connect_clean(req, traces, timeout)
         try:
             await exchange.connected(connection)
         except BaseException:
             connection.close()
             raise
         return connection
+
+    async def _connect_clean(
+        self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
+    ) -> aiohttp.connector.Connection:
+        """Return a connection over which nothing has come: aiohttp would take what a server has
+        sent too much for the response to the next request."""
+        for _ in range(MAX_SPOILED):
+            connection = await super().connect(req, traces, timeout)
+            if connection.protocol is None or not connection.protocol.should_close:
+                return connection
+            connection.close()
+        raise aiohttp.ClientConnectionError(f"{req.url.host} sends before it is asked")
 
     async def _resolve_host(self, host: str, port: int, traces: Any = None) -> Any:
         found = await super()._resolve_host(host, port, traces)
