@@ -6,6 +6,7 @@ import collections
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from kilnwork.channel import messages
@@ -395,6 +396,35 @@ async def test_a_callback_brings_the_result(
     again = await world.hub.call_back(ref, media_type="", body=b"", wait_s=10)
     assert again is hub_callbacks.Taken.OVER
     assert url not in world.hub.log_file(task, run=1, attempt=1).read_text()
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+async def test_a_callback_is_lost_with_its_executor(
+    world: http_executors.World, site: http_site.Site, *, idempotent: bool
+) -> None:
+    """What may be sent again is, with another URL."""
+    site.routes["/start"] = http_site.sends(http_site.response(b"", status="202 Accepted"))
+    first = await world.executor("first")
+    task = await world.submit(
+        f"{site.base}/start", request={"method": "POST"}, callback={}, idempotent=idempotent
+    )
+    await world.says(task, "Running", "WaitingForResult")
+    ref = world.hub._core.machine.memory.tasks[task].ref
+    await world.die(first)
+    await world.executor("second")
+    if idempotent:
+        await waiting.wait_until_async(lambda: len(site.got("/start")) == 2, what="sent again")
+        await world.says(task, "Running", "WaitingForResult")
+        newest = msgspec.structs.replace(ref, attempt=2)
+        taken = await world.hub.call_back(newest, media_type="", body=b"x", wait_s=10)
+        assert taken is hub_callbacks.Taken.STORED
+    view = await world.ends(task)
+    expected = ("Success", "Succeeded") if idempotent else ("Failed", "ExecutorLost")
+    assert (view.state, view.reason) == expected, view.message
+    urls = {request.header("Kiln-Callback-Url") for request in site.got("/start")}
+    assert len(urls) == len(site.got("/start")) == 1 + idempotent
+    late = await world.hub.call_back(ref, media_type="", body=b"x", wait_s=10)
+    assert late is hub_callbacks.Taken.OVER
 
 
 async def test_a_callback_that_does_not_come_is_a_failure(
