@@ -603,7 +603,7 @@ async def test_a_restart_keeps_the_order_of_submission(folder: Path) -> None:
             worker.succeed(run.ref)
 
 
-async def test_a_worker_that_had_nothing_to_do_leaves_no_row(folder: Path) -> None:
+async def test_workers_of_which_no_attempt_is_left_leave_no_row(folder: Path) -> None:
     async with hubs.running(folder) as running:
         async with a_worker(folder) as worker:
             submission = a_task()
@@ -613,8 +613,15 @@ async def test_a_worker_that_had_nothing_to_do_leaves_no_row(folder: Path) -> No
         for _ in range(3):
             async with a_worker(folder):
                 pass
+    count = "SELECT count(*) FROM worker"
+    with contextlib.closing(sqlite3.connect(folder / "journal.db")) as journal, journal:
+        assert journal.execute(count).fetchone() == (1,)
+        old = [(row, b"", "", "", "", "", "") for row in range(10, 10_100)]
+        journal.executemany("INSERT INTO worker VALUES (?, ?, ?, ?, ?, ?, ?)", old)
+    async with hubs.running(folder):
+        pass
     with contextlib.closing(sqlite3.connect(folder / "journal.db")) as journal:
-        assert journal.execute("SELECT count(*) FROM worker").fetchone() == (1,)
+        assert journal.execute(count).fetchone() == (1,)
 
 
 async def test_a_restart_holds_back_what_was_held_back(folder: Path) -> None:

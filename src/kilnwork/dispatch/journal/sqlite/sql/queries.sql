@@ -28,6 +28,16 @@ DELETE FROM template WHERE NOT EXISTS (
 -- After `forget_templates`: what they referred to.
 DELETE FROM blob_use WHERE user < 0 AND -user NOT IN (SELECT template FROM template);
 
+-- name: count_workers
+SELECT count(*) FROM worker;
+
+-- name: forget_workers
+-- Sessions of which no attempt is left: a look at every task.
+DELETE FROM worker WHERE worker NOT IN (
+    SELECT worker FROM task WHERE worker IS NOT NULL
+    UNION ALL SELECT worker FROM past_attempt WHERE worker IS NOT NULL
+);
+
 -- name: insert_worker
 -- A session of a worker, with its first attempt.
 INSERT INTO worker (worker, session, namespace, cluster, name, pod_uid, node)
