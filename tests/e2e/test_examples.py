@@ -57,6 +57,7 @@ def test_these_are_all() -> None:
         "14-workflow",
         "15-http",
         "16-custom-resource",
+        "17-function",
         "18-mixed-graph",
         "19-external",
         "30-upload",
