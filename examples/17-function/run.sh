@@ -34,6 +34,8 @@ kiln wait greet greet-later --timeout 120s
 [ "$(kiln result greet-later)" = '"hello greet-later, at last"' ]
 [ "$(grep -c 'start of greeter' "$folder/knative.log")" = 2 ] # tried, then scaled to zero: a cold start
 
+[ "$(python "$here/call.py")" = "['hello Ada', 'hello Bob']" ]
+
 until_it_says WaitingForResult kiln why greet-much-later
 kiln cancel greet-much-later
 kiln wait greet-much-later --for state=Killed --timeout 60s

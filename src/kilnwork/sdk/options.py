@@ -61,7 +61,7 @@ class CallChanges(Changes, total=False):
 
 
 class TemplateChanges(TypedDict, total=False):
-    """What `kiln.manifest`, `kiln.workflow` and `kiln.http` take, and `.options(…)` of what they
+    """What `kiln.manifest`, `workflow`, `http` and `function` take, and `.options(…)` of what they
     make: as in `CallChanges`. `cluster`: where a call waits whose arguments hold futures."""
 
     retries: int

@@ -1,4 +1,4 @@
-"""Tasks without a function: `kiln.manifest`, `kiln.workflow`, `kiln.http` make a `TemplateTask`.
+"""What others carry out: `kiln.manifest`, `workflow`, `http`, `function` make a `TemplateTask`.
 
 Used by programs, beside `sdk.task`. The arguments of a call are put into the template's variables
 `${task.inputs.NAME}` when it starts. Calls whose arguments hold futures are submitted by a call of
@@ -12,7 +12,7 @@ from typing import Any, Generic, Self, TypeVar, Unpack, cast, overload
 
 import msgspec
 
-from kilnwork.api import attempts, calls, http_task, object_task, validation
+from kilnwork.api import attempts, calls, function_task, http_task, object_task, validation
 from kilnwork.sdk import errors, futures, mapping, session
 from kilnwork.sdk import options as sdk_options
 from kilnwork.sdk import task as sdk_task
@@ -44,7 +44,7 @@ class TypedFuture(futures.CallFuture[R_co]):
 
 
 class TemplateTask(Generic[R_co]):
-    """A task that others carry out; `kiln.manifest`, `kiln.workflow` and `kiln.http` make one.
+    """A task that others carry out, not a function of this program.
 
     `inputs`: the names of its arguments, which are variables of its template.
     """
@@ -344,11 +344,44 @@ def http(template: Mapping[str, Any], /, *, result: Any = Any, **given: Any) -> 
     Its result is the body of the response, or what `response.resultJsonPath` names, checked against
     `result`. Options are those of `options.TemplateChanges`. Raises BadOption.
     """
+    return _request(template, http_task.HttpTemplate, given, field="http", result=result)
+
+
+@overload
+def function(
+    template: Mapping[str, Any], /, **given: Unpack[sdk_options.TemplateChanges]
+) -> TemplateTask[Any]: ...
+@overload
+def function(
+    template: Mapping[str, Any], /, *, result: type[R], **given: Unpack[sdk_options.TemplateChanges]
+) -> TemplateTask[R]: ...
+def function(
+    template: Mapping[str, Any], /, *, result: Any = Any, **given: Any
+) -> TemplateTask[Any]:
+    """Make a task of one request to a Service of Knative: `template` is as `spec.function` of a
+    Task, with `service` and `request`.
+
+    Otherwise it is as `http`.
+    """
+    return _request(
+        template, function_task.FunctionTemplate, given, field="function", result=result
+    )
+
+
+def _request(
+    template: Mapping[str, Any],
+    wanted: type[http_task.HttpTemplate],
+    given: Mapping[str, Any],
+    *,
+    field: str,
+    result: Any,
+) -> TemplateTask[Any]:
     try:
-        made = msgspec.convert(_copied(template), http_task.HttpTemplate)
+        made = msgspec.convert(_copied(template), wanted)
     except msgspec.ValidationError as error:
-        raise errors.BadOption(f"kiln.http: the template is not as spec.http: {error}") from None
-    return TemplateTask({"http": made}, given, of="kiln.http", result=result)
+        message = f"kiln.{field}: the template is not as spec.{field}: {error}"
+        raise errors.BadOption(message) from None
+    return TemplateTask({field: made}, given, of=f"kiln.{field}", result=result)
 
 
 def _copied(manifest: Any) -> Any:

@@ -130,7 +130,9 @@ async def test_a_service_that_does_not_become_ready_fails_its_task_in_time(
     await setting.make()
     await setting.say("False", site.base, reason="RevisionFailed", message="no such image")
     await setting.world.executor()
-    spec = {"timeouts": {"pendingSeconds": 1.5}}
+    patient = await setting.world.submit("/echo", service="hello")
+    await setting.waits(patient, "ServiceNotReady", "no such image")  # its executor knows by now
+    spec = {"timeouts": {"pendingSeconds": 3.0}}
     view = await setting.world.runs("/echo", service="hello", spec=spec)
     assert (view.state, view.reason) == ("Failed", "PendingTimedOut")
     assert "Service hello: RevisionFailed: no such image" in view.message

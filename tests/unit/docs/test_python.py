@@ -34,6 +34,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "manifest": kiln.manifest,
     "workflow": kiln.workflow,
     "http": kiln.http,
+    "function": kiln.function,
 }
 """Those whose options are a table below their name. `task` is one of its own."""
 

@@ -17,6 +17,7 @@ BOOK = {
     "spec": {"by": "${task.name}", "chapters": "${task.inputs.n}"},
 }
 RULES: dict[str, Any] = {"success_condition": ".status.done", "json_path": ".status.pages"}
+GET = {"method": "GET"}
 FLOW: dict[str, Any] = {"spec": {"entrypoint": "main", "templates": []}}
 OTHER: Any = {"pod": {}}
 
@@ -52,6 +53,8 @@ def test_options_are_those_of_the_spec() -> None:
         (lambda: kiln.workflow({"kind": "Job", "spec": {}}), "must be a Workflow"),
         (lambda: kiln.http({"url": "http://a/"}), "not as spec.http: Object .* `url`"),
         (lambda: kiln.http({"request": {"method": "GET", "url": "x"}}), "spec.http.request.url"),
+        (lambda: kiln.function({"request": GET}), "not as spec.function: Object .* `service`"),
+        (lambda: kiln.function({"service": "X", "request": GET}), "spec.function.service"),
         (lambda: kiln.workflow(FLOW, retries=-1), "retries=-1"),
         (lambda: kiln.workflow(FLOW, **OTHER), "no option is called 'pod'"),
     ],
