@@ -34,6 +34,13 @@ def test_a_workflow_is_a_mapping_a_text_or_has_to_dict(given: Any) -> None:
     assert kiln.workflow(given)._spec.executor == "workflow"
 
 
+def test_inputs_of_a_function_are_those_of_both_its_requests() -> None:
+    begin = {"method": "POST", "url": "/${task.inputs.what}"}
+    end = {"method": "DELETE", "url": "/${task.inputs.which}"}
+    made = kiln.function({"service": "x", "request": begin, "cancel": {"request": end}})
+    assert made.inputs == {"what", "which"}
+
+
 def test_options_are_those_of_the_spec() -> None:
     made = kiln.manifest(BOOK, **RULES, retries=2, timeout=5, kill_grace=1, priority=3)
     spec = made.options(retries=4)._spec
