@@ -46,6 +46,14 @@ def validate_schema(
     return [] if served.schema is None else list(structural.validate(served.schema, obj, old=old))
 
 
+def validate_status(
+    served: builtin.Served, obj: meta.JsonObject, *, old: meta.JsonObject
+) -> Iterator[causes.Cause]:
+    """Yield what may not change in the status."""
+    if served.extension is not None:
+        yield from _causes(served.extension.validate_status(old, obj), obj)
+
+
 def warnings(
     served: builtin.Served, new: meta.JsonObject, *, old: meta.JsonObject | None
 ) -> Iterable[str]:
