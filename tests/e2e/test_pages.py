@@ -88,21 +88,24 @@ TROUBLESHOOT = page_reader.Page(
 )
 
 
-def start_program(reader: page_reader.Reader) -> None:
+def start_program(reader: page_reader.Reader, *argv: str) -> None:
     """Start the executor that the page has left running in another terminal."""
-    program = subprocess.Popen(
-        [sys.executable, "compressor.py"],
-        cwd=reader.directory,
-        env=dict(reader.environment),
-    )
+    reader.cleanup.close()
+    program = subprocess.Popen(argv, cwd=reader.directory, env=dict(reader.environment))
     reader.cleanup.enter_context(program)
     reader.cleanup.callback(program.terminate)
 
 
 YOUR_OWN_EXECUTOR = page_reader.Page(
     path=pages.DOCS / "how-to" / "write-your-own-executor.md",
-    left_out={"python compressor.py": "never ends: start_program"},
-    before={"kiln apply -f archive.yaml": start_program},
+    left_out={
+        "python compressor.py": "never ends: start_program",
+        "sh compressor.sh": "the same",
+    },
+    before={
+        "seq 10000": lambda reader: start_program(reader, sys.executable, "compressor.py"),
+        "kiln delete task/archive": lambda reader: start_program(reader, "sh", "compressor.sh"),
+    },
 )
 
 EXECUTORS = page_reader.Page(

@@ -20,6 +20,7 @@ OBJECTS: dict[str, dict[str, Any]] = {
     "Task": {"command": ["true"]},
     "TaskCluster": {},
     "TaskObject": {},
+    "TaskClaim": {"executor": "x"},
 }
 
 CONDITION = '.status.phase == "Succeeded"'

@@ -1,10 +1,10 @@
 """A reader of a page of the documentation, who saves its files and types its commands, in order.
 
-Used by the tests of README, tutorials and how-tos. A ```python or ```yaml block whose first line is
-`# NAME` is a file. The commands of a ```console block are run one after the other in one directory.
-A ```text block is what the commands before it print, together; `…` stands for anything. `Page` says
-what a test has done already, what it types instead and what it leaves out; a row that fits nothing
-on the page is an error, so that no page changes unseen.
+Used by the tests of README, tutorials and how-tos. A block whose first line is `# NAME` is a file.
+The commands of a ```console block are run one after the other in one directory. A ```text block is
+what the commands before it print, together; `…` stands for anything. `Page` says what a test has
+done already, what it types instead and what it leaves out; a row that fits nothing on the page is
+an error, so that no page changes unseen.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ LOOKS = ("kiln tasks", "kiln logs", "kiln why", "kiln get", "kiln status", "kube
 ATTEMPTS = 50
 """So often at most; the commands themselves take most of the time."""
 
-_NAMED = re.compile(r"# ([\w./-]+\.(?:py|yaml|json))\n")
+_NAMED = re.compile(r"# ([\w./-]+\.(?:py|yaml|json|sh))\n")
 _COMMENT = re.compile(r"\s+# .*$")
 
 

@@ -42,6 +42,8 @@ class World:
         self.folder = folder
         self.refusals: list[errors.ApiError] = []
         self.journal = folder / "journal.db"
+        self.settings = controlled.SETTINGS
+        self.options = hubs.Options(lease_s=2.0)
         self.plane = cluster.ControlPlane(
             cluster.Settings(
                 data_dir=folder,
@@ -63,15 +65,16 @@ class World:
         self.manager.refusals = self.refusals
         await self._manager.enter_async_context(self.manager)
         self.controllers = made = controllers.Controllers(
-            self.manager, controlled.SETTINGS, time=clock.SystemClock()
+            self.manager, self.settings, time=clock.SystemClock()
         )
+        secret = "secret" if made.claims is None else made.claims.token
         self.hub = hubs.Hub(
             journal.Journal(self.journal),
             clock=clock.SystemClock(),
-            verifier=verifiers.OneSecret(),
+            verifier=verifiers.OneSecret(secret),
             logs_dir=self.folder / "logs",
             entropy=ids.system_entropy(),
-            options=hubs.Options(lease_s=2.0),
+            options=self.options,
         )
         await self.hub.start(self.folder / "c.sock")
         self._manager.push_async_callback(self.hub.stop)

@@ -10,7 +10,17 @@ from typing import TypeVar
 
 import msgspec
 
-from kilnwork.api import field_effects, kinds, meta, task, task_cluster, task_fields, validation
+from kilnwork.api import (
+    crd,
+    field_effects,
+    kinds,
+    meta,
+    task,
+    task_claim,
+    task_cluster,
+    task_fields,
+    validation,
+)
 
 T = TypeVar("T")
 
@@ -48,6 +58,39 @@ def validate_task_object_update(
 ) -> list[validation.Problem]:
     """Return what may not change in a TaskObject: its data."""
     return [("data", "field is immutable")] if old.get("data") != new.get("data") else []
+
+
+def validate_task_claim_update(
+    old: meta.JsonObject, new: meta.JsonObject
+) -> list[validation.Problem]:
+    """Return what may not change in a TaskClaim: its spec."""
+    return [("spec", crd.CLAIM_RULE)] if old.get("spec") != new.get("spec") else []
+
+
+def validate_task_claim_status(
+    old: meta.JsonObject, new: meta.JsonObject
+) -> list[validation.Problem]:
+    """Return what is wrong with the outcome of a TaskClaim.
+
+    A real Kubernetes gets the same rules from `installing.everything`.
+    """
+    before: meta.JsonObject = old.get("status") or {}
+    outcome: meta.JsonObject | None = (new.get("status") or {}).get("outcome")
+    phase = before.get("phase")
+    if outcome == before.get("outcome"):
+        return []
+    if outcome is None or before.get("outcome") is not None:
+        return [("status.outcome", "cannot be changed")]
+    if phase not in (task_claim.Phase.CLAIMED, task_claim.Phase.KILLING):
+        return [("status.outcome", f"the claim has no task: its phase is {phase or 'not set'}")]
+    if outcome["state"] == "Killed" and phase != task_claim.Phase.KILLING:
+        return [("status.outcome.state", "is Killed only where status.phase is Killing")]
+    return []
+
+
+def task_claim_right(claim: meta.JsonObject) -> tuple[str, str]:
+    """Return the right `use` that writing a TaskClaim or its status takes: resource, name."""
+    return "executors/external", str(claim["spec"]["executor"])
 
 
 def warn(kind: str, new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]:

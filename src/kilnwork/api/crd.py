@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from kilnwork.api import kinds, meta, resource, schema, task, task_cluster, task_object
+from kilnwork.api import kinds, meta, resource, schema, task, task_claim, task_cluster, task_object
 
 DIRECTORY = Path(__file__).parent / "crds"
 MAX_BYTES = 100_000
@@ -31,6 +31,7 @@ class _Kind(msgspec.Struct, frozen=True, kw_only=True):
 
     description: str
     spec: Any = None
+    needs_spec: bool = False
     status: Any = None
     root: dict[str, schema.Schema] = msgspec.field(default_factory=dict)
     columns: tuple[meta.JsonObject, ...] = ()
@@ -69,6 +70,7 @@ POD_RULE = "give either pod, or command with args: containers have their own"
 ALONE = ("workflow", "customResource", "http", "external", "function")
 """Fields of a Task's spec each of which says all that runs: none of the others is beside it."""
 
+CLAIM_RULE = "cannot be changed: make another claim"
 INPUT_RULE = "exactly one of object and task must be given"
 
 
@@ -167,10 +169,29 @@ _TASK_CLUSTER = _Kind(
     additions={"status.conditions": _CONDITIONS},
 )
 
+_TASK_CLAIM = _Kind(
+    description=task_claim.TaskClaim.__doc__ or "",
+    spec=task_claim.TaskClaimSpec,
+    needs_spec=True,
+    status=task_claim.TaskClaimStatus,
+    columns=(
+        _column("Executor", ".spec.executor"),
+        _column("Phase", ".status.phase"),
+        _column("Task", ".status.task.name", about="The task that is assigned."),
+        _column("Reason", ".status.reason", wide=True, about="How it has finished."),
+        _AGE,
+    ),
+    additions={
+        "spec": {"x-kubernetes-validations": [_rule("self == oldSelf", CLAIM_RULE)]},
+        "status.renewTime": {"format": "date-time"},
+    },
+)
+
 _KINDS = {
     kinds.TASKS.kind: _TASK,
     kinds.TASK_OBJECTS.kind: _TASK_OBJECT,
     kinds.TASK_CLUSTERS.kind: _TASK_CLUSTER,
+    kinds.TASK_CLAIMS.kind: _TASK_CLAIM,
 }
 
 _API_VERSION = (
@@ -252,6 +273,8 @@ def _root_schema(about: _Kind) -> schema.Schema:
         "type": "object",
         "properties": properties,
     }
+    if about.needs_spec:
+        root["required"] = ["spec"]
     for path, keywords in about.additions.items():
         _at(root, path).update(keywords)
     return root

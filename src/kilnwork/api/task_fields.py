@@ -1,4 +1,4 @@
-"""What every field of Task, TaskCluster and TaskObject does; see `field_effects`.
+"""What every field of Task, TaskCluster, TaskObject and TaskClaim does; see `field_effects`.
 
 A test walks the schemas and fails for a field that has no row. The template of a TaskCluster is a
 Pod's: nodes know what they do with it, here stands what becomes the TaskCluster's own.
@@ -80,10 +80,16 @@ TASK_CLUSTER: Sequence[Row] = (
     ),
 )  # fmt: skip
 
+TASK_CLAIM: Sequence[Row] = tuple(
+    _same(f"spec.{field}", Effect.HONOURED)
+    for field in ("executor", "holder", "leaseSeconds", "ttlSecondsAfterFinished")
+)
+
 TABLES = {
     kinds.TASKS.kind: field_effects.table(TASK),
     kinds.TASK_OBJECTS.kind: field_effects.table(TASK_OBJECT),
     kinds.TASK_CLUSTERS.kind: field_effects.table(TASK_CLUSTER),
+    kinds.TASK_CLAIMS.kind: field_effects.table(TASK_CLAIM),
 }
 
 _WITH_IGNORED = frozenset(

@@ -56,6 +56,7 @@ def _lines() -> Iterator[str]:
         (kinds.TASKS.kind, task_fields.TASK),
         (kinds.TASK_CLUSTERS.kind, task_fields.TASK_CLUSTER),
         (kinds.TASK_OBJECTS.kind, task_fields.TASK_OBJECT),
+        (kinds.TASK_CLAIMS.kind, task_fields.TASK_CLAIM),
     ):
         yield f"## {kind}\n"
         yield from _table(rows, "in a cluster")

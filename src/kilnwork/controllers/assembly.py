@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kilnwork.api import attempts as api_attempts
-from kilnwork.api import kinds, meta, pod, resource, task, task_cluster, task_object
+from kilnwork.api import kinds, meta, pod, resource, task, task_claim, task_cluster, task_object
 from kilnwork.controllers import caches, errors, ports, tokens, tools, worker_pods
 from kilnwork.controllers.attempts import driver
 from kilnwork.controllers.task import images
 from kilnwork.controllers.task import reconciler as task_reconciler
+from kilnwork.controllers.task_claim import controller as task_claims
 from kilnwork.controllers.task_cluster import reconciler as task_cluster_reconciler
 from kilnwork.dispatch import model
 from kilnwork.executors import container_logs, custom_resource, ephemeral, registry, workflow
@@ -93,6 +94,16 @@ class Controllers:
         self._attempts = driver.Driver(executors, self._attempts_queue)
         self.outputs = self._attempts.outputs
         """What attempts of executors print."""
+        self.claims: task_claims.TaskClaims | None = None
+        if settings.socket is not None:
+            self.claims = task_claims.TaskClaims(
+                kube,
+                self.caches.claims,
+                socket=settings.socket,
+                blobs=settings.blobs,
+                time=time,
+                on_failure=on_failure,
+            )
         self._follow = coroutines.Crew("controllers", on_failure=on_failure)
         self._manager = manager.Manager("controllers", on_failure=on_failure)
         reflectors = self._all_reflectors(kube, namespaces)
@@ -117,9 +128,13 @@ class Controllers:
         except BaseException:
             await self._follow.stop()
             raise
+        if self.claims is not None:
+            self.claims.start()
 
     async def stop(self) -> None:
         """Stop reconciling, then following."""
+        if self.claims is not None:
+            await self.claims.stop()
         await self._manager.stop()
         await self._attempts.outputs.stop()
         await self._follow.stop()
@@ -194,6 +209,11 @@ class Controllers:
         pods = reflector.Reflector(kube, resource.PODS, pod.Pod, known.pods, part, scope=ours)
         pods.subscribe(self._pods.changed)
         pods.subscribe(self._containers.changed)
+        claims = reflector.Reflector(
+            kube, kinds.TASK_CLAIMS, task_claim.TaskClaim, known.claims, scope=here
+        )
+        if self.claims is not None:
+            claims.subscribe(self.claims.changed)
         return [
             reflector.Reflector(
                 kube,
@@ -214,6 +234,7 @@ class Controllers:
             ),
             clusters,
             pods,
+            claims,
             reflector.Reflector(
                 kube, resource.SECRETS, caches.Secret, known.secrets, part, scope=ours
             ),

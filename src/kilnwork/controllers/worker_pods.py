@@ -60,6 +60,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     names none; on a local node it is only a label. `worker_dir`: where commands run unless a
     template says so; None leaves it to the node. `blobs`: folder of the manager's blobs, which
     Pods see if `blobs_shared`. `allowed_kinds`: of objects that tasks may make.
+    `socket`: of the dispatcher in this process, for TaskClaims; None: they are not served.
     """
 
     channel: str
@@ -70,6 +71,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     blobs: Path | None = None
     blobs_shared: bool = True
     allowed_kinds: tuple[str, ...] = ()
+    socket: Path | None = None
 
     @property
     def sidecar(self) -> sidecar.Settings:

@@ -32,8 +32,13 @@ class Failed(errors.KilnError):
         super().__init__(message)
 
 
-class _NotKept(errors.KilnError):
-    """The store is not to be had, by no fault of the task."""
+class Lost(errors.KilnError):
+    """The attempt ended by no fault of the task, and may run elsewhere. `proof`: nothing is left
+    of it."""
+
+    def __init__(self, message: str, *, reason: str = _R.WORKER_LOST, proof: bool = False) -> None:
+        self.reason, self.proof = reason, proof
+        super().__init__(message)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +91,8 @@ class Attempt(attempt.Attempt):
         except Failed as error:
             ended = self._ended(_E.FAILED, error.reason, str(error))
             return msgspec.structs.replace(ended, may_retry=error.retry)
-        except _NotKept as error:
-            return self._ended(_E.LOST, _R.RESULT_LOST, str(error))
+        except Lost as error:
+            return self._ended(_E.LOST, error.reason, str(error), proof=error.proof)
         except (substitution.InvalidTemplate, documents.LimitExceeded) as error:
             return self._ended(_E.FAILED, _R.INVALID_SPEC, str(error))
         except Exception as error:  # noqa: BLE001 - a user's function may raise anything
@@ -136,7 +141,8 @@ class Attempt(attempt.Attempt):
             try:
                 await self._keep(self._run.namespace, digest, Path(file.name))
             except errors.KilnError as error:
-                raise _NotKept(f"the result cannot be kept: {error}") from error
+                text = f"the result cannot be kept: {error}"
+                raise Lost(text, reason=_R.RESULT_LOST, proof=True) from error
         return attempts.Payload(media_type, b"", digest, len(data))
 
     def _encoded(self, value: Any) -> tuple[bytes, str]:

@@ -52,6 +52,8 @@ class Settings:
     labels: Mapping[str, str] = field(default_factory=dict)
     namespace: str = ""
     pod_uid: str = ""
+    session: bytes = b""
+    """16 bytes, of one that is started again with the attempts that it had; empty: a new one."""
 
 
 class BlobStore(Protocol):
@@ -90,7 +92,7 @@ class Service:
     ) -> None:
         self._settings = settings
         self._manager = manager
-        self._session = ids.new_session()
+        self._session = settings.session or ids.new_session()
         self._crew = coroutines.Crew("executor", on_failure=self._failed)
         self._attempts: dict[attempts.AttemptRef, attempt.Attempt] = {}
         self._stopping = False
@@ -129,6 +131,10 @@ class Service:
                 await self.link.acknowledged(timeout_s=LAST_WORDS_S)
         finally:
             await self._crew.stop()
+
+    async def leave(self) -> None:
+        """Be gone at once and report nothing: the same session may come back and go on."""
+        await self._crew.stop()
 
     async def keep(self, namespace: str, digest: bytes, file: Path) -> None:
         """Keep a result that is too large for a frame. Raises KilnError."""
@@ -212,8 +218,17 @@ class Service:
         elif not self.link.lease_holds:
             self._refuse(run.ref, _LEASE_ENDED)
         else:
-            current = self._attempts[run.ref] = self.make(run)
-            self._crew.start(str(run.ref), self._live(current))
+            self.begin(run)
+
+    def begin(self, run: messages.Run) -> None:
+        """Carry out an attempt, or go on with one that this session had before."""
+        current = self._attempts[run.ref] = self.make(run)
+        self._crew.start(str(run.ref), self._live(current))
+
+    def retire(self) -> None:
+        """Take no more orders; the attempts that are here go on."""
+        self._stopping = True
+        self._refuse(attempts.AttemptRef(ids.TaskId(bytes(16)), 0, 0), _STOPPING)
 
     async def _live(self, current: attempt.Attempt) -> None:
         await current.live()

@@ -56,7 +56,7 @@ _FOLLOW = ("list", "watch")
 WHERE_SERVED: tuple[Right, ...] = (
     Right(
         group=_OURS,
-        resources=("tasks", "taskobjects", "taskclusters"),
+        resources=("tasks", "taskobjects", "taskclusters", "taskclaims"),
         verbs=_FOLLOW,
         why="Follows what users declare.",
     ),
@@ -65,6 +65,24 @@ WHERE_SERVED: tuple[Right, ...] = (
         resources=("tasks/status", "taskclusters/status"),
         verbs=("update",),
         why="Writes state, reason and counts; nobody else does.",
+    ),
+    Right(
+        group=_OURS,
+        resources=("taskclaims/status",),
+        verbs=("patch",),
+        why="Gives tasks to the holders of TaskClaims, and says when they must stop.",
+    ),
+    Right(
+        group=_OURS,
+        resources=("executors/external",),
+        verbs=("use",),
+        why="Writes the status of any TaskClaim: who writes one must have this right.",
+    ),
+    Right(
+        group=_OURS,
+        resources=("taskclaims",),
+        verbs=("delete",),
+        why="Removes TaskClaims whose `ttlSecondsAfterFinished` is over.",
     ),
     Right(
         group=_OURS,
@@ -188,7 +206,7 @@ AT_HOME: tuple[Right, ...] = (
 VIEW: tuple[Right, ...] = (
     Right(
         group=_OURS,
-        resources=("tasks", "tasks/log", "taskobjects", "taskclusters"),
+        resources=("tasks", "tasks/log", "taskobjects", "taskclusters", "taskclaims"),
         verbs=("get", "list", "watch"),
         why="See Tasks, their output and results: `kiln get`, `tasks`, `logs`, `why`, `wait`.",
     ),
@@ -219,9 +237,24 @@ LOOK: tuple[Right, ...] = (
 EDIT: tuple[Right, ...] = (
     Right(
         group=_OURS,
-        resources=("tasks", "taskobjects", "taskclusters"),
+        resources=("tasks", "taskobjects", "taskclusters", "taskclaims"),
         verbs=("create", "update", "patch", "delete", "deletecollection"),
         why="Make, cancel, retry and delete them. Who may create Tasks may submit from Python.",
+    ),
+    Right(
+        group=_OURS,
+        resources=("taskclaims/status",),
+        verbs=("get", "update", "patch"),
+        why="Report on a claimed task, with the right below for its executor.",
+    ),
+    Right(
+        group=_OURS,
+        resources=("executors/external",),
+        verbs=("use",),
+        why=(
+            "Carry out tasks with `spec.external`, see their inputs and decide on their results: "
+            "[write your own executor](../how-to/write-your-own-executor.md#rights)."
+        ),
     ),
     Right(
         group=_OURS,

@@ -99,6 +99,7 @@ class Manager:
                 blobs=self.dispatcher.blobs,
                 blobs_shared=advertise is None,
                 allowed_kinds=tuple(chosen.allowed_kinds),
+                socket=self.dispatcher.socket,
             ),
             time=self._clock,
             on_failure=self.fail,
