@@ -155,6 +155,7 @@ def templates() -> None:
     assert_type(book.options(retries=1)(n=1), int)
     assert_type(kiln.workflow({}).submit().result(), dict[str, str])
     assert_type(kiln.http({}, result=list[str]).submit(), kiln.Future[list[str]])
+    assert_type(kiln.function({}, result=int).submit(), kiln.Future[int])
     assert_type(kiln.manifest("", success_condition="").submit(), kiln.Future[Any])
 
 

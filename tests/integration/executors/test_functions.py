@@ -212,13 +212,21 @@ async def test_a_cold_start_that_fails_is_tried_again_where_that_does_no_harm(
     assert (None in keys) != (more == {"idempotent": True})
 
 
-async def test_no_request_is_sent_again_whose_time_in_knative_is_over(
-    world: http_executors.World, site: http_site.Site
+@pytest.mark.parametrize(
+    ("activator", "reason"),
+    [
+        (http_site.sends(http_site.response(status="504 Gateway Timeout")), "ResponseRejected"),
+        (http_site.held, "RequestTimedOut"),
+    ],
+    ids=["Knative", "ours"],
+)
+async def test_no_request_is_sent_again_whose_time_is_over(
+    world: http_executors.World, site: http_site.Site, activator: http_site.Handler, reason: str
 ) -> None:
-    site.routes["/"] = http_site.sends(http_site.response(status="504 Gateway Timeout"))
+    site.routes["/"] = activator
     await world.executor()
-    view = await world.runs(site.base + "/", function=True)
-    assert (view.state, view.reason, view.losses) == ("Failed", "ResponseRejected", 0)
+    view = await world.runs(site.base + "/", function=True, timeout={"readTimeout": 2.0})
+    assert (view.state, view.reason, view.losses) == ("Failed", reason, 0)
     assert len(site.requests) == 1
 
 
