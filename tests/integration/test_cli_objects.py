@@ -1,5 +1,6 @@
 """`kiln apply` of a Task that makes an object: the server checks that object first."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,6 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
+from kilnwork.api import kinds
+from kilnwork.kube import client, config, errors
 from support import inner_kiln, object_subject, up
 
 SCHEMA = {
@@ -52,8 +55,15 @@ def task(name: str, kind: str, chapters: Any, **spec: Any) -> dict[str, Any]:
     }
 
 
+async def creating(server: up.Up, task: dict[str, Any]) -> None:
+    """Create a Task without the command line."""
+    loaded = config.load(server.data / "kubeconfig")
+    async with client.Client(loaded, user_agent="test") as kube:
+        await kube.create(kinds.TASKS, task, "default")
+
+
 def test_an_object_that_would_be_refused_is_refused_before_the_task(
-    kiln: inner_kiln.Kiln, tmp_path: Path
+    server: up.Up, kiln: inner_kiln.Kiln, tmp_path: Path
 ) -> None:
     definition = {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -73,6 +83,9 @@ def test_an_object_that_would_be_refused_is_refused_before_the_task(
         refused.err
     )
     assert "spec.chapters" in refused.err
+    text = r"Invalid value: \"Book\": the server refuses the object that it makes: .*spec\.chapters"
+    with pytest.raises(errors.Invalid, match=text):
+        asyncio.run(creating(server, task("none", "Book", 0)))
     assert kiln("get", "task", "none").code != 0
 
     made = kiln("apply", "-f", written(tmp_path, task("some", "Book", 3, suspend=True)))

@@ -12,9 +12,12 @@ import msgspec
 
 from kilnwork.api import (
     crd,
+    documents,
     field_effects,
     kinds,
     meta,
+    object_manifests,
+    substitution,
     task,
     task_claim,
     task_cluster,
@@ -45,6 +48,22 @@ def validate_task_update(old: meta.JsonObject, new: meta.JsonObject) -> list[val
     if before is None or after is None:
         return []
     return validation.validate_task_update(before, after)
+
+
+def sample_of_task(obj: meta.JsonObject) -> tuple[meta.JsonObject, str] | None:
+    """Return the object that a Task makes, and the field of its manifest; None if it makes none, or
+    if that depends on its inputs."""
+    if not obj["spec"].keys() & {"customResource", "workflow"}:
+        return None  # most: told without reading them once more
+    declared, metadata = _read(obj, task.Task), obj["metadata"]
+    if declared is None or declared.spec.inputs or declared.spec.input_object is not None:
+        return None
+    try:
+        return object_manifests.sample(declared.spec, metadata["name"], metadata["namespace"])
+    except (object_manifests.InvalidManifest, substitution.InvalidTemplate):
+        return None  # said by `validate_task`
+    except documents.LimitExceeded:
+        return None
 
 
 def validate_task_cluster(obj: meta.JsonObject) -> list[validation.Problem]:

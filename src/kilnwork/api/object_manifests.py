@@ -29,6 +29,8 @@ TEXT_FIELDS = frozenset(_TEXT_FIELDS.split())
 """Fields below which every value is a text once variables are put in, whatever the kind: few, since
 another kind may well have a number as `value` or `path`."""
 
+_SAMPLE_ID = "00000000-0000-7000-8000-000000000000"
+
 _METADATA = frozenset({"name", "generateName", "namespace", "labels", "annotations", "finalizers"})
 _SHAPES = (
     ("labels", dict, "an object"),
@@ -115,6 +117,33 @@ def input_variables(spec: task.TaskSpec, given_inputs: Collection[str]) -> list[
     if spec.input_object is not None:
         named.append(inputs.FIRST_INPUT)
     return substitution.input_names([*named, *given_inputs])
+
+
+def sample(spec: task.TaskSpec, name: str, namespace: str) -> tuple[meta.JsonObject, str]:
+    """The object that attempt 1 of a task makes, but for its name, and the field of its manifest.
+
+    Inputs are named in the place of their values. Raises InvalidManifest, InvalidTemplate,
+    LimitExceeded.
+    """
+    manifest, field = manifest_of(spec)
+    facts = substitution.TaskFacts(
+        name=name,
+        namespace=namespace,
+        id=_SAMPLE_ID,
+        run=1,
+        attempt=1,
+        cluster_name=spec.cluster_name,
+    )
+    named = [one.name for one in spec.inputs]
+    named += [inputs.FIRST_INPUT] * (spec.input_object is not None)
+    values = {
+        **substitution.task_variables(facts),
+        **dict(zip(substitution.input_names(named), named, strict=True)),
+    }
+    rendered = substitution.substitute(manifest, values, field=field, text_fields=TEXT_FIELDS)
+    given = rendered.get("metadata", {})
+    kept = {key: given[key] for key in ("labels", "annotations", "finalizers") if key in given}
+    return {**rendered, "metadata": {**kept, "generateName": "sample-"}}, field
 
 
 def problems(spec: task.TaskSpec, given_inputs: Collection[str] | None = ()) -> Iterator[Problem]:

@@ -61,6 +61,7 @@ EXTENSIONS = extensions.Extensions(
             validate=admission.validate_task,
             validate_update=admission.validate_task_update,
             warnings=admission.warn_of_task,
+            sample=admission.sample_of_task,
         ),
         extensions.Kind(
             definition=crd.definition(kinds.TASK_OBJECTS),

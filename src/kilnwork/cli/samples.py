@@ -1,8 +1,8 @@
 """The object that a Task would make, checked by the server before the Task is applied.
 
-Used by `kiln apply`. The manifest is rendered for attempt 1, and created without being kept
-(`dryRun=All`), with the rights of whoever applies. What cannot be known yet is a warning: a kind
-that is not there, a right that only the manager has, the values of inputs.
+Used by `kiln apply`. What attempt 1 would make is created without being kept (`dryRun=All`), with
+the rights of whoever applies; the embedded API server checks it for everybody. What cannot be known
+yet is a warning: a kind that is not there, a right that only the manager has, the values of inputs.
 """
 
 import msgspec
@@ -10,8 +10,6 @@ import msgspec
 from kilnwork.api import documents, meta, object_manifests, resource, substitution, task
 from kilnwork.cli import errors, session
 from kilnwork.kube import errors as kube_errors
-
-_SAMPLE_ID = "00000000-0000-7000-8000-000000000000"
 
 
 def is_object_task(kind: resource.Resource, body: meta.JsonObject) -> bool:
@@ -30,7 +28,7 @@ async def check(s: session.Session, body: meta.JsonObject, namespace: str) -> No
     would be refused."""
     try:
         spec = msgspec.convert(body["spec"], task.TaskSpec)
-        sample, field = _sample(spec, body["metadata"]["name"], namespace)
+        sample, field = object_manifests.sample(spec, body["metadata"]["name"], namespace)
         kind = await s.kinds.of(sample["apiVersion"], sample["kind"])
     except (msgspec.ValidationError, substitution.InvalidTemplate, documents.LimitExceeded):
         return  # the server says it better
@@ -49,26 +47,3 @@ async def check(s: session.Session, body: meta.JsonObject, namespace: str) -> No
         s.warn(f"{text} (with names in the place of its inputs)")
     except kube_errors.ApiError as error:
         s.warn(f"{body['metadata']['name']}: its object is not checked: {error}")
-
-
-def _sample(spec: task.TaskSpec, name: str, namespace: str) -> tuple[meta.JsonObject, str]:
-    manifest, field = object_manifests.manifest_of(spec)
-    facts = substitution.TaskFacts(
-        name=name,
-        namespace=namespace,
-        id=_SAMPLE_ID,
-        run=1,
-        attempt=1,
-        cluster_name=spec.cluster_name,
-    )
-    names = [one.name for one in spec.inputs] + ["input"] * (spec.input_object is not None)
-    values = {
-        **substitution.task_variables(facts),
-        **dict(zip(substitution.input_names(names), names, strict=True)),
-    }
-    rendered = substitution.substitute(
-        manifest, values, field=field, text_fields=object_manifests.TEXT_FIELDS
-    )
-    given = rendered.get("metadata", {})
-    kept = {key: given[key] for key in ("labels", "annotations", "finalizers") if key in given}
-    return {**rendered, "metadata": {**kept, "generateName": "sample-"}}, field
