@@ -4,9 +4,7 @@
 template holds there is `spec` of a Task here. What each test adds is the world that they name.
 """
 
-import contextlib
 import json
-import random
 import subprocess
 import sys
 import threading
@@ -23,23 +21,23 @@ from kilnwork.kube import client, config
 from support import argo, object_subject, up, waiting
 
 PROPOSAL = Path(__file__).parent.parent / "support" / "proposal"
-SERVICE = ("my-service.default.svc", 8080)
+SERVICE = "my-service.default.svc"
 OPTIONS = {"option.user-name": "Ada", "option.image-tag": "3.20"}
 
 EXECUTOR = """
 import sys
 from kilnwork.cli import main
 from kilnwork.executors.http import connector
-name, address = sys.argv[1:3]
+name, port = sys.argv[1:3]
 real = connector.GuardedResolver.resolve
 async def resolve(self, host, *rest, **more):
-    return await real(self, address if host == name else host, *rest, **more)
+    found = await real(self, "127.0.0.1" if host == name else host, *rest, **more)
+    return [{**one, "port": int(port)} for one in found]
 connector.GuardedResolver.resolve = resolve
 sys.argv[1:3] = []
 sys.exit(main.main())
 """
-"""`kiln` with what a user has in DNS: a name, and its address. What becomes of the address is as it
-always is."""
+"""`kiln` with what a user has in DNS: a name, and where it leads. Everything else is as always."""
 
 
 @pytest.fixture(scope="module")
@@ -138,33 +136,27 @@ class Handler(BaseHTTPRequestHandler):
         """Print nothing."""
 
 
-def listen() -> ThreadingHTTPServer:
-    """Serve on the port that the manifest names, on a loopback address where it is free."""
-    for last in random.sample(range(2, 255), 50):
-        with contextlib.suppress(OSError):
-            return ThreadingHTTPServer((f"127.63.0.{last}", SERVICE[1]), Handler)
-    raise AssertionError(f"port {SERVICE[1]} is taken everywhere")
-
-
 @pytest.fixture
 def service(server: up.Up) -> Iterator[type[Handler]]:
     """Run my-service, and an executor to which its name is known."""
-    with listen() as serving:
-        thread = threading.Thread(target=serving.serve_forever)
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as serving:
+        thread = threading.Thread(target=serving.serve_forever, daemon=True)
         thread.start()
-        address = str(serving.server_address[0])
-        argv = [sys.executable, "-c", EXECUTOR, SERVICE[0], address, "executor", "http"]
+        argv = [sys.executable, "-c", EXECUTOR, SERVICE, str(serving.server_port)]
         with (server.data.parent / "executor.log").open("ab") as log:
             executor = subprocess.Popen(
-                [*argv, "--allow", address], stdout=log, stderr=log, env=server.environment
+                [*argv, "executor", "http", "--allow", "127.0.0.1"],
+                stdout=log,
+                stderr=log,
+                env=server.environment,
             )
         try:
             yield Handler
         finally:
             executor.terminate()
-            assert executor.wait(30) == 0
             serving.shutdown()
             thread.join()
+            assert executor.wait(60) == 0
 
 
 async def test_http_is_sent_as_it_stands(server: up.Up, service: type[Handler]) -> None:
@@ -174,7 +166,7 @@ async def test_http_is_sent_as_it_stands(server: up.Up, service: type[Handler]) 
     assert seen["result"]["value"] == [1, 2]
     [got] = service.seen
     assert got["path"] == "/my-path?param=value1"
-    assert got["headers"]["Host"] == ":".join(map(str, SERVICE))
+    assert got["headers"]["Host"] == f"{SERVICE}:8080"
     assert got["headers"]["Content-Type"] == "application/json"
     assert json.loads(got["body"]) == {"mydata": {"field": 1}}
 
