@@ -110,13 +110,8 @@ def problems(
 ) -> Iterator[Problem]:
     """What is wrong with a request, its conditions and labels, for admission. `inputs`: variables
     that it has besides `variables`."""
-    yield from request_problems(template.request, f"{field}.request", variable=True)
-    try:
-        document = _parsed(template.request)
-        known = {*variables(template), *inputs}
-        yield from substitution.find_problems(document, known, f"{field}.request")
-    except documents.LimitExceeded as error:
-        yield f"{field}.request", str(error)
+    known = {*variables(template), *inputs}
+    yield from _open_request_problems(template.request, known, f"{field}.request")
     yield from _response_problems(template, f"{field}.response")
     for which in ("required", "preferred"):
         for key, value in getattr(template.affinity, which).items():
@@ -127,6 +122,16 @@ def problems(
         yield f"{field}.callback", "may not be given together with polling"
     if template.polling is not None and template.polling.location:
         yield from _path_problems(template.polling.location, f"{field}.polling.location")
+
+
+def _open_request_problems(
+    request: http_task.HttpRequest, known: Collection[str], field: str
+) -> Iterator[Problem]:
+    yield from request_problems(request, field, variable=True)
+    try:
+        yield from substitution.find_problems(_parsed(request), known, field)
+    except documents.LimitExceeded as error:
+        yield field, str(error)
 
 
 def _response_problems(template: http_task.HttpTemplate, field: str) -> Iterator[Problem]:
@@ -264,13 +269,14 @@ def _function_problems(
 ) -> Iterator[Problem]:
     if (problem := names.label_1035_problem(given.service)) is not None:
         yield f"{field}.service", problem
-    if given.mode != "Callback" and given.callback is not None:
-        yield f"{field}.callback", "has a meaning only with mode: Callback"
+    unused = "callback" if given.mode == "Sync" else "polling"
+    if getattr(given, unused) is not None:
+        yield f"{field}.{unused}", f"has no meaning with mode: {given.mode}"
         return
     placed = given.at("http://function.invalid")
     yield from problems(placed, field, inputs=inputs)
     if placed.cancel is not None:
-        cancel, at = placed.cancel.request, f"{field}.cancel.request"
-        yield from request_problems(cancel, at, variable=True)
         known = {*variables(placed), *inputs}
-        yield from substitution.find_problems(_parsed(cancel), known, at)
+        yield from _open_request_problems(placed.cancel.request, known, f"{field}.cancel.request")
+        if placed.polling is not None and placed.polling.cancel_method:
+            yield f"{field}.polling.cancelMethod", "may not be given together with cancel"

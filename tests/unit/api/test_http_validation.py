@@ -5,9 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilnwork.api import function_task, http_task, http_validation, task, validation
+from kilnwork.api import documents, function_task, http_task, http_validation, task, validation
 
 OK = {"method": "GET", "url": "http://h/"}
+END = {"request": {"method": "DELETE"}}
+LARGE = {"text": "x" * documents.MAX_SIZE}
 
 
 def problems(http: dict[str, Any], **spec: Any) -> list[tuple[str, str]]:
@@ -94,7 +96,9 @@ def test_what_is_wrong_around_it(more: dict[str, Any], field: str) -> None:
         ({"request": {"method": "POST", "url": "/a b"}}, "request.url"),
         ({"callback": {}}, "callback"),
         ({"callback": {}, "mode": "Callback"}, ""),
-        ({"polling": {}, "mode": "Callback"}, "callback"),
+        ({"polling": {}, "mode": "Callback"}, "polling"),
+        ({"polling": {"cancelMethod": "PUT"}, "cancel": END}, "polling.cancelMethod"),
+        ({"cancel": {"request": {**END["request"], "postData": LARGE}}}, "cancel.request"),
         ({"cancel": {"request": {"method": "a b"}}}, "cancel.request.method"),
         ({"cancel": {"request": {"method": "PUT", "url": "/${task.x}"}}}, "cancel.request.url"),
     ],
