@@ -16,6 +16,7 @@ trap finish EXIT
 kiln apply -f "$here/tasks.yaml"
 kiln wait words --timeout 90s
 [ "$(kiln result words)" = '{"to":2,"be":2,"or":1,"not":1}' ]
+[ "$(python3 "$here/ask.py")" = 2 ]
 kiln wait length --timeout 90s
 [ "$(kiln result length)" = 6 ]
 kiln wait nothing --timeout 90s || kiln why nothing

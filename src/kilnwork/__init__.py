@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from kilnwork.sdk.session import Session
     from kilnwork.sdk.streams import Stream
     from kilnwork.sdk.task import Task
-    from kilnwork.sdk.templates import TemplateTask, function, http, manifest, workflow
+    from kilnwork.sdk.templates import TemplateTask, external, function, http, manifest, workflow
     from kilnwork.sdk.values import Ref, get, put, split
     from kilnwork.sdk.waiting import (
         ALL_COMPLETED,
@@ -107,6 +107,7 @@ _HOMES = {
     "kilnwork.sdk.task": ("Task",),
     "kilnwork.sdk.templates": (
         "TemplateTask",
+        "external",
         "function",
         "http",
         "manifest",
@@ -169,6 +170,7 @@ __all__ = [
     "as_completed",
     "connect",
     "context",
+    "external",
     "files",
     "function",
     "future",

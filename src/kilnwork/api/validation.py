@@ -172,6 +172,8 @@ def template_inputs(spec: task.TaskSpec) -> frozenset[str]:
     """Return the names of the inputs that the template of a valid spec has variables for."""
     if spec.sent is not None:
         return http_validation.input_names(spec)
+    if spec.external is not None:
+        return substitution.inputs_in(spec.external.payload)
     return object_manifests.input_names(spec)
 
 

@@ -1,4 +1,4 @@
-"""What others carry out: `kiln.manifest`, `workflow`, `http`, `function` make a `TemplateTask`.
+"""What others carry out: `kiln.manifest`, `workflow` and their like make a `TemplateTask`.
 
 Used by programs, beside `sdk.task`. The arguments of a call are put into the template's variables
 `${task.inputs.NAME}` when it starts. Calls whose arguments hold futures are submitted by a call of
@@ -13,6 +13,7 @@ from typing import Any, Generic, Self, TypeVar, Unpack, cast, overload
 import msgspec
 
 from kilnwork.api import attempts, calls, function_task, http_task, object_task, validation
+from kilnwork.api import task as api_task
 from kilnwork.sdk import errors, futures, mapping, session
 from kilnwork.sdk import options as sdk_options
 from kilnwork.sdk import task as sdk_task
@@ -368,6 +369,31 @@ def function(
     )
 
 
+@overload
+def external(
+    executor: str, payload: Any = None, /, **given: Unpack[sdk_options.TemplateChanges]
+) -> TemplateTask[Any]: ...
+@overload
+def external(
+    executor: str,
+    payload: Any = None,
+    /,
+    *,
+    result: type[R],
+    **given: Unpack[sdk_options.TemplateChanges],
+) -> TemplateTask[R]: ...
+def external(
+    executor: str, payload: Any = None, /, *, result: Any = Any, **given: Any
+) -> TemplateTask[Any]:
+    """Make a task for a program of the user's own, which claims tasks of that executor.
+
+    Its result is what the program returns, checked against `result`. Options are those of
+    `options.TemplateChanges`. Raises BadOption.
+    """
+    template = api_task.ExternalTask(executor=executor, payload=_copied(payload))
+    return TemplateTask({"external": template}, given, of="kiln.external", result=result)
+
+
 def _request(
     template: Mapping[str, Any],
     wanted: type[http_task.HttpTemplate],
@@ -389,4 +415,4 @@ def _copied(manifest: Any) -> Any:
     try:
         return msgspec.to_builtins(manifest)
     except (TypeError, ValueError, RecursionError) as error:
-        raise errors.BadOption(f"the manifest is no YAML and no JSON: {error}") from None
+        raise errors.BadOption(f"the template is no YAML and no JSON: {error}") from None

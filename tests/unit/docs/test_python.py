@@ -35,6 +35,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "workflow": kiln.workflow,
     "http": kiln.http,
     "function": kiln.function,
+    "external": kiln.external,
 }
 """Those whose options are a table below their name. `task` is one of its own."""
 
