@@ -209,6 +209,8 @@ def _value_problems(
         return
     if value:
         yield field, "give either value or _secretRef"
+    if not _HEADER_VALUE.fullmatch(secret.prefix):
+        yield f"{field}._secretRef.prefix", "has a control character, or is not Latin-1"
     if (problem := names.subdomain_problem(secret.name)) is not None:
         yield f"{field}._secretRef.name", problem
     if (problem := names.data_key_problem(secret.key)) is not None:

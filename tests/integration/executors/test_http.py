@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import socket
 import ssl
+import struct
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -83,6 +84,8 @@ async def test_the_exchange_is_kept_as_har(
         ("/text", {"format": "json"}, "Failed", "InvalidResponse"),
         ("/text", {}, "Success", "Succeeded"),
         ("/empty", {}, "Success", "Succeeded"),
+        ("/charset", {}, "Success", "Succeeded"),
+        ("/header", {}, "Success", "Succeeded"),
     ],
 )
 async def test_what_a_response_means(
@@ -98,10 +101,13 @@ async def test_what_a_response_means(
         "/teapot": http_site.says({"tea": 1}, status="418 I'm a teapot"),
         "/text": http_site.sends(http_site.response(b"{ no json", kind="text/plain")),
         "/empty": http_site.sends(b"HTTP/1.1 204 No Content\r\n\r\n"),
+        "/charset": http_site.sends(http_site.response(b"x", kind="text/plain; charset=none")),
+        "/header": http_site.sends(b"HTTP/1.1 200 \xe9\r\nX-A: \xff\r\nContent-Length: 0\r\n\r\n"),
     }
     await world.executor()
     view = await world.runs(site.base + path, response=rules)
     assert (view.state, view.reason) == (state, reason), view.message
+    assert world.failures == []
 
 
 @pytest.mark.parametrize(
@@ -128,6 +134,21 @@ async def test_a_server_that_lies_or_leaves_early_is_a_failure(
     view = await world.runs(f"{site.base}/bad", request={"method": "POST"})
     assert (view.state, view.reason) == ("Failed", reason), view.message
     assert len(site.got("/bad")) == 1
+    assert world.failures == []
+
+
+async def test_a_server_that_resets_the_connection_is_a_failure(
+    world: http_executors.World, site: http_site.Site
+) -> None:
+    async def reset(site: Any, request: Any, writer: asyncio.StreamWriter) -> None:
+        no_linger = struct.pack("ii", 1, 0)
+        writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, no_linger)
+        writer.transport.abort()
+
+    site.routes["/reset"] = reset
+    await world.executor()
+    view = await world.runs(f"{site.base}/reset", request={"method": "POST"})
+    assert (view.state, view.reason) == ("Failed", "RequestFailed"), view.message
     assert world.failures == []
 
 
@@ -413,6 +434,19 @@ async def test_secrets_are_only_for_what_they_say(
     assert (view.state, view.reason) == ("Failed", "SecretRefused")
     assert why in view.message
     assert site.requests == []
+
+
+@pytest.mark.parametrize(("token", "prefix"), [("a\x01b", ""), ("good", "X: y\r\n")])
+async def test_no_header_holds_what_no_header_may(
+    world: http_executors.World, site: http_site.Site, token: str, prefix: str
+) -> None:
+    world.secrets["s"] = _secret("127.0.0.1", token=token)
+    await world.executor()
+    ref = {"name": "t", "_secretRef": _ref("s", "token") | {"prefix": prefix}}
+    view = await world.runs(f"{site.base}/echo", request={"headers": [ref]})
+    assert (view.state, view.reason) == ("Failed", "InvalidSpec"), view.message
+    assert site.requests == []
+    assert world.failures == []
 
 
 async def test_secrets_are_in_no_log_and_no_message(

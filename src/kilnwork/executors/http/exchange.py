@@ -196,6 +196,8 @@ class Exchange:
             raise _failure(error, self._terms, self._transport is not None) from error
         except http_exceptions.HttpProcessingError as error:
             raise errors.AttemptFailed(_R.INVALID_RESPONSE, f"no HTTP: {error.message}") from error
+        except ValueError as error:
+            raise errors.AttemptFailed(_R.INVALID_SPEC, f"it cannot be sent: {error}") from error
         finally:
             connector.current.reset(token)
 
@@ -230,13 +232,13 @@ class Exchange:
             version = response.version
             return Received(
                 status=response.status,
-                reason=response.reason or "",
+                reason=_text(response.reason or ""),
                 version="" if version is None else f"HTTP/{version.major}.{version.minor}",
-                headers=[(str(name), value) for name, value in response.headers.items()],
+                headers=[(str(n), _text(value)) for n, value in response.headers.items()],
                 body=body,
                 address=self._address,
                 timings=self._timings,
-                redirect=response.headers.get("Location", ""),
+                redirect=_text(response.headers.get("Location", "")),
             )
 
     async def _read(self, response: aiohttp.ClientResponse, body: Body) -> None:
@@ -256,10 +258,15 @@ class Exchange:
         transport.abort()
         if closed is None:
             return True
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):  # it was reset
             async with asyncio.timeout(CUT_S):
                 await asyncio.shield(closed)
         return closed.done()
+
+
+def _text(received: str) -> str:
+    """Of a header: bytes that are no UTF-8, which aiohttp escapes, could not be encoded again."""
+    return received.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def _failure(

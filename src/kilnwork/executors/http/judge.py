@@ -92,6 +92,9 @@ def judge(
     except documents.LimitExceeded as error:
         message = f"the body cannot be judged: it {error}"
         raise errors.AttemptFailed(_R.INVALID_RESPONSE, message) from error
+    except UnicodeError as error:
+        message = f"the body is no {kind} that JSON can have: {error.__class__.__name__}: {error}"
+        raise errors.AttemptFailed(_R.INVALID_RESPONSE, message) from error
 
 
 def _is_running(
@@ -189,8 +192,8 @@ def _charset(headers: Sequence[tuple[str, str]]) -> str:
     given["Content-Type"] = _lowered(headers).get("content-type", "")
     name = str(given.get_content_charset("utf-8"))
     try:
-        b"".decode(name)
-    except LookupError:
+        b" ".decode(name, "replace")  # for no bytes Python looks up no codec
+    except (LookupError, ValueError):
         return "utf-8"
     return name
 

@@ -91,6 +91,7 @@ def test_yaml_and_text_become_json(raw: bytes, kind: str, result: Any) -> None:
         (b"1: x", "yaml"),
         (b"!!python/object:os.system {}", "yaml"),
         (b"[" * 100_000, "json"),
+        (b'"\\ud800"', "yaml"),
         (b"a: &a [x,x,x,x,x,x,x,x,x]\n" + b"".join(
             b"%c: &%c [%s]\n" % (c, c, b",".join([b"*%c" % (c - 1)] * 9)) for c in range(98, 110)
         ), "yaml"),
