@@ -467,6 +467,12 @@ async def test_secrets_are_in_no_log_and_no_message(
     assert "s3cret" not in log
     assert "***" in log
 
+    raw = http_site.response(b"no: s3cret value/+", status="403 s3cret value/+")
+    site.routes["/no"] = http_site.sends(raw)
+    view = await world.runs(f"{site.base}/no", request={"headers": [ref]})
+    assert (view.reason, view.message) == ("ResponseRejected", "status 403: no: ***")
+    assert "s3cret" not in world.hub.log_file(view.task, run=1, attempt=1).read_text()
+
 
 async def test_tls_is_checked_by_what_the_task_says(world: http_executors.World) -> None:
     authority = certificates.Authority()

@@ -89,7 +89,7 @@ class Attempt(base.Attempt):
         self._given: http_task.HttpTemplate | None = run.spec.http
         self._template: http_task.HttpTemplate
         """As it is sent: without variables."""
-        self._values: secret_values.Values
+        self._values = secret_values.Values({}, "", 0)
         self._archive = har.Archive()
         self._exchange: exchange.Exchange | None = None
         self._called_back: asyncio.Future[tuple[str, bytes]] | None = None
@@ -103,6 +103,9 @@ class Attempt(base.Attempt):
         if self._started is not None and not self.silent:
             self.log = self._archive.encode()
             self.send_log(0)
+        if self._values.revealed:  # a server may repeat them
+            message = har.hidden(outcome.message, self._values.revealed)
+            outcome = msgspec.structs.replace(outcome, message=message)
         super()._report(outcome)
 
     def called_back(self, media_type: str, body: bytes) -> None:
@@ -221,8 +224,9 @@ class Attempt(base.Attempt):
             return
         url = str(polled.url)
         handover = msgspec.json.encode(_Handover(url, self._poll_until))
-        if len(handover) > MAX_HANDOVER_BYTES or har.shows(url, self._values.revealed):
+        if len(handover) > MAX_HANDOVER_BYTES or har.hidden(url, self._values.revealed) != url:
             handover = b""
+        failed = har.hidden(failed, self._values.revealed)
         message = f"the last poll failed: {failed}" if failed else f"polls {polled.url.host}"
         self._see(_R.WAITING_FOR_RESULT, message, parked=True, handover=handover)
 

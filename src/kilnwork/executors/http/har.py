@@ -102,9 +102,9 @@ class _Hiding:
         return data
 
 
-def shows(text: str, secrets: Collection[str]) -> bool:
-    """Whether one of the secrets can be read in a text."""
-    return _Hiding(secrets).text(text) != text
+def hidden(text: str, secrets: Collection[str]) -> str:
+    """Return a text without the secrets."""
+    return _Hiding(secrets).text(text)
 
 
 def _request(request: exchange.Outgoing, hide: _Hiding) -> dict[str, Any]:
@@ -138,16 +138,16 @@ def _response(received: exchange.Received, hide: _Hiding) -> dict[str, Any]:
     mime = received.header("content-type") or ""
     return {
         "status": received.status,
-        "statusText": received.reason,
+        "statusText": hide.text(received.reason),
         "httpVersion": received.version,
         "cookies": [],
         "headers": _headers(received.headers, hide),
         "content": {
             "size": received.body.size,
-            "mimeType": mime,
+            "mimeType": hide.text(mime),
             **_text(hide.data(raw), received.body.size),
         },
-        "redirectURL": received.redirect,
+        "redirectURL": hide.text(received.redirect),
         "headersSize": -1,
         "bodySize": received.body.size,
     }
