@@ -129,8 +129,8 @@ class Attempt:
     ) -> attempts.Outcome:
         return attempts.Outcome(
             ending,
-            str(reason),
-            message[:MAX_MESSAGE],
+            _text(str(reason)),
+            _text(message),
             result=result,
             proof=proof,
             started=self._started,
@@ -149,3 +149,8 @@ class Attempt:
         )
         inputs = substitution.input_variables(run.inputs)
         return {**substitution.task_variables(facts), **inputs}
+
+
+def _text(given: str) -> str:
+    """As it can be sent: a function of a user may raise anything."""
+    return given[:MAX_MESSAGE].encode(errors="replace").decode()

@@ -95,7 +95,10 @@ class Attempt(attempt.Attempt):
             return self._ended(_E.LOST, error.reason, str(error), proof=error.proof)
         except (substitution.InvalidTemplate, documents.LimitExceeded) as error:
             return self._ended(_E.FAILED, _R.INVALID_SPEC, str(error))
-        except Exception as error:  # noqa: BLE001 - a user's function may raise anything
+        except (Exception, asyncio.CancelledError) as error:  # a user's function may raise anything
+            current = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and current and current.cancelling():
+                raise
             if self._halt is not None:
                 return await self._halted(self._halt)
             text = f"{type(error).__name__}: {error}"

@@ -79,6 +79,27 @@ async def test_failures_are_retried_as_the_spec_says(world: external_executors.W
     assert view.message == "ValueError: try again"
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        asyncio.CancelledError("nobody killed it"),
+        ValueError("half a pair: \ud800"),
+        external.Failed("\ud800", reason="X" * 10_000),
+    ],
+)
+async def test_whatever_is_raised_ends_the_attempt_only(
+    world: external_executors.World, error: BaseException
+) -> None:
+    async def fail(task: external.ClaimedTask) -> Any:
+        if task.payload == "bad":
+            raise error
+        return 1
+
+    await world.executor(fail)
+    assert (await world.becomes(await world.submit("bad"), "Failed")).attempt == 1
+    assert (await world.becomes(await world.submit("good"), "Success")).attempt == 1
+
+
 async def test_a_killed_task_is_cancelled_and_killed_when_it_has_ended(
     world: external_executors.World,
 ) -> None:
