@@ -16,7 +16,7 @@ import msgspec
 from kilnwork.api import attempts, documents, reasons, substitution, task
 from kilnwork.channel import messages
 from kilnwork.executors import attempt, service
-from kilnwork.kit import clock, errors, ids
+from kilnwork.kit import clock, coroutines, errors, ids
 
 BYTES = "application/octet-stream"
 _E = attempts.Ending
@@ -84,26 +84,35 @@ class Attempt(attempt.Attempt):
         self._started = at = self._clock.wall()
         self._link.report(lambda serial: messages.Started(serial, self.ref, at))
         try:
-            value = await self._call(self._claimed())
+            # in a task of its own, which it may cancel: nobody has killed this one then
+            value = await coroutines.alone(str(self.ref), self._guarded(self._claimed()))
             if self._halt is not None:  # it has swallowed the cancellation
                 return await self._halted(self._halt)
             result = await self._payload(value)
         except Failed as error:
-            ended = self._ended(_E.FAILED, error.reason, str(error))
+            ended = self._ended(_E.FAILED, error.reason, _text(error))
             return msgspec.structs.replace(ended, may_retry=error.retry)
         except Lost as error:
             return self._ended(_E.LOST, error.reason, str(error), proof=error.proof)
         except (substitution.InvalidTemplate, documents.LimitExceeded) as error:
             return self._ended(_E.FAILED, _R.INVALID_SPEC, str(error))
-        except (Exception, asyncio.CancelledError) as error:  # a user's function may raise anything
+        except (KeyboardInterrupt, GeneratorExit):  # the program ends
+            raise
+        except BaseException as error:  # a user's function may raise anything
             current = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and current and current.cancelling():
                 raise
             if self._halt is not None:
                 return await self._halted(self._halt)
-            text = f"{type(error).__name__}: {error}"
-            return self._ended(_E.FAILED, _R.RAISED, text)
+            return self._ended(_E.FAILED, _R.RAISED, f"{type(error).__name__}: {_text(error)}")
         return self._ended(_E.SUCCEEDED, _R.SUCCEEDED, result=result)
+
+    async def _guarded(self, claimed: ClaimedTask) -> Any:
+        try:
+            return await self._call(claimed)
+        except SystemExit as error:  # asyncio would end the program, and all its attempts
+            text = f"SystemExit: {_text(error)} (the function must not end the program)"
+            raise Failed(text) from error
 
     def _claimed(self) -> ClaimedTask:
         run, ref = self._run, self.ref
@@ -157,6 +166,13 @@ class Attempt(attempt.Attempt):
         except TypeError as error:
             message = f"spec.outputType is {wanted}, the result is not: {error}"
             raise Failed(message, reason=_R.INVALID_RESULT, retry=False) from error
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except (Exception, SystemExit) as another:  # noqa: BLE001 (it is the user's)
+        return f"its text cannot be had: __str__ raises {type(another).__name__}"
 
 
 def queue(name: str) -> str:

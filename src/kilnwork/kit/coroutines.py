@@ -7,9 +7,16 @@ crew's `on_failure`, never swallowed. Not a scheduler, not a queue.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+async def alone(name: str, work: Coroutine[Any, Any, T]) -> T:
+    """Await `work` in a coroutine task of its own, so that it cannot cancel that of the caller."""
+    return await asyncio.create_task(work, name=name)
 
 
 class Crew:

@@ -79,9 +79,16 @@ async def test_failures_are_retried_as_the_spec_says(world: external_executors.W
     assert view.message == "ValueError: try again"
 
 
+class Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
 @pytest.mark.parametrize(
     "error",
     [
+        Unspeakable(),
+        SystemExit(3),
         asyncio.CancelledError("nobody killed it"),
         ValueError("half a pair: \ud800"),
         external.Failed("\ud800", reason="X" * 10_000),
@@ -96,8 +103,24 @@ async def test_whatever_is_raised_ends_the_attempt_only(
         return 1
 
     await world.executor(fail)
-    assert (await world.becomes(await world.submit("bad"), "Failed")).attempt == 1
+    view = await world.becomes(await world.submit("bad"), "Failed")
+    assert view.attempt == 1
+    assert view.message
     assert (await world.becomes(await world.submit("good"), "Success")).attempt == 1
+
+
+async def test_a_function_that_cancels_itself_has_failed(world: external_executors.World) -> None:
+    async def cancel(task: external.ClaimedTask) -> Any:
+        if task.payload == "bad":
+            this = asyncio.current_task()
+            assert this is not None
+            this.cancel()
+            await asyncio.sleep(60)
+        return 1
+
+    await world.executor(cancel)
+    await world.becomes(await world.submit("bad"), "Failed", "Raised")
+    await world.becomes(await world.submit("good"), "Success")
 
 
 async def test_a_killed_task_is_cancelled_and_killed_when_it_has_ended(
