@@ -59,7 +59,7 @@ class Reason(_Explained):
     )
     INTERNAL_ERROR = (
         "InternalError",
-        "A defect of the manager, whose log has the traceback, keeps it from going on.",
+        "A defect of the manager or an executor, whose log has the traceback, is in its way.",
     )
     WAITING_FOR_INPUT = (
         "WaitingForInput",

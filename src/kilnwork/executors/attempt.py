@@ -5,12 +5,15 @@ Base of `executors.http.attempt` and `executors.external`; `service` makes one f
 
 import asyncio
 import dataclasses
+import logging
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from kilnwork.api import attempts, reasons, substitution
 from kilnwork.channel import messages
 from kilnwork.kit import clock, ids
+
+log = logging.getLogger(__name__)
 
 MAX_MESSAGE = 1024
 _E = attempts.Ending
@@ -60,8 +63,24 @@ class Attempt:
             outcome = await self._outcome()
             self._work = None
             self._report(outcome)
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+                raise  # the process leaves
+            self._work = None
+            self._report_defect(error, proof=await self._cut())
         finally:
             self.over.set()
+
+    def _report_defect(self, error: BaseException, *, proof: bool) -> None:
+        """End this attempt alone. What was raised is in the log only: it may hold secrets."""
+        log.error("attempt failed", exc_info=error, extra={"attempt": str(self.ref)})
+        message = (
+            f"the executor has a defect: {type(error).__name__} ended this attempt; its log has"
+            f" the traceback under {self.ref}: please report it"
+        )
+        outcome = self._ended(_E.FAILED, _R.INTERNAL_ERROR, message, proof=proof)
+        if not self.silent:
+            self._link.report(lambda serial: messages.Finished(serial, self.ref, outcome))
 
     async def _outcome(self) -> attempts.Outcome:
         try:
@@ -77,6 +96,10 @@ class Attempt:
 
     async def _carry_out(self) -> attempts.Outcome:
         raise NotImplementedError
+
+    async def _cut(self) -> bool:
+        """End what is still under way; True is proof that it has ended."""
+        return True
 
     async def _halted(self, halt: Halt) -> attempts.Outcome:
         """End what was begun; how the attempt has ended then."""
@@ -149,6 +172,11 @@ class Attempt:
         )
         inputs = substitution.input_variables(run.inputs)
         return {**substitution.task_variables(facts), **inputs}
+
+
+def _is_cancelled() -> bool:
+    current = asyncio.current_task()
+    return current is not None and current.cancelling() > 0
 
 
 def _text(given: str) -> str:

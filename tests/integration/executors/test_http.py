@@ -9,7 +9,7 @@ import socket
 import ssl
 import struct
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 
@@ -434,6 +434,34 @@ async def test_secrets_are_only_for_what_they_say(
     assert (view.state, view.reason) == ("Failed", "SecretRefused")
     assert why in view.message
     assert site.requests == []
+
+
+@pytest.mark.parametrize("kind", ["http", "function"])
+@pytest.mark.parametrize("error", [KeyError("s3cret"), asyncio.CancelledError()])
+async def test_a_defect_ends_one_attempt_only(
+    world: http_executors.World,
+    site: http_site.Site,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: BaseException,
+    kind: str,
+) -> None:
+    async def fail(namespace: str, name: str) -> NoReturn:
+        raise error
+
+    monkeypatch.setattr(world, "secret", fail)
+    await world.executor(slots=1)
+    header = {"name": "t", "_secretRef": _ref("s", "token")}
+    for _ in range(2):  # its slot is free again
+        view = await world.runs(
+            f"{site.base}/echo", request={"headers": [header]}, function=kind == "function"
+        )
+        assert (view.state, view.reason, view.attempt) == ("Failed", "InternalError", 1)
+        assert type(error).__name__ in view.message
+        assert "s3cret" not in view.message
+    assert "Traceback" in caplog.text
+    assert world.failures == []
+    assert (await world.runs(f"{site.base}/echo")).state == "Success"
 
 
 @pytest.mark.parametrize(("token", "prefix"), [("a\x01b", ""), ("good", "X: y\r\n")])

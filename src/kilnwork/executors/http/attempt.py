@@ -117,12 +117,15 @@ class Attempt(base.Attempt):
         try:
             return await super()._outcome()
         except errors.AttemptFailed as error:
-            proof = self._exchange is None or await self._exchange.cut()
+            proof = await self._cut()
             ending = _E.LOST if error.is_loss else _E.FAILED
             return self._ended(ending, error.reason, str(error), proof=proof)
 
+    async def _cut(self) -> bool:
+        return self._exchange is None or await self._exchange.cut()
+
     async def _halted(self, halt: base.Halt) -> attempts.Outcome:
-        proof = self._exchange is None or await self._exchange.cut()
+        proof = await self._cut()
         message = halt.message
         if self._started is not None and halt.ending is _E.STOPPED and not self.silent:
             said = await self._cancel_elsewhere()
