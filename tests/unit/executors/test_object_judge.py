@@ -182,6 +182,22 @@ def test_the_result_of_a_workflow_is_its_global_outputs() -> None:
     assert ARGO.result(SPEC, flow("Succeeded", outputs={"artifacts": []})) is msgspec.UNSET
 
 
+@pytest.mark.parametrize(
+    ("outputs", "message"),
+    [
+        ("nonsense", 'status.outputs is "nonsense"; it must be an object'),
+        ({"parameters": {}}, "status.outputs.parameters is an object with 0 members"),
+        ({"parameters": [{"name": "a"}, None]}, r"parameters\[1\] is null; it must be an object"),
+        ({"parameters": ["a"]}, r'parameters\[0\] is "a"'),
+        ({"parameters": [{"value": "1"}]}, "it must be an object with a name"),
+    ],
+)
+def test_outputs_that_are_none_of_argos_are_refused(outputs: Any, message: str) -> None:
+    with pytest.raises(port.ResultError, match=message) as refused:
+        ARGO.result(SPEC, flow("Succeeded", outputs=outputs))
+    assert refused.value.reason == R.INVALID_RESULT
+
+
 def test_a_failed_step_gives_the_exit_code() -> None:
     def node(code: str, finished: str, **more: Any) -> dict[str, Any]:
         made = {"type": "Pod", "phase": "Failed", "finishedAt": finished}
@@ -223,10 +239,10 @@ def test_whatever_a_status_is_it_is_read(odd: Any) -> None:
 @pytest.mark.parametrize("table", [states.OBJECTS, states.WORKFLOWS])
 def test_the_tables_name_every_reason_that_is_judged(table: Any) -> None:
     named = {row.reason for row in table}
-    common = {R.STARTING, R.STARTED, R.SUCCEEDED, R.OBJECT_LOST}
+    common = {R.STARTING, R.STARTED, R.SUCCEEDED, R.OBJECT_LOST, R.INVALID_RESULT}
     own = (
         {R.SUSPENDED, R.WORKFLOW_FAILED, R.EXECUTOR_ERROR}
         if table is states.WORKFLOWS
-        else {R.OBJECT_FAILED, R.INVALID_RESULT}
+        else {R.OBJECT_FAILED}
     )
     assert named >= common | own

@@ -77,6 +77,7 @@ _WORKFLOWS = (
         (_R.WORKFLOW_FAILED, "`Failed`, also because somebody else has stopped it"),
         (_R.EXECUTOR_ERROR, "`Error`"),
         (_R.RESULT_TOO_LARGE, "`Succeeded` with outputs that are too large"),
+        (_R.INVALID_RESULT, "`Succeeded` with outputs that cannot be used"),
     )),
     (_S.PENDING, Counts.LOSS, (
         (_R.OBJECT_LOST, "somebody deleted it before it had succeeded; its finalizers have run"),

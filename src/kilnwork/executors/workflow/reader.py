@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import meta, object_task, pod, reasons, task
+from kilnwork.api import documents, meta, object_task, pod, reasons, task
 from kilnwork.executors import port
 from kilnwork.executors.custom_resource.reader import Reading, State
 
@@ -48,9 +48,17 @@ class WorkflowReader:
 
     def result(self, spec: task.TaskSpec, seen: meta.JsonObject) -> Any:
         """Its global output parameters by name, as text; UNSET if it has none."""
-        given = _dict(_dict(seen.get("status")).get("outputs")).get("parameters") or ()
-        found = {one["name"]: one.get("value") for one in given}
-        return found or msgspec.UNSET
+        at = f"Workflow {seen['metadata']['name']}: status.outputs"
+        outputs = _dict(seen.get("status")).get("outputs")
+        if not isinstance(outputs, dict | None):
+            raise _unusable(at, outputs, "an object")
+        given = (outputs or {}).get("parameters")
+        if not isinstance(given, list | None):
+            raise _unusable(f"{at}.parameters", given, "a list")
+        for number, one in enumerate(given or ()):
+            if not isinstance(_dict(one).get("name"), str):
+                raise _unusable(f"{at}.parameters[{number}]", one, "an object with a name")
+        return {one["name"]: one.get("value") for one in given or ()} or msgspec.UNSET
 
     def stop(self, seen: meta.JsonObject, how: port.Stop, *, now: float) -> meta.JsonObject | None:
         """Stop, and after the grace Terminate; one that no controller has seen is deleted.
@@ -82,6 +90,11 @@ class WorkflowReader:
 
     def spec_of(self, manifest: meta.JsonObject, seen: meta.JsonObject) -> task.TaskSpec:
         return task.TaskSpec(workflow=object_task.WorkflowTemplate(manifest=manifest))
+
+
+def _unusable(field: str, value: Any, wanted: str) -> port.ResultError:
+    text = f"{field} is {documents.show(value)}; it must be {wanted}"
+    return port.ResultError(_R.INVALID_RESULT, text)
 
 
 def _is_stopping(seen: meta.JsonObject) -> bool:
