@@ -229,7 +229,25 @@ def test_a_workflow_is_stopped_then_terminated_and_one_that_nobody_has_seen_dele
 
 
 @pytest.mark.parametrize(
-    "odd", [None, 3, "x", [], {"nodes": 3}, {"outputs": "x"}, {"phase": "Odd"}]
+    ("status", "said"),
+    [
+        ({}, "w: no workflow-controller has seen it yet"),
+        ({"phase": "", "startedAt": CREATED}, "w: its status has no phase"),
+        ({"phase": "Weird"}, 'w: status.phase is "Weird", which is no phase of Argo'),
+        (
+            {"phase": "Running", "nodes": {"n": {"type": "Suspend", "phase": "Running"}}},
+            "w: a step waits to be resumed",
+        ),
+    ],
+)
+def test_a_workflow_says_what_it_waits_for(status: Any, said: str) -> None:
+    obj = flow(**status)
+    assert ARGO.read(SPEC, obj).message == f"Workflow {said}"
+    assert (ARGO.stop(obj, STOP, now=100.0) is None) == (not status)
+
+
+@pytest.mark.parametrize(
+    "odd", [None, 3, "x", [], {"nodes": 3}, {"outputs": "x"}, {"phase": "Odd"}, {"phase": ["x"]}]
 )
 def test_whatever_a_status_is_it_is_read(odd: Any) -> None:
     read = ARGO.read(SPEC, {"kind": "Workflow", "metadata": {"name": "w"}, "status": odd})

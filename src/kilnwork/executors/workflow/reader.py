@@ -31,8 +31,9 @@ class WorkflowReader:
     def read(self, spec: task.TaskSpec, seen: meta.JsonObject) -> Reading:
         status = _dict(seen.get("status"))
         phase = status.get("phase") or ""
-        state, reason = _PHASES.get(phase, (State.STAGING, _R.STARTING))
-        message = _said(seen, phase, status.get("message"))
+        known = _PHASES.get(phase) if isinstance(phase, str) else None
+        state, reason = known or (State.STAGING, _R.STARTING)
+        message = _said(seen, status)
         if state is State.RUNNING and (why := _suspended(seen, status)):
             reason, message = _R.SUSPENDED, f"Workflow {seen['metadata']['name']}: {why}"
         return Reading(
@@ -42,7 +43,7 @@ class WorkflowReader:
             started=pod.moment(status.get("startedAt")),
             finished=pod.moment(status.get("finishedAt")),
             exit_code=_exit_code(status) if state is State.FAILED else None,
-            untouched=not phase,
+            untouched=not any(status.values()),
             stopping=_is_stopping(seen),
         )
 
@@ -110,12 +111,16 @@ def _asked(seen: meta.JsonObject) -> float | None:
         return 0.0  # somebody wrote there: it was asked for, long ago
 
 
-def _said(seen: meta.JsonObject, phase: str, message: Any) -> str:
-    name = f"Workflow {seen['metadata']['name']}"
-    if message:
-        return f"{name}: {message}"
-    if not phase:
+def _said(seen: meta.JsonObject, status: dict[str, Any]) -> str:
+    name, phase = f"Workflow {seen['metadata']['name']}", status.get("phase") or ""
+    if not any(status.values()):
         return f"{name}: no workflow-controller has seen it yet"
+    if not phase:
+        return f"{name}: its status has no phase"
+    if not isinstance(phase, str) or phase not in _PHASES:
+        return f"{name}: status.phase is {documents.show(phase)}, which is no phase of Argo"
+    if message := status.get("message"):
+        return f"{name}: {message}"
     return f"{name} waits to be started" if phase == "Pending" else name
 
 
@@ -125,7 +130,8 @@ def _suspended(seen: meta.JsonObject, status: dict[str, Any]) -> str:
         return "spec.suspend is true"
     for node in _nodes(status):
         if node.get("type") == "Suspend" and node.get("phase") == "Running":
-            return f"step {node.get('displayName') or node.get('name')} waits to be resumed"
+            name = node.get("displayName") or node.get("name") or node.get("id")
+            return f"step {name} waits to be resumed" if name else "a step waits to be resumed"
     return ""
 
 
