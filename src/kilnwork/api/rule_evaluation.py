@@ -139,19 +139,21 @@ class CompiledRules:
 
 def _unobserved(document: Any) -> str:
     """Why the status of an object is not about its newest generation; "" if it is."""
-    newest = _integer_at(document, "metadata", "generation")
-    observed = _integer_at(document, "status", "observedGeneration")
-    if newest is None or observed is None or newest == observed:
+    newest = _member(document, "metadata", "generation")
+    observed = _member(document, "status", "observedGeneration")
+    if type(newest) is not int or observed is None:
+        return ""
+    if type(observed) is int and newest == observed:
         return ""
     return (
-        f"waiting for generation {newest} to be observed; status.observedGeneration is {observed}"
+        f"waiting for generation {newest} to be observed; "
+        f"status.observedGeneration is {documents.show(observed)}"
     )
 
 
-def _integer_at(document: Any, outer: str, inner: str) -> int | None:
+def _member(document: Any, outer: str, inner: str) -> Any:
     part = document.get(outer) if isinstance(document, dict) else None
-    value = part.get(inner) if isinstance(part, dict) else None
-    return value if type(value) is int else None
+    return part.get(inner) if isinstance(part, dict) else None
 
 
 def _budget(document: Any, *, times: int = 1) -> documents.Budget:
