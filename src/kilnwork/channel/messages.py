@@ -18,6 +18,7 @@ the journal has it on disk, and sends unacknowledged ones again after a reconnec
 parent, run and ordinal or key) changes nothing.
 """
 
+import hashlib
 from enum import IntEnum
 
 import msgspec
@@ -209,11 +210,13 @@ class Started(_Message, frozen=True, tag="started"):
 
 
 class Finished(_Message, frozen=True, tag="finished"):
-    """The attempt is over; all its log frames were sent before this one."""
+    """The attempt is over; all its log frames were sent before this one. `callback`: the digest of
+    the `Callback` that says how it ended, b"" if none does."""
 
     serial: attempts.Count
     ref: attempts.AttemptRef
     outcome: attempts.Outcome
+    callback: bytes = b""
 
 
 class Seen(_Message, frozen=True, tag="seen"):
@@ -234,6 +237,10 @@ class Callback(_Message, frozen=True, tag="callback"):
     ref: attempts.AttemptRef
     media_type: str
     body: bytes
+
+    def digest(self) -> bytes:
+        """Return what tells it from others of the same attempt."""
+        return hashlib.sha256(f"{self.media_type}\0".encode() + self.body).digest()
 
 
 # agent and dispatcher, about attempts that are ephemeral containers of the worker's Pod

@@ -55,6 +55,8 @@ class Attempt:
         self._started: float | None = None
         self._halt: Halt | None = None
         self._work: asyncio.Task[Any] | None = None
+        self._callback: messages.Callback | None = None
+        """That which says how it ended."""
 
     async def live(self) -> None:
         """Carry it out and report its end."""
@@ -107,7 +109,9 @@ class Attempt:
 
     def _report(self, outcome: attempts.Outcome) -> None:
         if not self.silent:
-            self._link.report(lambda serial: messages.Finished(serial, self.ref, outcome))
+            ended = outcome.ending in (_E.SUCCEEDED, _E.FAILED)
+            digest = self._callback.digest() if ended and self._callback is not None else b""
+            self._link.report(lambda serial: messages.Finished(serial, self.ref, outcome, digest))
 
     def halt(self, halt: Halt) -> None:
         """End it; the first one counts, and none once its end is known."""
@@ -122,7 +126,7 @@ class Attempt:
         self.silent = True
         self.halt(Halt(_E.STOPPED, _R.REPLACED, "the dispatcher does not know it"))
 
-    def called_back(self, media_type: str, body: bytes) -> None:
+    def called_back(self, callback: messages.Callback) -> None:
         """Its result has come, if it waits for one."""
 
     def send_log(self, offset: int) -> None:

@@ -196,7 +196,7 @@ class Service:
             case messages.Callback():
                 current = self._attempts.get(order.ref)
                 if current is not None:
-                    current.called_back(order.media_type, order.body)
+                    current.called_back(order)
             case _:
                 pass  # output is sent whole, and nothing else is for us
 

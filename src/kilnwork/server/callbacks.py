@@ -1,8 +1,8 @@
 """`POST /callbacks/ID/RUN/ATTEMPT`: the result of a request that was accepted with 202.
 
 Mounted by the composition roots. Whoever knows the URL may bring the result: its `token` is made
-for this attempt with a key of the manager, and says until when. 204: the attempt is over, and that
-is stored; 410: it was over before; 503: try again.
+for this attempt with a key of the manager, and says until when. 204: this result has ended the
+attempt, and that is stored; 410: something else has; 503: try again.
 """
 
 import base64
@@ -101,7 +101,7 @@ class Callbacks:
             wait_s=STORED_S,
         )
         if taken is callbacks.Taken.OVER:
-            raise errors.Gone("this attempt is over already")
+            raise errors.Gone("this attempt is over, but not by this result")
         if taken is callbacks.Taken.NOT_NOW:
             raise errors.NotReady("nobody has this attempt at the moment: send it again")
         await response.start(204, "text/plain")

@@ -11,6 +11,7 @@ import pytest
 
 from kilnwork.channel import messages
 from kilnwork.dispatch.hub import callbacks as hub_callbacks
+from kilnwork.executors.http import attempt
 from kilnwork.kit import clock
 from kilnwork.server import callbacks
 from support import http_executors, http_site, short, waiting
@@ -387,15 +388,50 @@ async def test_a_callback_brings_the_result(
     assert url == request.body.decode()
     ref = world.hub._core.machine.memory.tasks[task].ref
     assert url.startswith(f"http://manager/callbacks/{ref}?token=")
-    taken = await world.hub.call_back(
-        ref, media_type="application/json", body=b'{"ok": true, "n": [1]}', wait_s=10
-    )
+    body = b'{"ok": true, "n": [1]}'
+    taken = await world.hub.call_back(ref, media_type="application/json", body=body, wait_s=10)
     assert taken is hub_callbacks.Taken.STORED
     view = world.view(task)
     assert (view.state, world.result(view)) == ("Success", [1]), view.message
     again = await world.hub.call_back(ref, media_type="", body=b"", wait_s=10)
     assert again is hub_callbacks.Taken.OVER
+    again = await world.hub.call_back(ref, media_type="application/json", body=body, wait_s=10)
+    assert again is hub_callbacks.Taken.STORED
     assert url not in world.hub.log_file(task, run=1, attempt=1).read_text()
+
+
+async def test_of_two_callbacks_at_once_one_is_stored(
+    world: http_executors.World, site: http_site.Site
+) -> None:
+    site.routes["/start"] = http_site.sends(http_site.response(b"", status="202 Accepted"))
+    await world.executor()
+    task = await world.submit(f"{site.base}/start", callback={})
+    await world.says(task, "Running", "WaitingForResult")
+    ref = world.hub._core.machine.memory.tasks[task].ref
+    bodies = [b"1", b"2", b"1"]
+    one, other, same = await asyncio.gather(
+        *(world.hub.call_back(ref, media_type="text/plain", body=b, wait_s=10) for b in bodies)
+    )
+    assert (one, other, same) == (
+        hub_callbacks.Taken.STORED,
+        hub_callbacks.Taken.OVER,
+        hub_callbacks.Taken.STORED,
+    )
+    assert world.result(world.view(task)) == "1"
+
+
+async def test_a_callback_for_what_is_killed_meanwhile_is_not_stored(
+    world: http_executors.World, site: http_site.Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.routes["/start"] = http_site.sends(http_site.response(b"", status="202 Accepted"))
+    await world.executor()
+    monkeypatch.setattr(attempt.Attempt, "called_back", lambda *_: None)  # it comes too late
+    task = await world.submit(f"{site.base}/start", callback={})
+    await world.says(task, "Running", "WaitingForResult")
+    ref = world.hub._core.machine.memory.tasks[task].ref
+    waits = asyncio.create_task(world.hub.call_back(ref, media_type="", body=b"x", wait_s=30))
+    await world.kill(task)
+    assert await waits is hub_callbacks.Taken.OVER
 
 
 @pytest.mark.parametrize("idempotent", [False, True])

@@ -20,6 +20,7 @@ from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import (
     attempt_logs,
     authentication,
+    callbacks,
     child_requests,
     commits,
     containers,
@@ -114,12 +115,14 @@ class Agents:
         logs: attempt_logs.AttemptLogs,
         view: View,
         in_pods: containers.Containers,
+        concluded: callbacks.Concluded,
     ) -> None:
         self._core = core
         self._authenticator = authenticator
         self._logs = logs
         self._view = view
         self._containers = in_pods
+        self._concluded = concluded
         self._status_requests = _StatusRequests(self._respond)
         self._confirmations: dict[attempts.AttemptRef, int] = {}
         self._requesting: dict[int, links.Link] = {}
@@ -229,6 +232,8 @@ class Agents:
 
     def _finished(self, link: links.Link, message: messages.Finished) -> None:
         outcome = bounded(message.outcome)
+        if message.callback and self._core.machine.held_by(link.number, message.ref):
+            self._concluded.add(message.ref, message.callback)
         self._core.apply(inputs.Finished(link.number, message.serial, message.ref, outcome))
         self._logs.forget(message.ref)
         self._containers.forget(message.ref)

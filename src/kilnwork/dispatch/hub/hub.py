@@ -132,7 +132,7 @@ class Hub:
         )
         self._subscriptions = subscriptions.Subscriptions()
         self.call_back = callbacks.Callbacks(
-            self._core, frames.links, self._subscriptions
+            self._core, frames.links, self._subscriptions, self._peers.concluded
         ).call_back
         self.participation: participation.Participation = participation.Participation(
             self._core,

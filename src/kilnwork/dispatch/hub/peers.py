@@ -13,6 +13,7 @@ from kilnwork.dispatch.hub import (
     agents,
     attempt_logs,
     authentication,
+    callbacks,
     commits,
     containers,
     delivery,
@@ -49,7 +50,10 @@ class Peers:
             verifier, background, self._authenticated
         )
         self.containers = containers.Containers(core, frames.links, logs)
-        self._agents = agents.Agents(core, self._authenticator, logs, view, self.containers)
+        self.concluded = callbacks.Concluded()
+        self._agents = agents.Agents(
+            core, self._authenticator, logs, view, self.containers, self.concluded
+        )
         self._submitters = submitters.Submitters(core, logs)
         self._joins: dict[type, Join] = {
             messages.Hello: self._agents.join,

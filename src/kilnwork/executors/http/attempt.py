@@ -92,7 +92,7 @@ class Attempt(base.Attempt):
         self._values = secret_values.Values({}, "", 0)
         self._archive = har.Archive()
         self._exchange: exchange.Exchange | None = None
-        self._called_back: asyncio.Future[tuple[str, bytes]] | None = None
+        self._called_back: asyncio.Future[messages.Callback] | None = None
         """Made before anything is sent: the result may come before the response."""
         self._polled: exchange.Outgoing | None = None
         self._poll_until = 0.0
@@ -108,10 +108,10 @@ class Attempt(base.Attempt):
             outcome = msgspec.structs.replace(outcome, message=message)
         super()._report(outcome)
 
-    def called_back(self, media_type: str, body: bytes) -> None:
+    def called_back(self, callback: messages.Callback) -> None:
         """Its result has come."""
         if self._called_back is not None and not self._called_back.done():
-            self._called_back.set_result((media_type, body))
+            self._called_back.set_result(callback)
 
     async def _outcome(self) -> attempts.Outcome:
         try:
@@ -396,24 +396,24 @@ class Attempt(base.Attempt):
             answer.body.close()
 
     async def _wait_for_callback(
-        self, called_back: asyncio.Future[tuple[str, bytes]]
+        self, called_back: asyncio.Future[messages.Callback]
     ) -> attempts.Outcome:
         callback = self._template.callback
         limit = 0.0 if callback is None else callback.timeout_seconds
         try:
             async with asyncio.timeout(limit):
-                media_type, raw = await called_back
+                self._callback = given = await called_back
         except TimeoutError as error:
             message = f"no callback within callback.timeoutSeconds, {limit:g} s"
             raise errors.AttemptFailed(_R.REQUEST_TIMED_OUT, message) from error
-        headers = [("Content-Type", media_type)]
-        kind = judge.body_format(self._template.response, self._run.spec.output_type, media_type)
-        verdict = judge.judge(self._template, 200, headers, raw, kind=kind, waits=False)
+        headers, output_type = [("Content-Type", given.media_type)], self._run.spec.output_type
+        kind = judge.body_format(self._template.response, output_type, given.media_type)
+        verdict = judge.judge(self._template, 200, headers, given.body, kind=kind, waits=False)
         if isinstance(verdict, judge.GoesOn):
             message = "the callback says that the work goes on"
             raise errors.AttemptFailed(_R.INVALID_RESPONSE, message)
         body = exchange.Body()
-        body.write(raw)
+        body.write(given.body)
         return await self._end_with(verdict, body, "called back")
 
 
