@@ -246,6 +246,8 @@ async def test_outcomes_are_written_once_and_specs_not_changed(world: World) -> 
         await world.kube.merge_patch(CLAIMS, "c", {"spec": {"executor": "other"}}, NS)
     await world.external("a")
     await world.phase("Claimed")
+    with pytest.raises(errors.Invalid, match=r"outcome\.reason.*is WorkerLost, which the manager"):
+        await world.report(outcome={"state": "Failed", "reason": "WorkerLost"})
     await world.report(outcome={"state": "Succeeded"})
     with pytest.raises(errors.Invalid, match=r"status\.outcome.*cannot be changed"):
         await world.report(outcome={"state": "Failed"})

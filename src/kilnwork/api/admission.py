@@ -17,6 +17,7 @@ from kilnwork.api import (
     kinds,
     meta,
     object_manifests,
+    reasons,
     substitution,
     task,
     task_claim,
@@ -86,6 +87,9 @@ def validate_task_claim_update(
     return [("spec", crd.CLAIM_RULE)] if old.get("spec") != new.get("spec") else []
 
 
+OUTCOME_REASON = "which the manager says of waiting, lost and killed tasks: choose another word"
+
+
 def validate_task_claim_status(
     old: meta.JsonObject, new: meta.JsonObject
 ) -> list[validation.Problem]:
@@ -104,6 +108,8 @@ def validate_task_claim_status(
         return [("status.outcome", f"the claim has no task: its phase is {phase or 'not set'}")]
     if outcome["state"] == "Killed" and phase != task_claim.Phase.KILLING:
         return [("status.outcome.state", "is Killed only where status.phase is Killing")]
+    if outcome["state"] == "Failed" and (reason := outcome.get("reason")) in reasons.NO_FAILURES:
+        return [("status.outcome.reason", f"is {reason}, {OUTCOME_REASON}")]
     return []
 
 

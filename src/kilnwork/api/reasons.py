@@ -253,6 +253,19 @@ class Reason(_Explained):
     )
 
 
+NO_FAILURES = frozenset(Reason(name) for name in (
+    "WaitingForObject", "WaitingForTask", "WaitingForCluster", "WaitingForServiceAccount",
+    "WaitingForResult", "WaitingForInput", "WaitingForChild", "NoWorker", "NoFreeSlot",
+    "Suspended", "RetryBackoff", "TakenBack", "Starting", "ExecutorUnavailable",
+    "InternalError", "Started", "Delegated", "Succeeded", "WorkerLost", "WorkerStopping",
+    "DispatcherAway", "ExecutorLost", "NodeLost", "PodLost", "ObjectLost", "ResultLost",
+    "LostTooOften", "Evicted", "Preempted", "TimedOut", "PendingTimedOut", "TotalTimedOut",
+    "NamespaceEnding", "ClusterDeleted", "Killed", "Deleted", "ParentKilled", "Replaced",
+    "Unconfirmed",
+))  # fmt: skip
+"""What the manager says of waiting, running, lost and killed tasks: no reasons of a program."""
+
+
 class ClusterReason(_Explained):
     """Why a condition of a TaskCluster is as it is."""
 

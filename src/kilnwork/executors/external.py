@@ -5,6 +5,7 @@ Used by `kilnwork.executor`, which says what it promises, and by the controller 
 
 import asyncio
 import hashlib
+import re
 import tempfile
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
@@ -21,13 +22,22 @@ from kilnwork.kit import clock, coroutines, errors, ids
 BYTES = "application/octet-stream"
 _E = attempts.Ending
 _R = reasons.Reason
+_REASON = re.compile("[A-Za-z][A-Za-z0-9]{0,62}")
 
 
 class Failed(errors.KilnError):
-    """The task has failed. `reason`: one word in CamelCase; `retry`: whether it may be tried again
-    within `spec.retry`."""
+    """The task has failed. `reason`: one word in CamelCase, none of `reasons.NO_FAILURES`;
+    `retry`: whether it may be tried again within `spec.retry`."""
 
     def __init__(self, message: str, *, reason: str = _R.RAISED, retry: bool = True) -> None:
+        if not _is_word(reason):
+            text = "it must be one word in CamelCase of at most 63 letters and digits"
+            raise ValueError(f"reason is {reason!r:.80}; {text}")
+        if reason in reasons.NO_FAILURES:
+            text = f"reason is {reason}, which says: {_R(reason).sentence} Choose another word"
+            raise ValueError(text)
+        if not isinstance(retry, bool):
+            raise TypeError(f"retry is {retry!r:.80}; it must be True or False")
         self.reason, self.retry = reason, retry
         super().__init__(message)
 
@@ -166,6 +176,10 @@ class Attempt(attempt.Attempt):
         except TypeError as error:
             message = f"spec.outputType is {wanted}, the result is not: {error}"
             raise Failed(message, reason=_R.INVALID_RESULT, retry=False) from error
+
+
+def _is_word(reason: object) -> bool:
+    return isinstance(reason, str) and _REASON.fullmatch(reason) is not None
 
 
 def _text(error: BaseException) -> str:

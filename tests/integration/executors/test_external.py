@@ -91,7 +91,7 @@ class Unspeakable(Exception):
         SystemExit(3),
         asyncio.CancelledError("nobody killed it"),
         ValueError("half a pair: \ud800"),
-        external.Failed("\ud800", reason="X" * 10_000),
+        external.Failed("\ud800"),
     ],
 )
 async def test_whatever_is_raised_ends_the_attempt_only(
@@ -107,6 +107,20 @@ async def test_whatever_is_raised_ends_the_attempt_only(
     assert view.attempt == 1
     assert view.message
     assert (await world.becomes(await world.submit("good"), "Success")).attempt == 1
+
+
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [
+        ("two words\n", r"reason is 'two words\\n'; it must be one word in CamelCase"),
+        ("X" * 64, "of at most 63 letters and digits"),
+        (None, "reason is None; it must be"),
+        ("Killed", "reason is Killed, which says: Somebody asked for it.* Choose another word"),
+    ],
+)
+def test_a_reason_is_a_word_of_the_program(reason: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        external.Failed("no", reason=reason)
 
 
 async def test_a_function_that_cancels_itself_has_failed(world: external_executors.World) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import yaml
 
-from kilnwork.api import crd, kinds, meta
+from kilnwork.api import admission, crd, kinds, meta, reasons
 from kilnwork.cli.installing import rights, settings, workload
 
 _ENFORCED = "pod-security.kubernetes.io/enforce"
@@ -100,6 +100,15 @@ def _guard_task_claims() -> Iterator[meta.JsonObject]:
                 f"{_phase('Killing')}"
             ),
             "message": "status.outcome.state: is Killed only where status.phase is Killing",
+            "reason": "Invalid",
+        },
+        {
+            "expression": (
+                f"!{_HAS} || {_HAD} || object.status.outcome.state != 'Failed' || "
+                "!has(object.status.outcome.reason) || "
+                f"!(object.status.outcome.reason in {sorted(map(str, reasons.NO_FAILURES))})"
+            ),
+            "message": f"status.outcome.reason: is one {admission.OUTCOME_REASON}",
             "reason": "Invalid",
         },
     ]
