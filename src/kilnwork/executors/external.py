@@ -5,6 +5,7 @@ Used by `kilnwork.executor`, which says what it promises, and by the controller 
 
 import asyncio
 import hashlib
+import math
 import re
 import tempfile
 from collections.abc import Awaitable, Callable
@@ -22,6 +23,8 @@ from kilnwork.kit import clock, coroutines, errors, ids
 BYTES = "application/octet-stream"
 _E = attempts.Ending
 _R = reasons.Reason
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTAINERS = (dict, list, tuple)
 _REASON = re.compile("[A-Za-z][A-Za-z0-9]{0,62}")
 
 
@@ -143,7 +146,14 @@ class Attempt(attempt.Attempt):
         )
 
     def _say(self, fraction: float | None, message: str) -> None:
-        self._link.send(messages.Progress(self.ref, fraction, message[: attempt.MAX_MESSAGE]))
+        known = None if fraction is None else float(fraction)
+        said = _escaped(message)[: attempt.MAX_MESSAGE]
+        self._link.send(messages.Progress(self.ref, known, said))
+
+    def _ended(
+        self, ending: attempts.Ending, reason: str, message: str = "", **more: Any
+    ) -> attempts.Outcome:
+        return super()._ended(ending, reason, _escaped(message), **more)
 
     async def _payload(self, value: Any) -> attempts.Payload | None:
         """The result: inline while it is small, else a blob."""
@@ -171,15 +181,62 @@ class Attempt(attempt.Attempt):
         wanted = self._run.spec.output_type
         try:
             if wanted == "json":
-                return msgspec.json.encode(value), attempts.JSON
+                data = msgspec.json.encode(value)
+                if problem := _unlike_json(value):
+                    raise ValueError(problem)
+                return data, attempts.JSON
             return bytes(memoryview(value)), BYTES
-        except TypeError as error:
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
             message = f"spec.outputType is {wanted}, the result is not: {error}"
             raise Failed(message, reason=_R.INVALID_RESULT, retry=False) from error
 
 
+def _unlike_json(value: Any) -> str:
+    """Return what JSON cannot say, and would be written as something else; "" if nothing is.
+
+    `value` has been encoded before, so there are no cycles in it.
+    """
+    if not _is_odd(value):
+        return ""
+    left: list[tuple[str, Any]] = [("result", value)]
+    while left:
+        path, one = left.pop()
+        if isinstance(one, set | frozenset):
+            return f"{path} is a {type(one).__name__}, which has no order; give a list"
+        if isinstance(one, float) and not math.isfinite(one):
+            return f"{path} is {one}, which JSON does not have"
+        if isinstance(one, dict):
+            left += [(f"{path}.{key}", member) for key, member in one.items()]
+        elif isinstance(one, list | tuple):
+            left += [(f"{path}[{number}]", member) for number, member in enumerate(one)]
+    return ""
+
+
+def _is_odd(value: Any) -> bool:
+    """Whether there is such a thing; without paths, since results may be large."""
+    level = [value]
+    while level:
+        types = set(map(type, level))
+        if any(issubclass(one, set | frozenset) for one in types):
+            return True
+        if float in types and not all(math.isfinite(x) for x in level if type(x) is float):
+            return True
+        level = [
+            member
+            for one in level
+            if isinstance(one, _CONTAINERS)
+            for member in (one.values() if isinstance(one, dict) else one)
+        ]
+    return False
+
+
 def _is_word(reason: object) -> bool:
     return isinstance(reason, str) and _REASON.fullmatch(reason) is not None
+
+
+def _escaped(text: str) -> str:
+    """Without what would move the cursor, colour a terminal or turn the direction of the text."""
+    return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def _text(error: BaseException) -> str:

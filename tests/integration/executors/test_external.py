@@ -61,6 +61,36 @@ async def test_results_are_kept_by_their_size_and_type(world: external_executors
     assert wrong.reason == "InvalidResult"
 
 
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({"a": [1, "x", float("nan")]}, "result.a[2] is nan, which JSON does not have"),
+        ([1.5, float("-inf")], "result[1] is -inf, which JSON does not have"),
+        ([{"a": {1}}], "result[0].a is a set, which has no order; give a list"),
+        ("\ud800", "surrogates not allowed"),
+    ],
+)
+async def test_what_json_cannot_say_is_no_result(
+    world: external_executors.World, value: Any, said: str
+) -> None:
+    async def give(task: external.ClaimedTask) -> Any:
+        return value
+
+    await world.executor(give)
+    view = await world.becomes(await world.submit(), "Failed", "InvalidResult")
+    assert said in view.message
+
+
+async def test_messages_have_no_control_characters(world: external_executors.World) -> None:
+    async def fail(task: external.ClaimedTask) -> Any:
+        task.progress(0.5, "\ud800")
+        raise ValueError("a\x00 \x1b[31mred\r\n\ttwo \x9b")
+
+    await world.executor(fail)
+    view = await world.becomes(await world.submit(), "Failed", "Raised")
+    assert view.message == "ValueError: a\\x00 \\x1b[31mred\\r\n\ttwo \\x9b"
+
+
 async def test_failures_are_retried_as_the_spec_says(world: external_executors.World) -> None:
     async def fail(task: external.ClaimedTask) -> Any:
         if task.payload == "for good":
