@@ -5,6 +5,7 @@ import base64
 import contextlib
 import gzip
 import hashlib
+import json
 import socket
 import ssl
 import struct
@@ -419,6 +420,7 @@ async def test_a_redirect_without_end_is_not_followed_for_ever(
         ({"labels": {}}, "is not labelled"),
         ({"hosts": "example.com, 127.0.0.1:1"}, "does not name 127.0.0.1"),
         ({"keys": {"other": "x"}}, "has no key token"),
+        ({"keys": {"token": b"\xe9"}}, "is no UTF-8 text"),
     ],
 )
 async def test_secrets_are_only_for_what_they_say(
@@ -502,6 +504,61 @@ async def test_secrets_are_in_no_log_and_no_message(
     assert "s3cret" not in world.hub.log_file(view.task, run=1, attempt=1).read_text()
 
 
+ODD_SECRET = 'sec"ret\\of/ä'
+"""Its parts are those between what is escaped."""
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "response", "shown"),
+    [
+        (json.dumps({"a": ODD_SECRET}), "200 OK", {"format": "json"}, None),
+        (json.dumps(ODD_SECRET, ensure_ascii=False), "500 E", {}, 'status 500: "***"'),
+        (json.dumps(ODD_SECRET).replace("/", "\\/"), "500 E", {}, 'status 500: "***"'),
+        ("x" * 295 + ODD_SECRET, "500 E", {}, f"status 500: {'x' * 295}***"),
+        ("x" * (64 * 1024 - 5) + ODD_SECRET + "y" * 99, "200 OK", {}, None),
+        (
+            json.dumps({"a": "x" * 55 + ODD_SECRET}),
+            "200 OK",
+            {"format": "json", "successCondition": '.body.a == "no"'},
+            None,
+        ),
+    ],
+    ids=["json", "unicode", "slashes", "cut message", "cut body", "cut value"],
+)
+async def test_no_form_and_no_part_of_a_secret_is_shown(
+    world: http_executors.World,
+    site: http_site.Site,
+    body: str,
+    status: str,
+    response: dict[str, Any],
+    shown: str | None,
+) -> None:
+    world.secrets["s"] = _secret("127.0.0.1", token=ODD_SECRET)
+    site.routes["/says"] = http_site.sends(http_site.response(body.encode(), status=status))
+    await world.executor()
+    ref = {"name": "t", "_secretRef": _ref("s", "token")}
+    view = await world.runs(
+        f"{site.base}/says", request={"headers": [ref]}, response={"format": "text"} | response
+    )
+    assert str(site.requests[0].header("t")).encode("latin-1").decode() == ODD_SECRET
+    log = world.hub.log_file(view.task, run=1, attempt=1).read_text()
+    assert "***" in log
+    assert not any(part in log + view.message for part in ("sec", "ret\\", "of/"))
+    assert shown in (view.message, None)
+
+
+async def test_what_is_hidden_does_not_count_as_left_out(
+    world: http_executors.World, site: http_site.Site
+) -> None:
+    world.secrets["s"] = _secret("127.0.0.1", token="s3cret value")
+    await world.executor()
+    ref = {"name": "t", "_secretRef": _ref("s", "token")}
+    view = await world.runs(f"{site.base}/echo", request={"headers": [ref]})
+    [entry] = world.log(view)["entries"]
+    assert "***" in entry["response"]["content"]["text"]
+    assert "comment" not in entry["response"]["content"]
+
+
 async def test_tls_is_checked_by_what_the_task_says(world: http_executors.World) -> None:
     authority = certificates.Authority()
     folder = short.folder()
@@ -552,8 +609,9 @@ def _ref(name: str, key: str, prefix: str = "") -> dict[str, str]:
     return {"name": name, "key": key, "prefix": prefix}
 
 
-def _secret(hosts: str, **values: str) -> dict[str, Any]:
-    data = {key: base64.b64encode(value.encode()).decode() for key, value in values.items()}
+def _secret(hosts: str, **values: str | bytes) -> dict[str, Any]:
+    raw = {k: v.encode() if isinstance(v, str) else v for k, v in values.items()}
+    data = {key: base64.b64encode(value).decode() for key, value in raw.items()}
     return {
         "metadata": {
             "labels": {secret_values.USE_LABEL: secret_values.USE},

@@ -103,10 +103,20 @@ class Attempt(base.Attempt):
         if self._started is not None and not self.silent:
             self.log = self._archive.encode()
             self.send_log(0)
-        if self._values.revealed:  # a server may repeat them
-            message = har.hidden(outcome.message, self._values.revealed)
-            outcome = msgspec.structs.replace(outcome, message=message)
         super()._report(outcome)
+
+    def _ended(
+        self, ending: attempts.Ending, reason: str, message: str = "", **more: Any
+    ) -> attempts.Outcome:
+        """Without secrets, which a server may repeat."""
+        return super()._ended(ending, reason, self._hidden(message), **more)
+
+    def _see(self, reason: reasons.Reason, message: str = "", **more: Any) -> None:
+        super()._see(reason, self._hidden(message), **more)
+
+    def _hidden(self, text: str) -> str:
+        revealed = self._values.revealed
+        return har.hidden(text, revealed) if text and revealed else text
 
     def called_back(self, callback: messages.Callback) -> None:
         """Its result has come."""
@@ -119,7 +129,8 @@ class Attempt(base.Attempt):
         except errors.AttemptFailed as error:
             proof = await self._cut()
             ending = _E.LOST if error.is_loss else _E.FAILED
-            return self._ended(ending, error.reason, str(error), proof=proof)
+            message = self._hidden(str(error))[: error.max_length]
+            return self._ended(ending, error.reason, message, proof=proof)
 
     async def _cut(self) -> bool:
         return self._exchange is None or await self._exchange.cut()
@@ -227,9 +238,8 @@ class Attempt(base.Attempt):
             return
         url = str(polled.url)
         handover = msgspec.json.encode(_Handover(url, self._poll_until))
-        if len(handover) > MAX_HANDOVER_BYTES or har.hidden(url, self._values.revealed) != url:
+        if len(handover) > MAX_HANDOVER_BYTES or self._hidden(url) != url:
             handover = b""
-        failed = har.hidden(failed, self._values.revealed)
         message = f"the last poll failed: {failed}" if failed else f"polls {polled.url.host}"
         self._see(_R.WAITING_FOR_RESULT, message, parked=True, handover=handover)
 

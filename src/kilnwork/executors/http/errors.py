@@ -8,9 +8,18 @@ from kilnwork.kit import errors
 
 
 class AttemptFailed(errors.KilnError):
-    """The attempt is over; `reason` is one of `api.reasons`. `is_loss`: no fault of the task."""
+    """The attempt is over; `reason` is one of `api.reasons`. `is_loss`: no fault of the task.
+    `max_length`: of the message, which is cut when there are no secrets in it any more."""
 
-    def __init__(self, reason: reasons.Reason, message: str, *, is_loss: bool = False) -> None:
+    def __init__(
+        self,
+        reason: reasons.Reason,
+        message: str,
+        *,
+        is_loss: bool = False,
+        max_length: int | None = None,
+    ) -> None:
         super().__init__(message)
         self.reason = reason
         self.is_loss = is_loss
+        self.max_length = max_length

@@ -5,7 +5,9 @@ are long enough to be told from other text, where a server repeats them.
 """
 
 import base64
-from collections.abc import Collection, Sequence
+import json
+import re
+from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 from urllib import parse
@@ -22,6 +24,9 @@ MAX_ENTRIES = 8
 """The first and the last ones; of polls in between only their number is kept."""
 
 REDACTED = "***"
+_CUT = "…"
+"""Ends a value that is shown only in part (`documents.show`)."""
+
 MIN_SECRET_LENGTH = 6
 """Shorter values would be found in any text."""
 
@@ -85,26 +90,63 @@ class _Hiding:
 
     def __init__(self, secrets: Collection[str]) -> None:
         self._secrets: list[str] = []
+        self._encoded: list[bytes] = []
+        self.longest = 0
+        """Bytes of the longest one."""
         if not secrets:
             return
         long = {one for one in secrets if len(one) >= MIN_SECRET_LENGTH}
-        forms = long | {parse.quote_plus(one) for one in long} | {parse.quote(one) for one in long}
+        forms = {form for one in long for form in _forms(one)}
         self._secrets = sorted(forms, key=len, reverse=True)
+        self._encoded = [form.encode() for form in self._secrets]
+        self.longest = max(map(len, self._encoded), default=0)
 
     def text(self, text: str) -> str:
         for secret in self._secrets:
             text = text.replace(secret, REDACTED)
         return text
 
-    def data(self, data: bytes) -> bytes:
+    def data(self, data: bytes, limit: int) -> bytes:
+        """Return the first `limit` bytes; what is cut off after `longest` more may be missing."""
+        if not self._encoded:
+            return data[:limit]
+        pieces: list[bytes] = []
+        end = 0
+        for found in re.finditer(b"|".join(map(re.escape, self._encoded)), data):
+            if found.start() >= limit:
+                break
+            pieces += data[end : found.start()], REDACTED.encode()
+            end = found.end()
+        return b"".join(pieces) + data[end:limit]
+
+    def message(self, text: str) -> str:
+        """As `text`; also what is left of one before the end of a value that is shown cut off."""
+        shown, *rest = self.text(text).split(_CUT)
+        for part in rest:
+            value = shown.rstrip('"')
+            shown = self._without_beginning(value) + shown[len(value) :] + _CUT + part
+        return shown
+
+    def _without_beginning(self, value: str) -> str:
         for secret in self._secrets:
-            data = data.replace(secret.encode(), REDACTED.encode())
-        return data
+            for length in range(min(len(secret), len(value)), 0, -1):
+                if value.endswith(secret[:length]):
+                    return value[:-length] + REDACTED
+        return value
+
+
+def _forms(secret: str) -> Iterator[str]:
+    """A secret as it is and as servers repeat it: in a URL, in JSON with all escapes that are
+    usual, and read as Latin-1, as some do with headers."""
+    for one in {secret, secret.encode().decode("latin-1")}:
+        yield from (one, parse.quote_plus(one), parse.quote(one))
+        for text in (json.dumps(one)[1:-1], json.dumps(one, ensure_ascii=False)[1:-1]):
+            yield from (text, text.replace("/", "\\/"))
 
 
 def hidden(text: str, secrets: Collection[str]) -> str:
     """Return a text without the secrets."""
-    return _Hiding(secrets).text(text)
+    return _Hiding(secrets).message(text)
 
 
 def _request(request: exchange.Outgoing, hide: _Hiding) -> dict[str, Any]:
@@ -129,12 +171,12 @@ def _request(request: exchange.Outgoing, hide: _Hiding) -> dict[str, Any]:
     }
     if body is not None:
         mime = next((v for n, v in request.headers if n.lower() == "content-type"), "")
-        shown["postData"] = {"mimeType": mime, **_text(hide.data(body), len(body))}
+        shown["postData"] = {"mimeType": mime, **_content(body, len(body), hide)}
     return shown
 
 
 def _response(received: exchange.Received, hide: _Hiding) -> dict[str, Any]:
-    raw = received.body.read(MAX_CONTENT_BYTES)
+    raw = received.body.read(MAX_CONTENT_BYTES + hide.longest)
     mime = received.header("content-type") or ""
     return {
         "status": received.status,
@@ -145,7 +187,7 @@ def _response(received: exchange.Received, hide: _Hiding) -> dict[str, Any]:
         "content": {
             "size": received.body.size,
             "mimeType": hide.text(mime),
-            **_text(hide.data(raw), received.body.size),
+            **_content(raw, received.body.size, hide),
         },
         "redirectURL": hide.text(received.redirect),
         "headersSize": -1,
@@ -160,9 +202,11 @@ def _headers(headers: Sequence[tuple[str, str]], hide: _Hiding) -> list[dict[str
     ]
 
 
-def _text(raw: bytes, size: int) -> dict[str, Any]:
-    raw = raw[:MAX_CONTENT_BYTES]
-    comment = {"comment": f"the first {len(raw)} bytes of {size}"} if size > len(raw) else {}
+def _content(raw: bytes, size: int, hide: _Hiding) -> dict[str, Any]:
+    comment = {}
+    if size > MAX_CONTENT_BYTES:
+        comment["comment"] = f"the first {MAX_CONTENT_BYTES} bytes of {size}"
+    raw = hide.data(raw, MAX_CONTENT_BYTES)
     try:
         return {"text": raw.decode(), **comment}
     except UnicodeDecodeError:

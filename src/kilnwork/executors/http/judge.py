@@ -25,6 +25,11 @@ from kilnwork.api import (
 from kilnwork.executors.http import errors
 
 BYTES = "application/octet-stream"
+MAX_SHOWN = 300
+"""Characters of the body of a response that is a failure."""
+
+MAX_SCANNED_BYTES = 64 * 1024
+"""Of that body: secrets in it are hidden before it is cut."""
 
 _R = reasons.Reason
 _O = rule_evaluation.Outcome
@@ -133,9 +138,12 @@ def _is_running(
 
 
 def _rejected(status: int, raw: bytes) -> errors.AttemptFailed:
-    shown = raw[:300].decode("utf-8", "replace").strip()
+    said = f"status {status}"
+    shown = raw[:MAX_SCANNED_BYTES].decode("utf-8", "replace").strip()
     return errors.AttemptFailed(
-        _R.RESPONSE_REJECTED, f"status {status}: {shown}" if shown else f"status {status}"
+        _R.RESPONSE_REJECTED,
+        f"{said}: {shown}" if shown else said,
+        max_length=len(said) + MAX_SHOWN,
     )
 
 

@@ -37,7 +37,12 @@ class Values:
 
     def value(self, ref: http_task.SecretRef) -> str:
         """Return the value of one key as text. Raises `AttemptFailed`."""
-        value = self.data(ref.name, ref.key).rstrip(b"\r\n").decode("latin-1")
+        try:
+            value = self.data(ref.name, ref.key).rstrip(b"\r\n").decode()
+        except UnicodeDecodeError as error:
+            raise _refused(
+                f"key {ref.key} of Secret {ref.name} is no UTF-8 text, as a value in a request is"
+            ) from error
         if any(character in value for character in "\r\n\0"):
             raise _refused(f"key {ref.key} of Secret {ref.name} has a line break or NUL in it")
         self.revealed.add(value)
