@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import collections
+import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from kilnwork.channel import messages
 from kilnwork.dispatch.hub import callbacks as hub_callbacks
-from kilnwork.executors.http import attempt
+from kilnwork.executors.http import attempt, judge
 from kilnwork.kit import clock
 from kilnwork.server import callbacks
 from support import http_executors, http_site, short, waiting
@@ -398,6 +399,36 @@ async def test_a_callback_brings_the_result(
     again = await world.hub.call_back(ref, media_type="application/json", body=body, wait_s=10)
     assert again is hub_callbacks.Taken.STORED
     assert url not in world.hub.log_file(task, run=1, attempt=1).read_text()
+
+
+@pytest.mark.parametrize("more", [{}, {"callback": {}}])
+async def test_yaml_that_takes_long_holds_up_no_other_request(
+    world: http_executors.World,
+    site: http_site.Site,
+    monkeypatch: pytest.MonkeyPatch,
+    more: dict[str, Any],
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def parse(*given: Any) -> Any:
+        threads.append(threading.current_thread())
+        return parsed(*given)
+
+    parsed = judge.parse
+    monkeypatch.setattr(judge, "parse", parse)
+    body = b"a: [" + b"1," * 2048 + b"2]"
+    raw = http_site.response(body, status="202 Accepted" if more else "200 OK", kind="text/yaml")
+    site.routes["/yaml"] = http_site.sends(raw)
+    await world.executor()
+    task = await world.submit(f"{site.base}/yaml", **more)
+    if more:
+        await world.says(task, "Running", "WaitingForResult")
+        ref = world.hub._core.machine.memory.tasks[task].ref
+        await world.hub.call_back(ref, media_type="text/yaml", body=body, wait_s=30)
+    view = await world.ends(task)
+    assert len(world.result(view)["a"]) == 2049
+    assert len(threads) == 1 + len(more)
+    assert threading.main_thread() not in threads
 
 
 async def test_of_two_callbacks_at_once_one_is_stored(

@@ -418,7 +418,9 @@ class Attempt(base.Attempt):
             raise errors.AttemptFailed(_R.REQUEST_TIMED_OUT, message) from error
         headers, output_type = [("Content-Type", given.media_type)], self._run.spec.output_type
         kind = judge.body_format(self._template.response, output_type, given.media_type)
-        verdict = judge.judge(self._template, 200, headers, given.body, kind=kind, waits=False)
+        verdict = await results.judge_body(
+            self._template, 200, headers, given.body, kind=kind, waits=False
+        )
         if isinstance(verdict, judge.GoesOn):
             message = "the callback says that the work goes on"
             raise errors.AttemptFailed(_R.INVALID_RESPONSE, message)

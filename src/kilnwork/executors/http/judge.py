@@ -190,6 +190,8 @@ def parse(raw: bytes, kind: str, headers: Sequence[tuple[str, str]]) -> Any:
         documents.measure(found)
     except (yaml.YAMLError, documents.LimitExceeded, RecursionError) as error:
         raise ValueError(str(error)) from error
+    except (AttributeError, LookupError) as error:  # of `!!timestamp x`, `!!bool x`, `!!int ""`
+        raise ValueError(f"a tag does not fit its value: {error}") from error
     except TypeError as error:  # JSON has no other keys
         raise ValueError("a key is no text") from error
     return msgspec.to_builtins(found, str_keys=True)

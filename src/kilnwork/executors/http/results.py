@@ -11,6 +11,9 @@ from kilnwork.api import attempts, http_task, reasons
 from kilnwork.executors.http import errors, exchange, judge
 from kilnwork.kit import errors as kit_errors
 
+MAX_YAML_BYTES = 4 * 1024
+"""Of a body that is parsed in the event loop: YAML takes 20 microseconds a byte."""
+
 
 class Store(Protocol):
     """Keeps results that are too large for a frame."""
@@ -31,16 +34,30 @@ async def judge_response(
         raw = b"" if as_it_is else body.read()
         waits = template.polling is not None or template.callback is not None
         given = template, received.status, received.headers, raw
-        if body.size > exchange.IN_MEMORY_BYTES:
-            verdict = await asyncio.to_thread(judge.judge, *given, kind=kind, waits=waits)
-        else:
-            verdict = judge.judge(*given, kind=kind, waits=waits)
+        verdict = await judge_body(*given, kind=kind, waits=waits)
     except BaseException:
         body.close()
         raise
     if as_it_is and body.size and isinstance(verdict, judge.Success):
         return judge.Success(None, judge.BYTES)
     return verdict
+
+
+async def judge_body(
+    template: http_task.HttpTemplate,
+    status: int,
+    headers: list[tuple[str, str]],
+    raw: bytes,
+    *,
+    kind: str,
+    waits: bool,
+) -> judge.Success | judge.GoesOn:
+    """As `judge.judge`, in a thread if that takes long."""
+    if len(raw) > (MAX_YAML_BYTES if kind == "yaml" else exchange.IN_MEMORY_BYTES):
+        return await asyncio.to_thread(
+            judge.judge, template, status, headers, raw, kind=kind, waits=waits
+        )
+    return judge.judge(template, status, headers, raw, kind=kind, waits=waits)
 
 
 async def payload(

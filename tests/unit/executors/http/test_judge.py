@@ -90,6 +90,9 @@ def test_yaml_and_text_become_json(raw: bytes, kind: str, result: Any) -> None:
         (b"a: [", "yaml"),
         (b"1: x", "yaml"),
         (b"!!python/object:os.system {}", "yaml"),
+        (b"!!timestamp x", "yaml"),
+        (b'!!int ""', "yaml"),
+        (b"!!bool x", "yaml"),
         (b"[" * 100_000, "json"),
         (b'"\\ud800"', "yaml"),
         (b"a: &a [x,x,x,x,x,x,x,x,x]\n" + b"".join(
