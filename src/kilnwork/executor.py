@@ -92,11 +92,16 @@ def run(
 ) -> None:
     """Do as `serve` does, as the whole program, until SIGINT or SIGTERM; print when it is ready."""
 
+    load = functools.partial(config.load, None if kubeconfig is None else Path(kubeconfig))
+
     async def main() -> None:
         loop, this = asyncio.get_running_loop(), asyncio.current_task()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, lambda: this is not None and this.cancel())
         with contextlib.suppress(asyncio.CancelledError):
+            served = namespace or load().namespace
+            if await asyncio.to_thread(finding.is_missing, load, served):
+                print(f"there is no namespace {served}: no tasks come before it exists", flush=True)
             await serve(
                 name,
                 function,

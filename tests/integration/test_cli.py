@@ -286,6 +286,29 @@ def test_what_is_gone_with_its_definition_is_deleted(kiln: Kiln, tmp_path: Path)
     assert kiln("delete", "-f", str(file), "--ignore-not-found").code == 0
 
 
+@pytest.mark.parametrize(
+    ("namespace", "said"),
+    [
+        ("nosuchns", "there is no namespace nosuchns: no tasks come before it exists\n"),
+        ("default", "executor mine is ready, 1 slots\n"),
+    ],
+)
+def test_an_executor_says_that_its_namespace_is_missing(
+    data: Path, namespace: str, said: str
+) -> None:
+    code = (
+        "from kilnwork import executor\nasync def call(task): ...\n"
+        f"executor.run('mine', call, namespace='{namespace}', kubeconfig='{data}/kubeconfig')"
+    )
+    program = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    try:
+        assert program.stdout is not None
+        assert program.stdout.readline() == said
+    finally:
+        program.kill()
+        program.communicate()
+
+
 def test_names_are_completed(kiln: Kiln, data: Path) -> None:
     kiln("run", "--name", "tabbed", "--", "true")
     for line in ("logs tabb", "get tasks tabb", "why task/tabb", "-n default cancel tabb"):

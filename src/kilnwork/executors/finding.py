@@ -11,8 +11,9 @@ from kilnwork.api import manager
 from kilnwork.channel import client as channel_client
 from kilnwork.channel import tunnel
 from kilnwork.data import remote
-from kilnwork.endpoints import connector, resolve
+from kilnwork.endpoints import client, connector, resolve
 from kilnwork.executors import service
+from kilnwork.kit import clock, errors, http_types
 from kilnwork.kube import config
 
 
@@ -27,6 +28,22 @@ class _BlobConnector:
 
     def headers(self) -> dict[str, str]:
         return {**self._headers(), manager.CLUSTER_HEADER: f"/{self._queue}"}
+
+
+def is_missing(load: Callable[[], config.Config], namespace: str) -> bool:
+    """Whether the API server says that there is no such namespace; not everybody may ask."""
+    to = connector.ServerConnector(load, clock.SystemClock())
+    http = client.Client(to)
+    path = to.path(f"/api/v1/namespaces/{parse.quote(namespace, safe='')}")
+    try:
+        response = http.exchange(
+            http_types.Request(method="GET", path=path, timeout_s=http_types.CONNECT_S)
+        )
+    except (client.TryAgain, errors.KilnError, OSError):
+        return False
+    finally:
+        http.close()
+    return response.status == 404 and response.is_kubernetes_status()
 
 
 def find(load: Callable[[], config.Config], queue: str) -> service.Manager:
