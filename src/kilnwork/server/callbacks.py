@@ -93,6 +93,12 @@ class Callbacks:
             raise errors.MethodNotAllowed
         ref = _ref(request.path)
         self._urls.check(ref, request.query.get("token", ""))
+        encoding = request.header(b"content-encoding") or "identity"
+        if encoding.strip().lower() != "identity":
+            text = (
+                f"Content-Encoding is {encoding[:50]!r}: send the result without, it is not decoded"
+            )
+            raise errors.UnsupportedMediaType(text)
         body = await request.body().read(limit=MAX_BYTES)
         taken = await self._hub.call_back(
             ref,

@@ -1,12 +1,14 @@
 """URLs by which results are brought: made for one attempt, and good for a time."""
 
 from pathlib import Path
+from typing import Any
 from urllib import parse
 
 import pytest
 
 from kilnwork.api import attempts
-from kilnwork.kit import clock, ids
+from kilnwork.dispatch.hub import callbacks as hub_callbacks
+from kilnwork.kit import asgi, clock, ids
 from kilnwork.server import callbacks, errors
 
 
@@ -77,3 +79,37 @@ def test_another_managers_url_is_refused_and_a_key_is_kept(tmp_path: Path) -> No
     mine, theirs = (callbacks.Urls(one, "http://m", At()) for one in (key, other))
     with pytest.raises(errors.Forbidden):
         mine.check(REF, token(theirs.url(REF, 60)))
+
+
+@pytest.mark.parametrize(("encoding", "status"), [("gzip", 415), ("identity", 204)])
+async def test_a_result_that_is_compressed_is_not_taken_for_the_result(
+    encoding: str, status: int
+) -> None:
+    sent: list[Any] = []
+    results: list[bytes] = []
+
+    async def send(message: asgi.Message) -> None:
+        sent.append(message)
+
+    async def receive() -> asgi.Message:
+        return {"type": "http.request", "body": b"{}"}
+
+    class Hub:
+        async def call_back(
+            self, ref: attempts.AttemptRef, *, media_type: str, body: bytes, wait_s: float
+        ) -> hub_callbacks.Taken:
+            results.append(body)
+            return hub_callbacks.Taken.STORED
+
+    urls = callbacks.Urls(b"k" * 32, "", At())
+    path, _, query = urls.url(REF, 60).partition("?")
+    scope: asgi.Scope = {
+        "type": "http",
+        "method": "POST",
+        "path": path,
+        "query_string": query.encode(),
+        "headers": [(b"content-encoding", encoding.encode())],
+    }
+    await callbacks.Callbacks(urls, Hub())(scope, receive, send)
+    assert sent[0]["status"] == status
+    assert results == [b"{}"] * (status == 204)
