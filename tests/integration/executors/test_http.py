@@ -134,6 +134,7 @@ async def test_a_server_that_lies_or_leaves_early_is_a_failure(
     await world.executor()
     view = await world.runs(f"{site.base}/bad", request={"method": "POST"})
     assert (view.state, view.reason) == ("Failed", reason), view.message
+    assert "\n" not in view.message
     assert len(site.got("/bad")) == 1
     assert world.failures == []
 
@@ -410,7 +411,36 @@ async def test_a_redirect_without_end_is_not_followed_for_ever(
     await world.executor()
     view = await world.runs(f"{site.base}/round", redirects={"follow": 4})
     assert (view.state, view.reason) == ("Failed", "ResponseRejected")
+    assert view.message == (
+        "status 302, and spec.http.redirects.follow is 4: raise that, or request /round"
+    )
     assert len(site.got("/round")) == 5
+
+
+@pytest.mark.parametrize(
+    ("location", "message"),
+    [
+        ("http://[::1/", "(Invalid IPv6 URL): 'http://[::1/'"),
+        ("http://a:99999/", "(Port out of range 0-65535): 'http://a:99999/'"),
+        ("file:///etc/passwd", ": 'file:///etc/passwd'"),
+    ],
+)
+async def test_where_no_request_can_go_is_said(
+    world: http_executors.World, site: http_site.Site, location: str, message: str
+) -> None:
+    site.routes |= {
+        "/away": _redirect(location),
+        "/later": _redirect(location, status="202 Accepted"),
+    }
+    await world.executor()
+    view = await world.runs(f"{site.base}/away", redirects={"follow": 1})
+    assert view.reason == "InvalidResponse"
+    assert view.message.startswith("status 302 redirects to what cannot be requested")
+    assert view.message.endswith(message)
+    view = await world.runs(f"{site.base}/later", polling={})
+    assert view.reason == "InvalidResponse"
+    assert view.message.startswith("the result is said to be at what cannot be requested")
+    assert view.message.endswith(message)
 
 
 @pytest.mark.parametrize(

@@ -370,9 +370,19 @@ class Attempt(base.Attempt):
             self._see(_R.STARTED)
 
     async def _judge(self, received: exchange.Received) -> judge.Success | judge.GoesOn:
-        return await results.judge_response(
-            self._template, received, output_type=self._run.spec.output_type
-        )
+        try:
+            return await results.judge_response(
+                self._template, received, output_type=self._run.spec.output_type
+            )
+        except errors.AttemptFailed as error:
+            redirects = received.status in _REDIRECTS and received.redirect
+            if error.reason != _R.RESPONSE_REJECTED or not redirects:
+                raise
+            message = (
+                f"status {received.status}, and {self._field}.redirects.follow is"
+                f" {self._template.redirects.follow}: raise that, or request {received.redirect}"
+            )
+            raise errors.AttemptFailed(error.reason, message) from error
 
     async def _poll(self, wait: str | None) -> tuple[exchange.Received, judge.Success]:
         """Ask until the work is done; the last response and what it says. `wait`: Retry-After."""
@@ -433,14 +443,16 @@ def _next(request: exchange.Outgoing, received: exchange.Received) -> exchange.O
     try:
         return outgoing.redirected(request, received.status, received.redirect)
     except ValueError as error:
-        raise errors.AttemptFailed(_R.INVALID_RESPONSE, str(error)) from error
+        message = f"status {received.status} redirects to {error}"
+        raise errors.AttemptFailed(_R.INVALID_RESPONSE, message) from error
 
 
 def _asking(request: exchange.Outgoing, url: str) -> exchange.Outgoing:
     try:
         return outgoing.asking(request, url)
     except ValueError as error:
-        raise errors.AttemptFailed(_R.INVALID_RESPONSE, str(error)) from error
+        message = f"the result is said to be at {error}"
+        raise errors.AttemptFailed(_R.INVALID_RESPONSE, message) from error
 
 
 def delay(retry_after: str | None, interval_s: float, tools: Tools) -> float:

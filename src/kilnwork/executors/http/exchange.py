@@ -195,7 +195,7 @@ class Exchange:
         except (connector.AddressRefused, aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _failure(error, self._terms, self._transport is not None) from error
         except http_exceptions.HttpProcessingError as error:
-            raise errors.AttemptFailed(_R.INVALID_RESPONSE, f"no HTTP: {error.message}") from error
+            raise _no_http(error.message) from error
         except ValueError as error:
             raise errors.AttemptFailed(_R.INVALID_SPEC, f"it cannot be sent: {error}") from error
         finally:
@@ -287,9 +287,16 @@ def _failure(
             message = f"it took longer than totalTimeout, {given.total_timeout:g} s"
         return errors.AttemptFailed(_R.REQUEST_TIMED_OUT, message)
     if isinstance(error, aiohttp.ClientResponseError):
-        return errors.AttemptFailed(_R.INVALID_RESPONSE, f"no HTTP: {error.message}")
+        return _no_http(error.message)
+    text = " ".join(str(error).split())
     what = "the connection ended early" if was_connected else "no connection"
-    return errors.AttemptFailed(_R.REQUEST_FAILED, f"{what}: {str(error) or type(error).__name__}")
+    return errors.AttemptFailed(_R.REQUEST_FAILED, f"{what}: {text or type(error).__name__}")
+
+
+def _no_http(message: str) -> errors.AttemptFailed:
+    """Without the lines in which aiohttp shows where."""
+    first, *_ = message.strip().splitlines() or [""]
+    return errors.AttemptFailed(_R.INVALID_RESPONSE, f"no HTTP: {first.rstrip(': ')}")
 
 
 def _find(error: BaseException | None, kind: type[BaseException]) -> BaseException | None:

@@ -79,14 +79,18 @@ def build(
 
 def redirected(request: exchange.Outgoing, status: int, location: str) -> exchange.Outgoing:
     """Return what to request next (RFC 9110, 15.4). Raises ValueError for no URL."""
-    url = request.url.join(yarl.URL(location, encoded=True)).with_fragment(None)
-    if url.scheme not in ("http", "https") or not url.host or url.user or url.password:
-        raise ValueError(f"redirected to {location[:200]!r}, which cannot be requested")
+    try:
+        url = request.url.join(yarl.URL(location, encoded=True)).with_fragment(None)
+        origin = url.host and url.origin()
+    except ValueError as error:
+        raise ValueError(f"what cannot be requested ({error}): {location!r}") from error
+    if url.scheme not in ("http", "https") or not origin or url.user or url.password:
+        raise ValueError(f"what cannot be requested: {location!r}")
     method, body = request.method, request.body
     dropped: frozenset[str] = frozenset()
     if (status == 303 and method != "HEAD") or (status in (301, 302) and method == "POST"):
         method, body, dropped = "GET", None, _OF_THE_BODY
-    if url.origin() != request.url.origin():
+    if origin != request.url.origin():
         dropped |= _OF_THE_ORIGIN | request.secret_headers
     headers = [(name, value) for name, value in request.headers if name.lower() not in dropped]
     return msgspec.structs.replace(request, method=method, url=url, body=body, headers=headers)
