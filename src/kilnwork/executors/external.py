@@ -117,7 +117,10 @@ class Attempt(attempt.Attempt):
                 raise
             if self._halt is not None:
                 return await self._halted(self._halt)
-            return self._ended(_E.FAILED, _R.RAISED, f"{type(error).__name__}: {_text(error)}")
+            text = _text(error)
+            if isinstance(error, asyncio.CancelledError):
+                text = text or "the function was cancelled, and not because the task was killed"
+            return self._ended(_E.FAILED, _R.RAISED, f"{type(error).__name__}: {text}")
         return self._ended(_E.SUCCEEDED, _R.SUCCEEDED, result=result)
 
     async def _guarded(self, claimed: ClaimedTask) -> Any:

@@ -163,7 +163,8 @@ async def test_a_function_that_cancels_itself_has_failed(world: external_executo
         return 1
 
     await world.executor(cancel)
-    await world.becomes(await world.submit("bad"), "Failed", "Raised")
+    view = await world.becomes(await world.submit("bad"), "Failed", "Raised")
+    assert "cancelled, and not because the task was killed" in view.message
     await world.becomes(await world.submit("good"), "Success")
 
 
