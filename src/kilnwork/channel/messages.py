@@ -18,12 +18,12 @@ the journal has it on disk, and sends unacknowledged ones again after a reconnec
 parent, run and ordinal or key) changes nothing.
 """
 
-import hashlib
 from enum import IntEnum
 
 import msgspec
 
 from kilnwork.api import attempts, calls, task
+from kilnwork.kit import digests
 
 VERSION = 1
 MAX_FRAME_BYTES = 1 << 20
@@ -240,7 +240,7 @@ class Callback(_Message, frozen=True, tag="callback"):
 
     def digest(self) -> bytes:
         """Return what tells it from others of the same attempt."""
-        return hashlib.sha256(f"{self.media_type}\0".encode() + self.body).digest()
+        return digests.sha256_of([self.media_type.encode(), b"\0", self.body])
 
 
 # agent and dispatcher, about attempts that are ephemeral containers of the worker's Pod
