@@ -199,7 +199,9 @@ def test_a_label_of_a_spawned_command_is_told_in_the_response(server: up_support
     apply(server, task("spawns-label", script))
     after = ended(server, "spawns-label")
     assert after["state"] == "Success", after
-    [warning] = after["result"]["value"]["warnings"]
+    response = after["result"]["value"]
+    assert "warnings" in response, response
+    [warning] = response["warnings"]
     assert warning.startswith("spec.image busybox: images are labels on the nodes of the workers")
 
 

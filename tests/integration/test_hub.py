@@ -727,6 +727,22 @@ async def test_a_task_too_large_for_the_channel_is_refused(dispatcher: hub.Hub) 
         await dispatcher.submit(a_task(args=("x" * 800_000,)))
 
 
+async def test_a_child_is_made_before_its_parent_is_reported_as_started(
+    dispatcher: hub.Hub, folder: Path
+) -> None:
+    """Containers of a worker are seen to start by its API server, and may be quicker."""
+    async with a_worker(folder) as worker:
+        submission = a_task()
+        await dispatcher.submit(submission)
+        parent = (await worker.expect(messages.Run)).ref
+        worker.say(spawn(parent, 10))
+        assert (await worker.expect(messages.Answer)).status == 201
+        view = await state_of(dispatcher, submission.task, api_task.State.RUNNING)
+        assert view.started is not None
+        worker.started(parent)
+        await worker.acknowledged(worker.succeed(parent))
+
+
 @pytest.mark.parametrize("accepted", ["before the stop", "after it"])
 async def test_a_connection_that_arrives_while_it_stops_is_closed(
     dispatcher: hub.Hub, accepted: str

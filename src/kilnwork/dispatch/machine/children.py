@@ -5,7 +5,6 @@ again finds the children of the attempt before.
 """
 
 from kilnwork.api import attempts, reasons
-from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import (
     completion,
@@ -28,8 +27,8 @@ def spawn(mem: memory.Memory, item: inputs.Spawn, now: inputs.Moment) -> None:
     if refusal or parent is None:
         _respond(mem, item, 409, message=refusal)
         return
-    if itself:  # whoever asks for a child runs, though the executor may not have seen it yet
-        lifecycle.start(mem, parent, now, at=now.wall)
+    # whoever asks for a child runs, though its executor may not have seen it yet
+    lifecycle.start(mem, parent, now, at=now.wall)
     family = family_of(parent)
     known = family.members.get(item.child_key)
     found = _stored(known) if known is not None else item.found
@@ -59,8 +58,6 @@ def _refusal(
         return f"attempt {item.parent} does not run on this worker"
     if parent.intent is not records.Intent.NONE:
         return f"attempt {item.parent} is being stopped ({parent.reason})"
-    if parent.state is not api_task.State.RUNNING and not itself:
-        return f"attempt {item.parent} has not been reported as started"
     return ""
 
 
