@@ -222,6 +222,7 @@ def test_what_runs_while_the_manager_is_killed_goes_on(own: up_support.Up, tmp_p
     """
     apply(own, task("away", script))
     appears(before)
+    waiting.wait_until(lambda: status(own, "away").get("state") == "Running", what="it runs")
     own.kill()
     go.touch()
     own.start()
