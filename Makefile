@@ -14,7 +14,7 @@ BIN := $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE :=
 export PATH := $(abspath $(BIN)):$(PATH)
 
-.PHONY: help demo setup test check test-faults test-openapi kube test-cluster cluster bench bench-cluster bench-proxy bench-peers crds docs clean
+.PHONY: help demo setup test check test-faults test-openapi kube test-cluster test-peers cluster bench bench-cluster bench-proxy bench-peers crds docs clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /  make \1\t/' | expand -t 22
@@ -42,7 +42,7 @@ check: $(VENV)/.dev ## Lint, types, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
-	$(BIN)/mypy examples/0[2-6]*/*.py examples/3*/*.py examples/40*/*.py
+	$(BIN)/mypy examples/0[2-6]*/*.py examples/1*/*.py examples/3*/*.py examples/40*/*.py
 
 test: check ## All tests that need nothing but Python (kubectl cases run if it is there)
 	$(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal
@@ -67,10 +67,12 @@ kube: $(VENV)/.dev ## Build the real Kubernetes and the worker image (root; minu
 
 # Three sandboxes side by side, since tests/cluster mostly waits and breaks parts of its own cluster:
 # what asks for a node with a kubelet (tests/cluster/conftest.py), what does not, and conformance. In
-# CI an unfit machine is a failure. A node is given up after 20 s here, not 50.
+# CI an unfit machine is a failure. A node is given up after 20 s here, not 50. Nobody touches the Pods
+# that conformance compares: its stories would differ by whether 20 s have passed.
 SANDBOX = python -m hack.kube run --logs build/kube
 PYTEST_REAL = pytest --server real
 NODE_GRACE = kube-controller-manager=--node-monitor-grace-period=20s
+NO_POD_GC = kube-controller-manager=--controllers=-pod-garbage-collector-controller
 test-cluster: $(VENV)/.dev ## Conformance and end-to-end tests on the real Kubernetes (root, Go)
 	@$(BIN)/python -m hack.kube prepare || {
 		code=$$?
@@ -85,8 +87,22 @@ test-cluster: $(VENV)/.dev ## Conformance and end-to-end tests on the real Kuber
 	exec $(BIN)/python -m hack.beside --logs build/kube \
 		"nodes=$(SANDBOX)/nodes --nodes 2 --image $$image $$crds --flag $(NODE_GRACE) -- $$tests -m real_node" \
 		"no-nodes=$(SANDBOX)/no-nodes $$crds -- $$tests -m 'not real_node'" \
-		"conformance=$(SANDBOX)/conformance --node --image $$image -- $(PYTEST_REAL) \
+		"conformance=$(SANDBOX)/conformance --node --image $$image --flag $(NO_POD_GC) -- $(PYTEST_REAL) \
 			-n auto --maxprocesses 2 --dist worksteal tests/conformance"
+
+# Argo is built once, some 15 minutes, from KILN_PEERS=DIR, ../shared/peers or a clone of its commit.
+test-peers: $(VENV)/.dev ## Tasks beside the real Argo on a kubelet: KILN_PEERS=DIR has its source (root, Go)
+	@$(BIN)/python -m hack.kube prepare && $(BIN)/python -m hack.peers || {
+		code=$$?
+		[ $$code -eq 75 ] && [ -z "$${CI:-}" ] || exit $$code
+		echo "test-peers skipped: this machine cannot run it, see above"
+		exit 0
+	}
+	argo=$$($(BIN)/python -m hack.peers)
+	rm -rf build/kube/peers
+	KILN_ARGO=build/kube/peers $(SANDBOX)/peers --node --image "$$($(BIN)/python -m hack.image)" \
+		--image $$argo/argoexec.tar $(addprefix --crd ,$(wildcard src/kilnwork/api/crds/*.yaml)) \
+		-- $(PYTEST_REAL) --verbose --durations 5 tests/cluster/test_argo.py
 
 cluster: $(VENV)/.dev ## A shell beside a real cluster with a kubelet, gone when you leave it (root, Go)
 	$(BIN)/python -m hack.kube prepare
@@ -96,9 +112,13 @@ bench: $(VENV)/.dev ## Measure what docs/reference/performance.md states; fails 
 	$(BIN)/python bench/counter.py
 	$(BIN)/python bench/tasks.py
 	$(BIN)/python bench/files.py
+	$(BIN)/python bench/pods.py
+	$(BIN)/python bench/http_requests.py
 
-bench-cluster: $(VENV)/.dev ## Measure on the real Kubernetes that hack/kube builds
+bench-cluster: $(VENV)/.dev ## Measure on the real Kubernetes that hack/kube builds (root, Go)
 	$(BIN)/python bench/cluster.py
+	$(BIN)/python -m hack.kube run --node --image "$$($(BIN)/python -m hack.image)" \
+		$(addprefix --crd ,$(wildcard src/kilnwork/api/crds/*.yaml)) -- $(BIN)/python bench/kubelet_pods.py
 
 bench-proxy: $(VENV)/.dev ## Calls through the API server's proxy, beside the same ones without it (root, Go)
 	$(BIN)/python -m hack.kube prepare
@@ -116,6 +136,8 @@ docs: $(VENV)/.runtime ## Write the generated pages of docs/reference anew
 	$(BIN)/python -m kilnwork.cli.field_page > docs/reference/fields.md
 	$(BIN)/python -m kilnwork.cli.installing.rights > docs/reference/rights.md
 	$(BIN)/python -m kilnwork.server.jobs.reference docs/reference/jobs-api.md
+	$(BIN)/python -m kilnwork.executors.pod.states docs/reference/executors.md
+	$(BIN)/python -m kilnwork.executors.custom_resource.states docs/reference/executors.md
 
 clean: ## Remove everything that was built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

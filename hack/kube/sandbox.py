@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import subprocess
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -88,6 +89,8 @@ def _first_process(inside: Callable[[], int]) -> int:
             code = inside()
         except SystemExit as error:  # by SIGTERM
             code = int(error.code or 0)
+        except BaseException:  # noqa: BLE001 - printed, and the process ends
+            traceback.print_exc()
         finally:
             os._exit(code)
     signal.signal(signal.SIGTERM, lambda *_: os.kill(main, signal.SIGTERM))

@@ -1,15 +1,28 @@
 """PersistentVolumes of a sandbox: folders on its disk, made beforehand.
 
 Used by `whole`. A claim without a storage class takes one, as on a cluster whose administrator has
-made them by hand; every node can mount each, since all of them share the machine.
+made them by hand; every node can mount each, since all of them share the machine. It is bound when
+its Pod is scheduled: were it bound beside that, a scheduler that has just looked may wait minutes
+until it looks again.
 """
 
 import json
 from pathlib import Path
 from typing import Any
 
-COUNT = 12
+COUNT = 24
+"""More than all tests together claim: a volume that was claimed once is not given again."""
 _SIZE = "10Gi"
+_CLASS: dict[str, Any] = {
+    "apiVersion": "storage.k8s.io/v1",
+    "kind": "StorageClass",
+    "metadata": {
+        "name": "by-hand",
+        "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
+    },
+    "provisioner": "kubernetes.io/no-provisioner",
+    "volumeBindingMode": "WaitForFirstConsumer",
+}
 
 
 def manifest(folder: Path) -> str:
@@ -18,7 +31,7 @@ def manifest(folder: Path) -> str:
         {
             "apiVersion": "v1",
             "kind": "List",
-            "items": [_volume(folder, number) for number in range(COUNT)],
+            "items": [_CLASS, *(_volume(folder, number) for number in range(COUNT))],
         }
     )
 
@@ -33,6 +46,7 @@ def _volume(folder: Path, number: int) -> dict[str, Any]:
         "kind": "PersistentVolume",
         "metadata": {"name": name},
         "spec": {
+            "storageClassName": _CLASS["metadata"]["name"],
             "capacity": {"storage": _SIZE},
             "accessModes": ["ReadWriteOnce", "ReadWriteMany"],
             "persistentVolumeReclaimPolicy": "Retain",

@@ -5,11 +5,13 @@ milliseconds; what users reach for is loaded on first use (PEP 562).
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
 from kilnwork.version import __version__
 
+TYPE_CHECKING = False  # as `typing.TYPE_CHECKING`; to import that takes as long as to start Python
 if TYPE_CHECKING:
+    from typing import Any
+
     from kilnwork import files, testing
     from kilnwork.data.errors import (
         BlobDamaged,
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from kilnwork.sdk.session import Session
     from kilnwork.sdk.streams import Stream
     from kilnwork.sdk.task import Task
+    from kilnwork.sdk.templates import TemplateTask, external, function, http, manifest, workflow
     from kilnwork.sdk.values import Ref, get, put, split
     from kilnwork.sdk.waiting import (
         ALL_COMPLETED,
@@ -102,6 +105,14 @@ _HOMES = {
     "kilnwork.sdk.session": ("Session",),
     "kilnwork.sdk.streams": ("Stream",),
     "kilnwork.sdk.task": ("Task",),
+    "kilnwork.sdk.templates": (
+        "TemplateTask",
+        "external",
+        "function",
+        "http",
+        "manifest",
+        "workflow",
+    ),
     "kilnwork.sdk.values": (
         "Ref",
         "get",
@@ -153,25 +164,31 @@ __all__ = [
     "TaskFailed",
     "TaskLost",
     "TaskTimedOut",
+    "TemplateTask",
     "TooManyFailed",
     "__version__",
     "as_completed",
     "connect",
     "context",
+    "external",
     "files",
+    "function",
     "future",
     "gather",
     "get",
+    "http",
+    "manifest",
     "put",
     "split",
     "start",
     "task",
     "testing",
     "wait",
+    "workflow",
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     if name in ("files", "testing"):
         return import_module(f"kilnwork.{name}")
     home = _HOME_OF.get(name)

@@ -136,6 +136,40 @@ def test_a_task_object_stays_as_it_is(manager: kube_manager.Manager, team: str) 
         assert "field is immutable" in answer.message
 
 
+def test_a_task_goes_to_a_claim_of_who_may_use_its_executor(
+    manager: kube_manager.Manager, team: str
+) -> None:
+    """By the ValidatingAdmissionPolicy: as for RBAC this user may write all claims."""
+    kubectl, http = manager.kube.kubectl, manager.kube.http
+    everything = "--resource=taskclaims.kilnwork.dev,taskclaims.kilnwork.dev/status"
+    kubectl("create", "role", "claims", f"-n={team}", "--verb=*", everything)
+    kubectl("create", "rolebinding", "claims", f"-n={team}", "--role=claims", "--user=ann")
+    path = f"/apis/kilnwork.dev/v1alpha1/namespaces/{team}/taskclaims"
+    body = {
+        "apiVersion": "kilnwork.dev/v1alpha1",
+        "kind": "TaskClaim",
+        "metadata": {"name": "c"},
+        "spec": {"executor": "mine"},
+    }
+    task = {"kind": "Task", "metadata": {"name": "claimed"}, "spec": {"external": body["spec"]}}
+    succeeded = {"status": {"outcome": {"state": "Succeeded", "result": 1}}}
+    ann = http.impersonating("ann")
+    assert ann.post(path, body).status == 403
+    http.post(path, body).ok()
+    for by, status in ((ann, 403), (http, 422)):
+        assert by.patch(f"{path}/c/status", succeeded).status == status
+    http.post(path.replace("taskclaims", "tasks"), {**body, **task}).ok()
+    waiting.wait_until(
+        lambda: http.get(f"{path}/c").json.get("status", {}).get("phase") == "Claimed",
+        what="the claim has a task",
+        timeout_s=60,
+    )
+    http.patch(f"{path}/c/status", succeeded).ok()
+    kubectl("wait", "--for=jsonpath={.status.state}=Success", f"-n={team}", "task/claimed")
+    failed = {"status": {"outcome": {"state": "Failed"}}}
+    assert "cannot be changed" in http.patch(f"{path}/c/status", failed).message
+
+
 @pytest.mark.parametrize("identity", [with_token, with_certificate])
 def test_every_command_works_through_the_api_server(
     manager: kube_manager.Manager, team: str, identity: Callable[..., Path]

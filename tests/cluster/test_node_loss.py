@@ -56,7 +56,7 @@ def test_tasks_of_a_node_that_is_given_up_end_elsewhere(
     with kube.lost(lost):
         load.check(losses=True)
         waiting.wait_until(
-            lambda: _losses(kube, load.namespace, f"on worker {victim} (node {lost})"),
+            lambda: _losses(kube, load.namespace, f"in Pod {victim} (node {lost})"),
             what="losses are told",
         )
         message = waiting.wait_until(

@@ -129,7 +129,10 @@ def test_a_claim_finds_a_volume_that_outlives_its_pod(
         volume = {"name": "data", "persistentVolumeClaim": {"claimName": "web"}}
         spec = {"containers": [container], "volumes": [volume], "restartPolicy": "Never"}
         here = f"--namespace={namespace}"
-        kube.apply(_object("Pod", spec={**spec, "nodeName": real_node}), namespace=namespace)
+        on = {
+            "nodeSelector": {"kubernetes.io/hostname": real_node}
+        }  # scheduled: that binds the claim
+        kube.apply(_object("Pod", spec={**spec, **on}), namespace=namespace)
         kube.kubectl("wait", here, "--for=jsonpath={.status.phase}=Succeeded", "pod/web", _PATIENCE)
         assert kube.kubectl("logs", here, "web") == expected
         kube.kubectl("delete", here, "pod", "web")

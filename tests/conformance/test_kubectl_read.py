@@ -151,6 +151,7 @@ def test_api_resources(kubectl: kube_servers.Kubectl) -> None:
     assert listed["tasks"][1:5] == ["ktask", "kilnwork.dev/v1alpha1", "true", "Task"]
     assert listed["selfsubjectaccessreviews"][-1] == "create"
     assert kubectl("api-resources", "--api-group=kilnwork.dev", "-o", "name").split() == [
+        "taskclaims.kilnwork.dev",
         "taskclusters.kilnwork.dev",
         "taskobjects.kilnwork.dev",
         "tasks.kilnwork.dev",

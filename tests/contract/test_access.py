@@ -66,6 +66,29 @@ async def test_other_tokens_name_nobody(access: ports.Access, kube: client.Clien
     assert await access.token_user(await reader_token(kube, "somebody-else")) is None
 
 
+async def test_the_token_of_an_attempt_names_its_pod_and_is_good_for_nothing_else(
+    access: ports.Access, kube: client.Client
+) -> None:
+    await kube.create(resource.SERVICE_ACCOUNTS, {"metadata": {"name": "s", "namespace": NS}})
+    container = {"name": "c", "image": "i"}
+    spec = {"containers": [container], "serviceAccountName": "s"}
+    pod = {"metadata": {"name": "p", "namespace": NS}, "spec": spec}
+    made = await kube.create(resource.PODS, pod)
+    bound = {"kind": "Pod", "apiVersion": "v1", "name": "p", "uid": made["metadata"]["uid"]}
+    asked_for = {"audiences": [manager.ATTEMPT_AUDIENCE], "boundObjectRef": bound}
+    asked = {"kind": "TokenRequest", "spec": asked_for}
+    answer = await kube.create_sub(resource.SERVICE_ACCOUNTS, "s", "token", asked, NS)
+    token = str(answer["status"]["token"])
+    user = await access.token_user(token, audience=manager.ATTEMPT_AUDIENCE)
+    assert user is not None
+    facts = dict(user.extra)
+    assert tuple(facts[adapters.POD_NAME]) == ("p",)
+    assert tuple(facts[adapters.POD_UID]) == (made["metadata"]["uid"],)
+    assert await access.token_user(token) is None
+    other = await access.token_user(await reader_token(kube), audience=manager.ATTEMPT_AUDIENCE)
+    assert other is None
+
+
 async def test_a_request_is_of_the_token_that_it_shows(
     access: ports.Access, plane: cluster.ControlPlane
 ) -> None:

@@ -323,3 +323,14 @@ def test_what_is_forgotten_is_found_no_more(kept: port.Store) -> None:
     write(kept, forgotten=[task.id])
     assert kept.reader.values(None, [task.id]) == {}
     assert kept.reader.known(lookups(calls=[(1, task.id)], keys=[(2, "=daily")])) == {}
+
+
+def test_what_attempts_printed_is_kept_until_their_task_is_forgotten(kept: port.Store) -> None:
+    task, other = a_command(1), a_command(2)
+    write(kept, tasks=[task, other], outputs=[(1, 1, b"one"), (1, 2, b"two"), (2, 1, b"other")])
+    write(kept, outputs=[(1, 2, b"two")])  # said again
+    found = [kept.reader.output(attempts.AttemptRef(an_id(1), 1, number)) for number in (1, 2, 3)]
+    assert found == [b"one", b"two", None]
+    write(kept, forgotten=[task.id])
+    assert kept.reader.output(attempts.AttemptRef(an_id(1), 1, 1)) is None
+    assert kept.reader.output(attempts.AttemptRef(an_id(2), 1, 1)) == b"other"

@@ -1,10 +1,12 @@
 """The examples in both homes: each checks itself, so what is asserted here is that it says ok."""
 
+import concurrent.futures
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,9 @@ from support import up as up_support
 from support import waiting
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
+COUNTER = "01-counter"
 SCRIPTS = sorted([*EXAMPLES.glob("0[2-6]-*/*.py"), *EXAMPLES.glob("31-*/*.py")])
-ON_A_SERVER = sorted(EXAMPLES.glob("3*/run.sh"))
+ON_A_SERVER = sorted([*EXAMPLES.glob("1*/run.sh"), *EXAMPLES.glob("3*/run.sh")])
 
 
 def name(script: Path) -> str:
@@ -46,7 +49,21 @@ def test_these_are_all() -> None:
         "06-async",
         "31-map",
     ]
-    assert [name(script) for script in ON_A_SERVER] == ["30-upload", "32-command", "33-reduce"]
+    assert [name(script) for script in ON_A_SERVER] == [
+        "10-pod",
+        "11-ephemeral",
+        "12-images",
+        "13-results",
+        "14-workflow",
+        "15-http",
+        "16-custom-resource",
+        "17-function",
+        "18-mixed-graph",
+        "19-external",
+        "30-upload",
+        "32-command",
+        "33-reduce",
+    ]
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=name)
@@ -60,32 +77,89 @@ def test_an_example_runs_on_this_machine_and_leaves_nothing(script: Path, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
-    """One `kiln up` for all examples, since they only add tasks to it."""
-    with up_support.serving(tmp_path_factory.mktemp("up"), slots=2) as made:
-        yield made
+class Shared:
+    """One `kiln up` for all examples that need a server, started with the programs of the counter.
+
+    Each of them tidies up or has names of its own. `times`: seconds that each has taken.
+    """
+
+    def __init__(self, server: up_support.Up, folder: Path) -> None:
+        self._server = server
+        self._folder = folder
+        self.times: dict[str, float] = {}
+
+    def run(
+        self, argv: Sequence[str | Path], *, of: str, code: int = 0
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a program of an example, in a directory of its own unless it is the counter's."""
+        where = self._server.workdir
+        if of != COUNTER:
+            where = self._folder / of
+            where.mkdir()
+        begun = time.monotonic()
+        done = subprocess.run(
+            argv, capture_output=True, text=True, env=self._server.environment, cwd=where,
+            timeout=200, check=False,
+        )  # fmt: skip
+        self.times[of] = self.times.get(of, 0.0) + time.monotonic() - begun
+        assert done.returncode == code, done.stdout + done.stderr
+        assert of == COUNTER or list(where.iterdir()) == []
+        return done
+
+    def kiln(self, line: str) -> None:
+        """Run a line of the counter's README."""
+        self.run(["kiln", *line.split()], of=COUNTER)
+
+    def verify(self, *arguments: str, code: int = 0) -> str:
+        done = self.run(["python3", "verify.py", *arguments], of=COUNTER, code=code)
+        return done.stderr if code else done.stdout
+
+    def names(self, plural: str, *prefixes: str) -> set[str]:
+        """Of the objects that there are, those that begin so."""
+        found = {one["metadata"]["name"] for one in self._server.get(plural)["items"]}
+        return {name for name in found if name.startswith(prefixes or "")}
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=name)
-def test_an_example_runs_unchanged_on_kiln_up(
-    script: Path, server: up_support.Up, tmp_path: Path
-) -> None:
-    done = run(script, "--connect", environment=server.environment, folder=tmp_path)
-    assert done.endswith("ok\n")
+@pytest.mark.timeout(600)
+def test_all_examples_run_on_one_server(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    """As they are: with `kiln up` in one terminal, the counter in another, the rest in a third."""
+    home = shutil.copytree(EXAMPLES / COUNTER, tmp_path / "home")
+    with (
+        up_support.serving(home, slots=2) as server,
+        concurrent.futures.ThreadPoolExecutor() as beside,
+    ):
+        shared = Shared(server, tmp_path)
+        counting = beside.submit(_count, shared)
+        for script in SCRIPTS:
+            with subtests.test(name(script)):
+                done = shared.run([sys.executable, script, "--connect"], of=name(script))
+                assert done.stdout.endswith("ok\n")
+        for script in ON_A_SERVER:
+            with subtests.test(name(script)):
+                assert shared.run([script], of=name(script)).stdout.endswith("ok\n")
+        with subtests.test(COUNTER):
+            counting.result()
+        with subtests.test("no object is left"):
+            assert (shared.names("tasks"), shared.names("taskobjects")) == (set(), set())
+    print({of: round(seconds, 1) for of, seconds in shared.times.items()})
 
 
-@pytest.mark.parametrize("script", ON_A_SERVER, ids=name)
-def test_an_example_of_files_runs_on_kiln_up(
-    script: Path, server: up_support.Up, tmp_path: Path
-) -> None:
-    done = subprocess.run(
-        [script], capture_output=True, text=True, env=server.environment, cwd=tmp_path, timeout=50,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.endswith("ok\n")
-    assert list(tmp_path.iterdir()) == []
+def _count(shared: Shared) -> None:
+    """Every line of the counter's README that a person would copy."""
+    shared.kiln("apply -f cluster.yaml")
+    assert "51 tasks are missing: task-0" in shared.verify("--timeout", "1", code=1)
+    if shutil.which("curl"):
+        shared.kiln("run --cluster counter --name curl-counter -- sh start.sh")
+        assert "51 tasks succeeded and the count is 50" in shared.verify("--spawned")
+        assert shared.names("tasks", "curl", "task-") == {"curl-counter"}
+        assert shared.names("taskobjects", "input", "task-") == set()
+        shared.kiln("delete task/curl-counter")
+    shared.kiln("apply -f start.yaml")
+    assert "51 tasks succeeded and the count is 50" in shared.verify()
+    assert shared.names("tasks", "task-") == {f"task-{n}" for n in range(51)}
+    shared.kiln("delete -f start.yaml -f cluster.yaml")
+    for plural in ("tasks", "taskobjects"):
+        shared.kiln(f"delete {plural} {' '.join(shared.names(plural, 'task-'))}")
 
 
 def test_the_test_of_an_operator_runs_as_that_of_any_project(tmp_path: Path) -> None:

@@ -6,6 +6,8 @@ tests/cluster/test_pages.py. That each page is read somewhere is the last test h
 """
 
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -71,7 +73,11 @@ USE_KUBECTL = page_reader.Page(
         "kubectl attach": "ends with the container, not by itself: tests/conformance attaches",
         "kubectl port-forward": "never ends: tests/conformance forwards a port",
     },
-    instead={"exec -it my-pod -- sh": "exec -i my-pod -- sh -c 'ls results'", "run -it": "run -i"},
+    instead={
+        "exec -it my-pod -- sh": "exec -i my-pod -- sh -c 'ls results'",
+        "debug -it my-pod --image=any -- sh": "debug -i my-pod --image=any -- sh -c 'echo $HOME'",
+        "run -it": "run -i",
+    },
     after={"kubectl cp": see_results},
 )
 
@@ -81,11 +87,39 @@ TROUBLESHOOT = page_reader.Page(
     instead={"~/.local/share/kilnwork/*": "$(dirname $KUBECONFIG)/*"},
 )
 
+
+def start_program(reader: page_reader.Reader, *argv: str) -> None:
+    """Start the executor that the page has left running in another terminal."""
+    reader.cleanup.close()
+    program = subprocess.Popen(argv, cwd=reader.directory, env=dict(reader.environment))
+    reader.cleanup.enter_context(program)
+    reader.cleanup.callback(program.terminate)
+
+
+YOUR_OWN_EXECUTOR = page_reader.Page(
+    path=pages.DOCS / "how-to" / "write-your-own-executor.md",
+    left_out={
+        "python compressor.py": "never ends: start_program",
+        "sh compressor.sh": "the same",
+    },
+    before={
+        "seq 10000": lambda reader: start_program(reader, sys.executable, "compressor.py"),
+        "kiln delete task/archive": lambda reader: start_program(reader, "sh", "compressor.sh"),
+    },
+)
+
+EXECUTORS = page_reader.Page(
+    path=pages.DOCS / "reference" / "executors.md",
+    left_out={"kubectl patch": "is for who has no manager any more"},
+)
+
 PAGES = [
     TROUBLESHOOT,
     README,
     *TUTORIALS,
     MAP_A_FILE,
+    YOUR_OWN_EXECUTOR,
+    pytest.param(EXECUTORS, marks=pytest.mark.kubectl, id="executors"),
     pytest.param(USE_KUBECTL, marks=pytest.mark.kubectl, id="use-kubectl"),
 ]
 
@@ -117,7 +151,8 @@ def test_files_and_commands_do_what_the_page_says(
 
 
 def test_every_tutorial_and_how_to_is_read_by_a_test() -> None:
-    read = {page.path for page in (README, *TUTORIALS, MAP_A_FILE, USE_KUBECTL, TROUBLESHOOT)}
+    whole = (README, *TUTORIALS, MAP_A_FILE, YOUR_OWN_EXECUTOR, USE_KUBECTL, TROUBLESHOOT)
+    read = {page.path for page in whole}
     read |= {pages.DOCS / name for name in ELSEWHERE}
     written = {
         path

@@ -79,3 +79,35 @@ def test_closing_the_terminal_stops_the_server_in_order(up: up_support.Up) -> No
     up.process.send_signal(signal.SIGHUP)
     assert up.process.wait(25) == 0
     assert up.leftovers() == {}
+
+
+def test_a_crash_of_the_server_starts_no_pod_twice(up: up_support.Up) -> None:
+    """However far its attempt was: declared only, created, running, over."""
+    starts = up.workdir / "starts"
+    names = [f"p{number}" for number in range(4)]
+    for number, name in enumerate(names):
+        script = f"echo $TASK_NAME/$KILN_ATTEMPT >> {starts}; sleep {number}"
+        container = {"name": "main", "image": "x", "command": ["sh", "-c", script]}
+        task = {
+            "apiVersion": "kilnwork.dev/v1alpha1",
+            "kind": "Task",
+            "metadata": {"name": name},
+            "spec": {"pod": {"spec": {"containers": [container]}}},
+        }
+        up.kiln("apply", "-f", "-", stdin=json.dumps(task))
+        if number == 3:
+            running(up, name)
+        up.kill()
+        up.start()
+    for name in names:
+        up.kiln("wait", name, "--timeout", "60s")
+        after = status(up, name)
+        assert (after["state"], after["attempts"], after.get("losses", 0)) == ("Success", 1, 0)
+    assert sorted(starts.read_text().split()) == [f"{name}/1" for name in names]
+    waiting.wait_until(lambda: held_pods(up) == [], what="no Pod is held any more")
+
+
+def held_pods(server: up_support.Up) -> list[str]:
+    """Names of Pods with finalizers."""
+    listed = json.loads(server.kiln("get", "pods", "-o", "json").stdout)
+    return [p["metadata"]["name"] for p in listed["items"] if p["metadata"].get("finalizers")]

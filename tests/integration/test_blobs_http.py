@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import pytest
 
-from kilnwork.api import manager
+from kilnwork.api import attempts, manager
 from kilnwork.channel import errors as channel_errors
 from kilnwork.data import blobs, cached, disks, errors, remote
 from kilnwork.kit import asgi, http1, serving
@@ -39,6 +39,14 @@ class Verifier:
         if credential == "f":
             raise channel_errors.LinkRefused("Forbidden", "you may not create tasks", retry=False)
         return namespace == "ns" and credential == "d"
+
+    async def verify_executor(self, executor: str, namespace: str, credential: str) -> bool:
+        return (executor, namespace, credential) == ("http", "", "e")
+
+    async def verify_attempt(
+        self, ref: attempts.AttemptRef, namespace: str, pod: str, credential: str
+    ) -> bool:
+        return (namespace, pod, credential) == ("ns", "p", "a") and ref.attempt == 1
 
 
 class Caller:
@@ -152,9 +160,18 @@ async def test_what_is_put_is_there_and_is_got(world: World, size: int) -> None:
     assert (await away(lambda: world.ask("POST", path, b"", x_kiln_token="d")))[0] == 204
 
 
+ATTEMPT = "019aa0b2-0000-7000-8000-000000000000/1/"
+
+
 @pytest.mark.parametrize(
     ("headers", "status"),
     [
+        ({"x_kiln_token": "a", "x_kiln_attempt": f"p {ATTEMPT}1"}, 404),
+        ({"x_kiln_token": "a", "x_kiln_attempt": f"p {ATTEMPT}2"}, 401),
+        ({"x_kiln_token": "a", "x_kiln_attempt": f"q {ATTEMPT}1"}, 401),
+        ({"x_kiln_token": "d", "x_kiln_attempt": f"p {ATTEMPT}1"}, 401),
+        ({"x_kiln_token": "a", "x_kiln_attempt": "p"}, 400),
+        ({"x_kiln_token": "a", "x_kiln_attempt": f"p {ATTEMPT}-1"}, 401),
         ({}, 401),
         ({"x_kiln_token": "wrong"}, 401),
         ({"authorization": "Basic d"}, 401),

@@ -257,6 +257,58 @@ def test_delete_by_selector_waits_until_gone(kiln: Kiln, tmp_path: Path) -> None
     assert kiln("delete", "ktobj", "d1", "--ignore-not-found").code == 0
 
 
+DEFINITION = """
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: cogs.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {kind: Cog, plural: cogs}
+  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
+"""
+COGS = "".join(
+    f"---\napiVersion: example.com/v1\nkind: Cog\nmetadata: {{name: c{number}}}\n"
+    for number in range(3)
+)
+
+
+def test_what_is_gone_with_its_definition_is_deleted(kiln: Kiln, tmp_path: Path) -> None:
+    file = tmp_path / "cogs.yaml"
+    for text in (DEFINITION, COGS):
+        file.write_text(text)
+        assert kiln("apply", "-f", str(file)).code == 0
+    file.write_text(DEFINITION + COGS)
+    done = kiln("delete", "-f", str(file))
+    assert (done.code, "error" in done.err) == (0, False), done.err
+    assert kiln("get", "crd", "cogs.example.com").code == exits.Exit.NOT_FOUND
+    assert "serves no kind Cog" in kiln("delete", "-f", str(file)).err
+    assert kiln("delete", "-f", str(file), "--ignore-not-found").code == 0
+
+
+@pytest.mark.parametrize(
+    ("namespace", "said"),
+    [
+        ("nosuchns", "there is no namespace nosuchns: no tasks come before it exists\n"),
+        ("default", "executor mine is ready, 1 slots\n"),
+    ],
+)
+def test_an_executor_says_that_its_namespace_is_missing(
+    data: Path, namespace: str, said: str
+) -> None:
+    code = (
+        "from kilnwork import executor\nasync def call(task): ...\n"
+        f"executor.run('mine', call, namespace='{namespace}', kubeconfig='{data}/kubeconfig')"
+    )
+    program = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    try:
+        assert program.stdout is not None
+        assert program.stdout.readline() == said
+    finally:
+        program.kill()
+        program.communicate()
+
+
 def test_names_are_completed(kiln: Kiln, data: Path) -> None:
     kiln("run", "--name", "tabbed", "--", "true")
     for line in ("logs tabb", "get tasks tabb", "why task/tabb", "-n default cancel tabb"):

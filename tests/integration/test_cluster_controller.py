@@ -157,6 +157,32 @@ async def test_new_slots_replace_idle_pods(world: controlled.World) -> None:
     await waiting.wait_until_async(renewed, what="new Pod")
 
 
+async def test_no_worker_goes_for_a_template_that_is_refused(world: controlled.World) -> None:
+    await world.cluster(replicas=1)
+    await world.has_pods("default-0")
+    before = (await world.pods())["default-0"]["metadata"]["uid"]
+
+    async def template(memory: str) -> None:
+        worker = {"name": "worker", "resources": {"limits": {"memory": memory}}}
+        patch = {"spec": {"template": {"spec": {"containers": [worker]}}}}
+        await world.kube.merge_patch(kinds.TASK_CLUSTERS, "default", patch, controlled.NS)
+
+    async def refused() -> bool:
+        status = (await world.kube.get(kinds.TASK_CLUSTERS, "default", controlled.NS))["status"]
+        return any(c["reason"] == "PodRefused" for c in status["conditions"])
+
+    await template("-1Gi")
+    await waiting.wait_until_async(refused, what="PodRefused")
+    assert (await world.pods())["default-0"]["metadata"]["uid"] == before
+    await template("1Gi")
+
+    async def renewed() -> bool:
+        found = (await world.pods()).get("default-0")
+        return found is not None and found["metadata"]["uid"] != before
+
+    await waiting.wait_until_async(renewed, what="new Pod")
+
+
 async def test_deleted_secret_is_made_anew_and_only_the_new_token_counts(
     world: controlled.World,
 ) -> None:

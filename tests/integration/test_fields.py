@@ -56,6 +56,23 @@ class World:
             return str(error)
         return ""
 
+    async def add(self, pod: str, *containers: dict[str, Any], dry_run: bool = True) -> str:
+        """Add ephemeral containers; why that was refused. Fills `warnings`."""
+        self.warnings.clear()
+        request = http_types.Request(
+            method="PATCH",
+            path=f"{resource.PODS.base(NS)}/{pod}/ephemeralcontainers",
+            query={"dryRun": "All"} if dry_run else {},
+            body=msgspec.json.encode({"spec": {"ephemeralContainers": containers}}),
+            content_type="application/strategic-merge-patch+json",
+            timeout_s=60,
+        )
+        try:
+            await self.http.send(request)
+        except errors.KubeError as error:
+            return str(error)
+        return ""
+
     async def pod(self, name: str, spec: dict[str, Any]) -> None:
         refused = await self.write(
             resource.PODS, {"metadata": {"name": name}, "spec": spec}, dry_run=False
@@ -134,13 +151,19 @@ async def outcome(world: World, path: str, effect: Effect | None, refused: str) 
 
 async def test_every_field_of_a_pod_does_what_the_table_states(world: World) -> None:
     wrong = {}
+    gate = {"schedulingGates": [{"name": "example.com/never"}]}
+    volumes = {"volumes": [{**field_samples.VOLUME, "emptyDir": {}}]}
+    await world.pod("grows", {**field_samples.POD, **gate, **volumes})
     for path in field_samples.pod_fields():
         effect = effect_of(path, pod_fields.TABLE)
         if effect is None:
             wrong[path] = "no row"
             continue
-        obj = {"metadata": {"name": "p"}, "spec": field_samples.pod_spec(path)}
-        refused = await world.write(resource.PODS, obj)
+        if path.startswith(field_samples.EPHEMERAL):
+            refused = await world.add("grows", field_samples.ephemeral_container(path))
+        else:
+            obj = {"metadata": {"name": "p"}, "spec": field_samples.pod_spec(path)}
+            refused = await world.write(resource.PODS, obj)
         if problem := await outcome(world, path, effect, refused):
             wrong[path] = problem
     assert wrong == {}
@@ -193,16 +216,57 @@ async def test_what_a_taskcluster_replaces_in_its_template_is_warned_of(world: W
 
 
 async def test_fields_that_the_node_refuses_fail_the_pod_with_their_path(world: World) -> None:
-    refused = [row.path for row in pod_fields.ROWS if row.cluster is Effect.REFUSED]
-    paths = [p for p in field_samples.pod_fields() if _row(p) in refused]
-    chosen = {_row(path): path for path in paths}
-    assert sorted(chosen) == sorted(refused)
+    chosen = refused_fields(of_ephemeral=False)
     for number, path in enumerate(chosen.values()):
         await world.pod(f"refused-{number}", field_samples.pod_spec(path))
     for number, (row, _) in enumerate(chosen.items()):
         status = await world.status(f"refused-{number}", has=statuses.UNSUPPORTED)
         assert (status["phase"], status["reason"]) == ("Failed", statuses.UNSUPPORTED)
         assert plain(status["message"].partition(": ")[0]) == row
+
+
+def refused_fields(*, of_ephemeral: bool) -> dict[str, str]:
+    """A field for each row of what the node refuses."""
+    rows = [row.path for row in pod_fields.ROWS if row.cluster is Effect.REFUSED]
+    rows = [row for row in rows if row.startswith(field_samples.EPHEMERAL) is of_ephemeral]
+    chosen = {_row(path): path for path in field_samples.pod_fields() if _row(path) in rows}
+    assert sorted(chosen) == sorted(rows)
+    return chosen
+
+
+async def test_an_ephemeral_container_with_a_refused_field_waits(world: World) -> None:
+    chosen = refused_fields(of_ephemeral=True)
+    volumes = {"volumes": [{**field_samples.VOLUME, "emptyDir": {}}]}
+    await world.pod("watched", {**shell("sleep 600"), **volumes})
+    await world.status("watched", has="startedAt")
+    for number, path in enumerate(chosen.values()):
+        container = {**field_samples.ephemeral_container(path), "name": f"e{number}"}
+        assert await world.add("watched", container, dry_run=False) == ""
+    for number, row in enumerate(chosen):
+        field = row.removeprefix(field_samples.EPHEMERAL)
+        path = f"spec.ephemeralContainers[{number}]{field}"
+        status = await world.status("watched", has=path)
+        state = status["ephemeralContainerStatuses"][number]["state"]["waiting"]
+        assert state["reason"] == "CreateContainerConfigError"
+        assert state["message"].startswith(f"{path}: refused by nodes of kilnwork")
+        assert status["phase"] == "Running"
+
+
+async def test_an_event_names_fields_of_an_ephemeral_container_without_effect(
+    world: World,
+) -> None:
+    await world.pod("looked-into", shell("sleep 600"))
+    container = field_samples.ephemeral_container(f"{field_samples.EPHEMERAL}.name")
+    container["securityContext"] = {"privileged": True}
+    assert await world.add("looked-into", container, dry_run=False) == ""
+    field = "spec.ephemeralContainers[0].securityContext.privileged: has no effect here"
+    assert [text.partition(": a ")[0] for text in world.warnings] == [field]
+
+    async def told() -> bool:
+        found = await world.kube.list(resource.EVENTS, NS, type=dict[str, Any])
+        return any(e["message"].startswith(field) for e in found.items)
+
+    await waiting.wait_until_async(told, what="the event")
 
 
 def _row(path: str) -> str:

@@ -1,7 +1,10 @@
 """The hub over a real socket and a real journal: what callers and workers see."""
 
 import asyncio
+import contextlib
 import os
+import socket
+import sqlite3
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -206,9 +209,13 @@ async def test_a_child_is_made_once_and_asked_about(dispatcher: hub.Hub, folder:
         await dispatcher.submit(submission)
         parent = (await worker.expect(messages.Run)).ref
         worker.started(parent)
+        running = await state_of(dispatcher, submission.task, api_task.State.RUNNING)
+        assert running.children == api_task.ChildCounts()
         worker.say(spawn(parent, 10), spawn(parent, 11))
         made = await worker.expect(messages.Answer)
         found = await worker.expect(messages.Answer)
+        view = hubs.view(dispatcher, submission.task)
+        assert view.children == api_task.ChildCounts(total=1, running=1)
         assert (made.serial, made.status) == (10, 201)
         assert (found.serial, found.status, found.body) == (11, 200, made.body)
         child = await worker.expect(messages.Run)
@@ -289,6 +296,45 @@ async def test_a_task_may_not_ask_for_what_only_an_object_can_have(
         answer = await worker.expect(messages.Answer)
         assert answer.status == 422
         assert b"inputObject" in answer.body
+
+
+async def test_an_image_of_a_child_is_honoured_or_refused(folder: Path) -> None:
+    asked = []
+
+    def rule(namespace: str, spec: api_task.TaskSpec) -> model.ImageUse:
+        asked.append((namespace, spec.image))
+        other = msgspec.structs.replace(spec, image="", command=("other",))
+        if spec.image == "label":
+            return model.ImageUse(spec, warning="it is a label")
+        return model.ImageUse(other, refusal="not now" if spec.image == "none" else "", status=503)
+
+    async with (
+        hubs.running(folder, options=hub.Options(images=rule)) as dispatcher,
+        a_worker(folder, slots=4) as worker,
+    ):
+        await dispatcher.submit(a_task())
+        parent = (await worker.expect(messages.Run)).ref
+        worker.started(parent)
+        for serial, image in enumerate(["", "mine", "mine", "label", "none"], 10):
+            spec = api_task.TaskSpec(command=("true",), image=image)
+            key = image or "plain"
+            worker.say(messages.Spawn(serial, parent, 0, key, None, spec, None))
+        answers = [await worker.expect(messages.Answer) for _ in range(5)]
+        answers.sort(key=lambda answer: answer.serial)  # a refusal is not stored first
+        assert [answer.status for answer in answers] == [201, 201, 200, 201, 503]
+        assert answers[1].body == answers[2].body
+        bodies = [msgspec.json.decode(answer.body) for answer in answers]
+        assert [body.get("warnings") for body in bodies] == [
+            None,
+            None,
+            None,
+            ["it is a label"],
+            None,
+        ]
+        assert bodies[4] == {"message": "not now"}
+        runs = [await worker.expect(messages.Run) for _ in range(3)]
+        assert {run.spec.command for run in runs} == {("true",), ("other",)}
+        assert asked == [("ns", image) for image in ("mine", "mine", "label", "none")]
 
 
 async def test_a_reconnect_keeps_what_runs(dispatcher: hub.Hub, folder: Path) -> None:
@@ -545,6 +591,39 @@ async def test_a_restart_takes_up_everything(folder: Path) -> None:
         await worker.disconnect()
 
 
+async def test_a_restart_keeps_the_order_of_submission(folder: Path) -> None:
+    names = ["c", "a", "b"]
+    async with hubs.running(folder) as first:
+        for name in names:
+            await first.submit(a_task(name))
+    async with hubs.running(folder), a_worker(folder, slots=1) as worker:
+        for name in names:
+            run = await worker.expect(messages.Run)
+            assert run.name == name
+            worker.succeed(run.ref)
+
+
+async def test_workers_of_which_no_attempt_is_left_leave_no_row(folder: Path) -> None:
+    async with hubs.running(folder) as running:
+        async with a_worker(folder) as worker:
+            submission = a_task()
+            await running.submit(submission)
+            worker.succeed((await worker.expect(messages.Run)).ref)
+            await state_of(running, submission.task, api_task.State.SUCCESS)
+        for _ in range(3):
+            async with a_worker(folder):
+                pass
+    count = "SELECT count(*) FROM worker"
+    with contextlib.closing(sqlite3.connect(folder / "journal.db")) as journal, journal:
+        assert journal.execute(count).fetchone() == (1,)
+        old = [(row, b"", "", "", "", "", "") for row in range(10, 10_100)]
+        journal.executemany("INSERT INTO worker VALUES (?, ?, ?, ?, ?, ?, ?)", old)
+    async with hubs.running(folder):
+        pass
+    with contextlib.closing(sqlite3.connect(folder / "journal.db")) as journal:
+        assert journal.execute(count).fetchone() == (1,)
+
+
 async def test_a_restart_holds_back_what_was_held_back(folder: Path) -> None:
     submission = a_task()
     async with hubs.running(folder) as first:
@@ -646,3 +725,34 @@ async def test_a_stopped_hub_says_so(folder: Path) -> None:
 async def test_a_task_too_large_for_the_channel_is_refused(dispatcher: hub.Hub) -> None:
     with pytest.raises(errors.TaskTooLarge, match="at most"):
         await dispatcher.submit(a_task(args=("x" * 800_000,)))
+
+
+async def test_a_child_is_made_before_its_parent_is_reported_as_started(
+    dispatcher: hub.Hub, folder: Path
+) -> None:
+    """Containers of a worker are seen to start by its API server, and may be quicker."""
+    async with a_worker(folder) as worker:
+        submission = a_task()
+        await dispatcher.submit(submission)
+        parent = (await worker.expect(messages.Run)).ref
+        worker.say(spawn(parent, 10))
+        assert (await worker.expect(messages.Answer)).status == 201
+        view = await state_of(dispatcher, submission.task, api_task.State.RUNNING)
+        assert view.started is not None
+        worker.started(parent)
+        await worker.acknowledged(worker.succeed(parent))
+
+
+@pytest.mark.parametrize("accepted", ["before the stop", "after it"])
+async def test_a_connection_that_arrives_while_it_stops_is_closed(
+    dispatcher: hub.Hub, accepted: str
+) -> None:
+    link = dispatcher.new_link() if accepted == "before the stop" else None
+    await dispatcher.stop()
+    ours, theirs = socket.socketpair()
+    with theirs:
+        theirs.settimeout(5)
+        await asyncio.get_running_loop().connect_accepted_socket(
+            lambda: link or dispatcher.new_link(), ours
+        )
+        assert await asyncio.to_thread(theirs.recv, 1) == b""

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,13 @@ async def kube(plane: cluster.ControlPlane) -> AsyncIterator[client.Client]:
         yield made
 
 
-def server(plane: cluster.ControlPlane, folder: Path, **more: Any) -> in_cluster.Server:
+def server(
+    plane: cluster.ControlPlane,
+    folder: Path,
+    *,
+    on_failure: Callable[[str], None] = print,
+    **more: Any,
+) -> in_cluster.Server:
     """A manager that has not started, for workers on this machine."""
     chosen: dict[str, Any] = {
         "data_dir": folder,
@@ -51,7 +57,7 @@ def server(plane: cluster.ControlPlane, folder: Path, **more: Any) -> in_cluster
         "machine": "here",
     }
     settings = in_cluster.Settings(**(chosen | more))
-    return in_cluster.Server(settings, on_failure=print)
+    return in_cluster.Server(settings, on_failure=on_failure)
 
 
 def quiet(_: str) -> None:
@@ -219,6 +225,25 @@ async def test_one_leads_the_other_waits_and_takes_over_if_it_is_told_to(
         await second.stop(say=quiet)
 
 
+async def test_who_is_overtaken_says_so_and_is_ready_no_more(
+    plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
+) -> None:
+    """`kiln manager` then ends."""
+    failures: list[str] = []
+    made = server(plane, tmp_path / "manager", on_failure=failures.append)
+    try:
+        await made.start(say=quiet)
+        change = {"spec": {"holderIdentity": "another"}}
+        await kube.merge_patch(resource.LEASES, in_cluster.LEASE, change, NS)
+        await waiting.wait_until_async(lambda: failures, what="it says so")
+        assert "another" in failures[0]
+        assert (await ask(made, "/readyz"))[0] == 503
+    finally:
+        await made.stop(say=quiet)
+    held = await kube.get(resource.LEASES, in_cluster.LEASE, NS)
+    assert held["spec"]["holderIdentity"] == "another"
+
+
 async def test_a_manager_with_another_journal_does_not_lead(
     plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
 ) -> None:
@@ -307,7 +332,8 @@ async def test_a_manager_that_was_away_too_long_says_what_it_restarted(
         status = await running(kube, attempt=2)
         assert status["losses"] == 1
         assert "DispatcherAway" in status["message"]
-        said = why.sentence(why.Facts.of_status("long", status), now=time.time())
+        facts = why.Facts.of_object({"metadata": {"name": "long"}, "status": status})
+        said = why.sentence(facts, now=time.time())
         assert "attempt 2; an attempt before was lost (DispatcherAway: " in said
 
         async def told() -> bool:

@@ -306,10 +306,17 @@ async def test_a_killed_container_shows_its_signal(world: World) -> None:
 
 async def test_a_container_is_restarted_at_once_then_later(world: World) -> None:
     await world.shell("p", "echo run; exit 1", restartPolicy="Always")
-    await world.until_state("p", "waiting", "CrashLoopBackOff")
-    status = (await world.get("p"))["status"]
+    status: dict[str, Any] = {}
+
+    async def waits_after_the_first() -> bool:
+        nonlocal status
+        status = (await world.get("p"))["status"]
+        found = (status.get("containerStatuses") or [{"state": {}}])[0]
+        waiting_for = found["state"].get("waiting", {}).get("reason")
+        return bool(waiting_for == "CrashLoopBackOff" and found["restartCount"] == 1)
+
+    await waiting.wait_until_async(waits_after_the_first, what="it waits after one restart")
     assert status["phase"] == "Running"
-    assert status["containerStatuses"][0]["restartCount"] == 1
     assert status["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 1
 
     async def third() -> bool:

@@ -2,8 +2,10 @@
 
 import asyncio
 import contextlib
+import sys
 import time
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -205,6 +207,86 @@ async def test_a_deadline_ends_the_pod(world: World) -> None:
     found = await world.until_phase("Failed")
     assert found["reason"] == "DeadlineExceeded"
     assert "terminated" in found["containerStatuses"][0]["state"]
+
+
+async def test_the_hook_of_a_sidecar_holds_the_others_back(world: World) -> None:
+    go, told = world.data / "go", world.data / "told"
+    hook = f"echo hook >> {told}; until [ -e {go} ]; do sleep 0.05; done; echo go >> {told}"
+    lifecycle = {"postStart": {"exec": {"command": ["sh", "-c", hook]}}}
+    await world.create(
+        initContainers=[
+            shell("side", WAITS, restartPolicy="Always", lifecycle=lifecycle),
+            shell("one", f"echo one >> {told}"),
+        ],
+        containers=[shell("a", f"echo a >> {told}")],
+    )
+    await waiting.wait_until_async(told.exists, what="the hook runs")
+
+    async def runs() -> bool:
+        found: list[dict[str, Any]] = (await world.status()).get("initContainerStatuses") or []
+        return bool(found) and "running" in found[0]["state"] and not found[0]["started"]
+
+    await waiting.wait_until_async(runs, what="the sidecar runs and has not started")
+    go.touch()
+    await world.until_phase("Succeeded")
+    assert told.read_text().split() == ["hook", "go", "one", "a"]
+
+
+async def test_mounts_may_be_named_in_variables(world: World) -> None:
+    variable = {"name": "FILE", "value": "$(CONTAINER_SANDBOX_MOUNT_POINT)/v/socket"}
+    env = [{"name": "CONTAINER_SANDBOX_MOUNT_POINT", "value": ""}, variable]
+    listen = "import os, socket; socket.socket(socket.AF_UNIX).bind(os.environ['FILE'])"
+    mount = [{"name": "v", "mountPath": "/v"}]
+    binds = {"name": "a", "command": [sys.executable, "-c", listen], "env": env}
+    await world.create(
+        volumes=[{"name": "v", "emptyDir": {}}],
+        containers=[{**binds, "volumeMounts": mount}],
+    )
+    await world.until_phase("Succeeded")
+
+
+async def test_last_words_are_what_is_in_the_file_for_them(world: World) -> None:
+    root = '"$CONTAINER_SANDBOX_MOUNT_POINT'
+    said = f'printf said > {root}/dev/termination-log"'
+    long = f'head -c 5000 /dev/zero | tr "\\0" x > {root}/dev/termination-log"'
+    there = f'printf there > {root}/tmp/words"'
+    away = f'ln -sf /etc/hostname {root}/dev/termination-log"'
+    await world.create(
+        containers=[
+            shell("said", said),
+            shell("long", long),
+            shell("there", there, terminationMessagePath="/tmp/words"),
+            shell("away", away),
+            shell("log", "echo logged; exit 1", terminationMessagePolicy="FallbackToLogsOnError"),
+            shell("none", "echo logged; exit 1"),
+        ]
+    )
+    found = await world.until_phase("Failed")
+    words = {
+        each["name"]: each["state"]["terminated"].get("message", "")
+        for each in found["containerStatuses"]
+    }
+    assert words == {
+        "said": "said", "long": "x" * 4096, "there": "there", "away": "", "log": "logged\n",
+        "none": "",
+    }  # fmt: skip
+
+
+async def test_last_words_that_no_node_has_heard_are_kept(world: World) -> None:
+    go, pid = world.data / "go", world.data / "pid"
+    waits = f"echo $$ > {pid}; until [ -e {go} ]; do sleep 0.05; done"
+    words = 'printf said > "$CONTAINER_SANDBOX_MOUNT_POINT/dev/termination-log"'
+    await world.create(containers=[shell("a", f"{waits}; {words}")])
+    await world.until_phase("Running")
+    await waiting.wait_until_async(lambda: pid.exists() and pid.read_text(), what="it has begun")
+    process = Path("/proc", pid.read_text().strip())
+    assert world.plane.node is not None
+    await world.plane.node.abandon()
+    go.touch()
+    await waiting.wait_until_async(lambda: not process.exists(), what="it is over")
+    await world.plane.start_node()
+    found = await world.until_phase("Succeeded")
+    assert found["containerStatuses"][0]["state"]["terminated"]["message"] == "said"
 
 
 async def test_hooks_run_after_the_start_and_before_the_end(world: World) -> None:

@@ -77,6 +77,16 @@ async def test_reconciling_again_writes_nothing(world: controlled.World) -> None
     assert {n: p["metadata"]["resourceVersion"] for n, p in (await world.pods()).items()} == pods
 
 
+async def test_status_that_somebody_else_writes_is_written_again(world: controlled.World) -> None:
+    await world.submitted_one("a")
+    world.hub.run("a")
+    world.hub.succeed("a")
+    await world.says("a", "Success", "Succeeded")
+    patch = {"status": {"state": "Running", "reason": "Wrong"}}
+    await world.kube.merge_patch(kinds.TASKS, "a", patch, controlled.NS, subresource="status")
+    await world.says("a", "Success", "Succeeded")
+
+
 async def test_result_keeps_its_nulls_in_the_status(world: controlled.World) -> None:
     await world.submitted_one("a")
     world.hub.succeed("a", result=attempts.Payload("application/json", b'{"x":null,"y":[1]}'))
@@ -155,6 +165,19 @@ async def test_kill_timestamp_kills(world: controlled.World) -> None:
     await world.spec("a", killTimestamp=clock.rfc3339(now))
     status = await world.says("a", "Killed", "Killed")
     assert {"type": "Stopped", "status": "True"}.items() <= status["conditions"][2].items()
+
+
+async def test_kill_timestamp_ahead_kills_then_though_nothing_else_happens(
+    world: controlled.World,
+) -> None:
+    await world.submitted_one("a")
+    world.hub.run("a")
+    await world.says("a", "Running", "Started")
+    due = int(clock.SystemClock().wall()) + 2
+    await world.spec("a", killTimestamp=clock.rfc3339(due))
+    await waiting.wait_until_async(lambda: world.hub.killed, what="it is killed")
+    assert clock.SystemClock().wall() >= due
+    assert world.hub.killed == [("a", "Killed")]
 
 
 async def test_kill_timestamp_before_submission_needs_no_dispatcher(

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from kilnwork.api import crd, resource
+from kilnwork.api import crd, kinds, resource
 from kilnwork.controlplane.apiserver import builtin_types
 
 POD_SPEC = {"$ref": f"{builtin_types.REFERENCE}io.k8s.api.core.v1.PodSpec"}
@@ -20,7 +20,39 @@ OBJECTS: dict[str, dict[str, Any]] = {
     "Task": {"command": ["true"]},
     "TaskCluster": {},
     "TaskObject": {},
+    "TaskClaim": {"executor": "x"},
 }
+
+CONDITION = '.status.phase == "Succeeded"'
+REQUEST = {"method": "GET", "url": "http://x/"}
+FUNCTION = {"service": "x", "request": {"method": "GET"}}
+FORM = {"mimeType": "multipart/form-data"}
+WORK: dict[str, dict[str, Any]] = {
+    "spec.call": {},
+    "spec.pod": {},
+    "spec.customResource": {
+        "customResource": {
+            "manifest": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}},
+            "result": {"successCondition": CONDITION},
+        }
+    },
+    "spec.workflow": {"workflow": {"spec": {"entrypoint": "x"}}},
+    "spec.workflow.manifest": {},
+    "spec.http": {"http": {"request": REQUEST}},
+    "spec.http.request.postData.params": {"http": {"request": {**REQUEST, "postData": FORM}}},
+    "spec.http.response.runningCondition": {"http": {"request": REQUEST, "polling": {}}},
+    "spec.function": {"function": FUNCTION},
+    "spec.function.request.postData.params": {
+        "function": {**FUNCTION, "request": {"method": "GET", "postData": FORM}}
+    },
+    "spec.function.cancel.request.postData.params": {
+        "function": {**FUNCTION, "cancel": {"request": {"method": "GET", "postData": FORM}}}
+    },
+    "spec.function.response.runningCondition": {"function": {**FUNCTION, "polling": {}}},
+    "spec.function.callback": {"function": {**FUNCTION, "mode": "Callback"}},
+    "spec.external": {},
+}
+"""What a Task has instead of a command: what the fields below need beside them. The last counts."""
 
 VALUES: dict[str, Any] = {
     "spec.activeDeadlineSeconds": 60,
@@ -36,6 +68,31 @@ VALUES: dict[str, Any] = {
     "spec.serviceAccountName": "default",
     "spec.terminationGracePeriodSeconds": 5,
     "spec.call.function": "package.module:name",
+    "spec.pod.metadata": {"labels": {"x": "1"}},
+    "spec.pod.spec": POD,
+    "spec.customResource.manifest": WORK["spec.customResource"]["customResource"]["manifest"],
+    "spec.customResource.result.jsonPath": "$.status",
+    "spec.workflow.manifest": {
+        "apiVersion": "argoproj.io/v1alpha1",
+        "kind": "Workflow",
+        "metadata": {"name": "x"},
+        "spec": {"entrypoint": "x"},
+    },
+    "spec.workflow.metadata": {"labels": {"x": "1"}},
+    "spec.workflow.apiVersion": "argoproj.io/v1alpha1",
+    "spec.workflow.kind": "Workflow",
+    "spec.http.request.url": REQUEST["url"],
+    "spec.function.service": "x",
+    "spec.function.mode": "Sync",
+    "[].request.url": "/",
+    "[].postData._bodyBase64": "eA==",
+    "[].response.format": "json",
+    "[].response.resultJsonPath": "$.x",
+    "[].polling.location": "$.x",
+    "[].polling.cancelMethod": "DELETE",
+    "[].successCondition": CONDITION,
+    "[].failureCondition": CONDITION,
+    "[].runningCondition": CONDITION,
     "spec.killTimestamp": "2026-01-02T03:04:05Z",
     "spec.outputType": "bytes",
     "spec.retry.on[]": "timeout",
@@ -45,6 +102,7 @@ VALUES: dict[str, Any] = {
     "[].supplementalGroupsPolicy": "Strict",
     "[].env[].name": "X",
     "[].image": "other",
+    "[].targetContainerName": "main",
     "[].imagePullPolicy": "Never",
     "[].restartPolicy": "Always",
     "[].terminationMessagePath": "/x",
@@ -91,6 +149,15 @@ def pod_spec(path: str) -> dict[str, Any]:
     return made
 
 
+EPHEMERAL = "spec.ephemeralContainers[]"
+
+
+def ephemeral_container(path: str) -> dict[str, Any]:
+    """An ephemeral container with this field, for a Pod of `POD` and the volume `VOLUME`."""
+    made = pod_spec(path)["ephemeralContainers"][0]
+    return {"name": "e", "image": "label", "command": ["true"], **made}
+
+
 def fields_of(kind: resource.Resource) -> Iterator[str]:
     """Every field of a kind of ours that a user writes, by its path."""
     properties = _schema(kind)["properties"]
@@ -101,8 +168,11 @@ def fields_of(kind: resource.Resource) -> Iterator[str]:
 def object_of(kind: resource.Resource, path: str) -> dict[str, Any]:
     """An object of a kind of ours with this field, without metadata."""
     made: dict[str, Any] = {"spec": copy.deepcopy(OBJECTS[kind.kind])}
-    if path.startswith("spec.call"):
-        made["spec"] = {}
+    if kind == kinds.TASKS:
+        beside = [work for start, work in WORK.items() if path.startswith(start)]
+        made["spec"] = copy.deepcopy(beside[-1]) if beside else made["spec"]
+    if path == "spec.pod.metadata":
+        made["spec"] = {"pod": {"spec": copy.deepcopy(POD)}}
     if path == "data":
         return {"data": [1]}
     if path.startswith("spec.inputs[]") and not path.endswith((".object", ".task")):

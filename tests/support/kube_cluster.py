@@ -85,7 +85,7 @@ class Kube(access.Attached):
         """`kubectl apply` of them all."""
         where = () if namespace is None else (f"--namespace={namespace}",)
         document = {"apiVersion": "v1", "kind": "List", "items": list(objects)}
-        self.kubectl("apply", *where, "-f", "-", stdin=json.dumps(document))
+        self.kubectl("apply", *where, "-f", "-", stdin=json.dumps(document), timeout_s=240)
 
     def real_nodes(self) -> list[str]:
         """Names of the nodes with a kubelet, which `python -m hack.kube run --node` starts."""

@@ -1,12 +1,13 @@
 """A reader of a page of the documentation, who saves its files and types its commands, in order.
 
-Used by the tests of README, tutorials and how-tos. A ```python or ```yaml block whose first line is
-`# NAME` is a file. The commands of a ```console block are run one after the other in one directory.
-A ```text block is what the commands before it print, together; `…` stands for anything. `Page` says
-what a test has done already, what it types instead and what it leaves out; a row that fits nothing
-on the page is an error, so that no page changes unseen.
+Used by the tests of README, tutorials and how-tos. A block whose first line is `# NAME` is a file.
+The commands of a ```console block are run one after the other in one directory. A ```text block is
+what the commands before it print, together; `…` stands for anything. `Page` says what a test has
+done already, what it types instead and what it leaves out; a row that fits nothing on the page is
+an error, so that no page changes unseen.
 """
 
+import contextlib
 import re
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +23,7 @@ LOOKS = ("kiln tasks", "kiln logs", "kiln why", "kiln get", "kiln status", "kube
 ATTEMPTS = 50
 """So often at most; the commands themselves take most of the time."""
 
-_NAMED = re.compile(r"# ([\w./-]+\.(?:py|yaml|json))\n")
+_NAMED = re.compile(r"# ([\w./-]+\.(?:py|yaml|json|sh))\n")
 _COMMENT = re.compile(r"\s+# .*$")
 
 
@@ -93,22 +94,27 @@ def plain(command: str) -> str:
 
 
 class Reader:
-    """Does what a page says, in one directory and environment."""
+    """Does what a page says, in one directory and environment.
+
+    What `Page.before` starts and the page does not stop is stopped by `cleanup`.
+    """
 
     def __init__(self, page: Page, directory: Path, environment: Mapping[str, str]) -> None:
         self.page = page
         self.directory = directory
         self.environment = environment
         self.instead = dict(page.instead)
+        self.cleanup = contextlib.ExitStack()
 
     def read(self) -> None:
         assert self.page.unused() == [], f"not on {self.page.path.name}"
-        for first, second in self.page.blocks():
-            if isinstance(first, str):
-                assert second is not None
-                self.save(first, second)
-            else:
-                self.follow(first, second)
+        with self.cleanup:
+            for first, second in self.page.blocks():
+                if isinstance(first, str):
+                    assert second is not None
+                    self.save(first, second)
+                else:
+                    self.follow(first, second)
 
     def save(self, name: str, content: str) -> None:
         path = self.directory / name

@@ -24,6 +24,7 @@ class Objects:
         self.refuse: aiohttp.web.Response | None = None
         self.expire_pages = 0
         self.watches_opened = 0
+        self.watches_expired = 0
         self.end_watches_at_once = False
         self._changes: list[tuple[int, bytes]] = []
         self._streams: set[asyncio.Queue[bytes | None]] = set()
@@ -109,6 +110,7 @@ class Objects:
         self.watches_opened += 1
         since = int(request.query["resourceVersion"])
         if since < self.oldest:
+            self.watches_expired += 1
             return aiohttp.web.json_response({"code": 410, "reason": "Expired"}, status=410)
         response = aiohttp.web.StreamResponse()
         await response.prepare(request)

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from kilnwork.controlplane.node import volumes
 from kilnwork.kit import paths
 
 _made: list[Path] = []
@@ -20,13 +21,18 @@ def folder() -> Path:
 
 
 def sockets_of(data: Path) -> None:
-    """Remove the folder for sockets that the server of a data folder makes when its path is long.
+    """Remove the directories that the server of a data folder makes when its path is long.
 
     It does so itself unless it is killed, as tests do.
     """
-    run = paths.runtime_dir(data)
-    if not run.is_relative_to(data) and run not in _made:
-        _made.append(run)
+    for made in (paths.runtime_dir(data), links_of(data)):
+        if not made.is_relative_to(data) and made not in _made:
+            _made.append(made)
+
+
+def links_of(data: Path) -> Path:
+    """Where containers of the server of a data folder find their mounts."""
+    return volumes.links_folder(paths.runtime_dir(data), data / "pods")
 
 
 def remove_all() -> None:

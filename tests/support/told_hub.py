@@ -5,13 +5,16 @@ keeps what was submitted and killed, and publishes views as the real one does.
 """
 
 import asyncio
-from collections.abc import Iterable
-from typing import Any
+import unittest.mock
+from collections.abc import Callable, Iterable
+from typing import Any, cast
 
 import msgspec
 
-from kilnwork.api import task
+from kilnwork.api import attempts, task
 from kilnwork.dispatch import errors, model
+from kilnwork.dispatch.hub import containers as hub_containers
+from kilnwork.dispatch.hub import executor_links
 from kilnwork.kit import ids
 from support import told_views
 
@@ -92,6 +95,21 @@ class ToldHub:
 
     def cluster(self, namespace: str, name: str) -> model.ClusterView | None:
         return self.clusters.get((namespace, name))
+
+    def view(self, task: ids.TaskId) -> model.TaskView | None:
+        return self.views.get(task)
+
+    containers = cast("hub_containers.Containers", unittest.mock.Mock())
+    """No worker asks for any."""
+
+    def holds(self, ref: attempts.AttemptRef) -> bool:
+        return False
+
+    async def join_executor(
+        self, executor: str, *, capacity: int, receive: Callable[[Any], None]
+    ) -> executor_links.ExecutorLink:
+        """Executors get nothing here, so that nobody looks for the other end."""
+        return cast("executor_links.ExecutorLink", None)
 
     async def clusters_changed(self, since: int) -> tuple[int, set[tuple[str, str]]]:
         """Clusters that were told of since."""

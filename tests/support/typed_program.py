@@ -148,6 +148,17 @@ def many(paths: list[str]) -> None:
         assert_type(future.result(), int)
 
 
+def templates() -> None:
+    """Tasks without a function have results of the type that is named."""
+    book = kiln.manifest("", success_condition=".status.done", json_path=".n", result=int)
+    assert_type(book.submit(n=count.submit("a")), kiln.Future[int])
+    assert_type(book.options(retries=1)(n=1), int)
+    assert_type(kiln.workflow({}).submit().result(), dict[str, str])
+    assert_type(kiln.http({}, result=list[str]).submit(), kiln.Future[list[str]])
+    assert_type(kiln.function({}, result=int).submit(), kiln.Future[int])
+    assert_type(kiln.manifest("", success_condition="").submit(), kiln.Future[Any])
+
+
 async def awaits() -> None:
     """Futures can be awaited."""
     assert_type(await count.submit("a"), int)

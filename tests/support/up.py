@@ -98,8 +98,14 @@ class Up(started.Started):
 
     def get(self, plural: str, name: str = "") -> Any:
         """An object of ours, or the list of all, as the API server has it: no process, so often."""
+        return self._get(f"/apis/kilnwork.dev/v1alpha1/namespaces/default/{plural}/{name}")
+
+    def core(self, plural: str, name: str = "") -> Any:
+        """The same for Kubernetes' own kinds."""
+        return self._get(f"/api/v1/namespaces/default/{plural}/{name}")
+
+    def _get(self, path: str) -> Any:
         settings = config.load(self.data / "kubeconfig")
-        path = f"/apis/kilnwork.dev/v1alpha1/namespaces/default/{plural}/{name}"
         request = urllib.request.Request(
             settings.server + path.rstrip("/"),
             headers={"Authorization": f"Bearer {settings.token}"},
@@ -129,14 +135,15 @@ class Up(started.Started):
 
     def leftovers(self) -> dict[int, str]:
         """Processes that were started for this data folder and still run, with their command."""
-        needle = str(self.data).encode()
+        needles = [str(path).encode() for path in (self.data, short.links_of(self.data))]
         found = {}
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit() or int(entry.name) == os.getpid():
                 continue
             try:
                 command = (entry / "cmdline").read_bytes()
-                known = needle in command or needle in (entry / "environ").read_bytes()
+                facts = command + b"\0" + (entry / "environ").read_bytes()
+                known = any(needle in facts for needle in needles)
             except OSError:
                 continue
             if known and command:

@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+from kilnwork.api import attempts
+
 
 class OneSecret:
     """Every cluster and every namespace has the same token."""
@@ -13,6 +15,14 @@ class OneSecret:
         return credential == self._secret
 
     async def verify_driver(self, namespace: str, credential: str) -> bool:
+        return credential == self._secret
+
+    async def verify_executor(self, executor: str, namespace: str, credential: str) -> bool:
+        return credential == self._secret
+
+    async def verify_attempt(
+        self, ref: attempts.AttemptRef, namespace: str, pod: str, credential: str
+    ) -> bool:
         return credential == self._secret
 
 
@@ -32,4 +42,12 @@ class NoDrivers:
         return await self._workers.verify(namespace, cluster, credential)
 
     async def verify_driver(self, namespace: str, credential: str) -> bool:
+        return False
+
+    async def verify_executor(self, executor: str, namespace: str, credential: str) -> bool:
+        return False
+
+    async def verify_attempt(
+        self, ref: attempts.AttemptRef, namespace: str, pod: str, credential: str
+    ) -> bool:
         return False

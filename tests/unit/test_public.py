@@ -14,8 +14,9 @@ ALL_COMPLETED BadOption BlobDamaged BlobMissing BlobNotWritten Cancelled Configu
 DataError DispatcherLost FIRST_COMPLETED FIRST_EXCEPTION FileChanged Future Futures InputFailed
 KeyTaken KilnError NoSession NotInTask NotPicklable NotShippable NotSplittable Part Ref
 RemoteTraceback Session Stream
-Task TaskError TaskFailed TaskLost TaskTimedOut TooManyFailed __version__ as_completed connect
-context files future gather get put split start task testing wait
+Task TaskError TaskFailed TaskLost TaskTimedOut TemplateTask TooManyFailed
+__version__ as_completed connect context external files function future gather get http manifest
+put split start task testing wait workflow
 """.split()  # noqa: SIM905 - a list of one name a line is no easier to read
 )
 

@@ -10,7 +10,21 @@ from typing import TypeVar
 
 import msgspec
 
-from kilnwork.api import field_effects, kinds, meta, task, task_cluster, task_fields, validation
+from kilnwork.api import (
+    crd,
+    documents,
+    field_effects,
+    kinds,
+    meta,
+    object_manifests,
+    reasons,
+    substitution,
+    task,
+    task_claim,
+    task_cluster,
+    task_fields,
+    validation,
+)
 
 T = TypeVar("T")
 
@@ -37,6 +51,22 @@ def validate_task_update(old: meta.JsonObject, new: meta.JsonObject) -> list[val
     return validation.validate_task_update(before, after)
 
 
+def sample_of_task(obj: meta.JsonObject) -> tuple[meta.JsonObject, str] | None:
+    """Return the object that a Task makes, and the field of its manifest; None if it makes none, or
+    if that depends on its inputs."""
+    if not obj["spec"].keys() & {"customResource", "workflow"}:
+        return None  # most: told without reading them once more
+    declared, metadata = _read(obj, task.Task), obj["metadata"]
+    if declared is None or declared.spec.inputs or declared.spec.input_object is not None:
+        return None
+    try:
+        return object_manifests.sample(declared.spec, metadata["name"], metadata["namespace"])
+    except (object_manifests.InvalidManifest, substitution.InvalidTemplate):
+        return None  # said by `validate_task`
+    except documents.LimitExceeded:
+        return None
+
+
 def validate_task_cluster(obj: meta.JsonObject) -> list[validation.Problem]:
     """Return what is wrong with a TaskCluster beyond its schema."""
     cluster = _read(obj, task_cluster.TaskCluster)
@@ -50,9 +80,49 @@ def validate_task_object_update(
     return [("data", "field is immutable")] if old.get("data") != new.get("data") else []
 
 
+def validate_task_claim_update(
+    old: meta.JsonObject, new: meta.JsonObject
+) -> list[validation.Problem]:
+    """Return what may not change in a TaskClaim: its spec."""
+    return [("spec", crd.CLAIM_RULE)] if old.get("spec") != new.get("spec") else []
+
+
+OUTCOME_REASON = "which the manager says of waiting, lost and killed tasks: choose another word"
+
+
+def validate_task_claim_status(
+    old: meta.JsonObject, new: meta.JsonObject
+) -> list[validation.Problem]:
+    """Return what is wrong with the outcome of a TaskClaim.
+
+    A real Kubernetes gets the same rules from `installing.everything`.
+    """
+    before: meta.JsonObject = old.get("status") or {}
+    outcome: meta.JsonObject | None = (new.get("status") or {}).get("outcome")
+    phase = before.get("phase")
+    if outcome == before.get("outcome"):
+        return []
+    if outcome is None or before.get("outcome") is not None:
+        return [("status.outcome", "cannot be changed")]
+    if phase not in (task_claim.Phase.CLAIMED, task_claim.Phase.KILLING):
+        return [("status.outcome", f"the claim has no task: its phase is {phase or 'not set'}")]
+    if outcome["state"] == "Killed" and phase != task_claim.Phase.KILLING:
+        return [("status.outcome.state", "is Killed only where status.phase is Killing")]
+    if outcome["state"] == "Failed" and (reason := outcome.get("reason")) in reasons.NO_FAILURES:
+        return [("status.outcome.reason", f"is {reason}, {OUTCOME_REASON}")]
+    return []
+
+
+def task_claim_right(claim: meta.JsonObject) -> tuple[str, str]:
+    """Return the right `use` that writing a TaskClaim or its status takes: resource, name."""
+    return "executors/external", str(claim["spec"]["executor"])
+
+
 def warn(kind: str, new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]:
     """Yield fields that have no effect; of an update those that it changes."""
-    yield from field_effects.added(partial(task_fields.findings, kind), new, old)
+    yield from field_effects.added(
+        partial(task_fields.findings, kind, side=field_effects.Side.EMBEDDED), new, old
+    )
 
 
 def warn_of_task(new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]:

@@ -28,6 +28,12 @@ class AttemptRef(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def __str__(self) -> str:
         return f"{ids.task_text(self.task)}/{self.run}/{self.attempt}"
 
+    @classmethod
+    def parse(cls, text: str) -> "AttemptRef":
+        """Read what `str` gives. Raises ValueError."""
+        task, run, attempt = text.split("/")
+        return cls(ids.task_id(task), int(run), int(attempt))
+
 
 class Ending(StrEnum):
     """How an attempt ended."""

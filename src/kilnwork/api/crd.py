@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from kilnwork.api import kinds, meta, resource, schema, task, task_cluster, task_object
+from kilnwork.api import kinds, meta, resource, schema, task, task_claim, task_cluster, task_object
 
 DIRECTORY = Path(__file__).parent / "crds"
 MAX_BYTES = 100_000
@@ -31,6 +31,7 @@ class _Kind(msgspec.Struct, frozen=True, kw_only=True):
 
     description: str
     spec: Any = None
+    needs_spec: bool = False
     status: Any = None
     root: dict[str, schema.Schema] = msgspec.field(default_factory=dict)
     columns: tuple[meta.JsonObject, ...] = ()
@@ -64,7 +65,29 @@ _CONDITIONS = {
 
 RUN_RULE = "run may only rise"
 CALL_RULE = "give either call, or command with args"
+POD_RULE = "give either pod, or command with args: containers have their own"
+
+ALONE = ("workflow", "customResource", "http", "external", "function")
+"""Fields of a Task's spec each of which says all that runs: none of the others is beside it."""
+
+CLAIM_RULE = "cannot be changed: make another claim"
 INPUT_RULE = "exactly one of object and task must be given"
+
+
+def beside(field: str) -> list[str]:
+    """Return the fields of which none may be given beside `field`, one of ALONE."""
+    return ["command", "args", "call", "pod", *(one for one in ALONE if one != field)]
+
+
+def alone_rule(field: str) -> str:
+    """Return what is said where another field stands beside `field`, one of ALONE."""
+    return f"give {field} without {', '.join(beside(field))}"
+
+
+def _alone(field: str) -> meta.JsonObject:
+    others = " || ".join(f"has(self.{one})" for one in beside(field))
+    return _rule(f"!has(self.{field}) || !({others})", alone_rule(field))
+
 
 _TASK = _Kind(
     description=task.Task.__doc__ or "",
@@ -89,6 +112,11 @@ _TASK = _Kind(
                     RUN_RULE,
                     fieldPath=".run",
                 ),
+                _rule(
+                    "!has(self.pod) || !(has(self.command) || has(self.args))",
+                    POD_RULE,
+                ),
+                *(_alone(field) for field in ALONE),
                 _rule("!has(self.call) || !(has(self.command) || has(self.args))", CALL_RULE),
             ]
         },
@@ -141,10 +169,29 @@ _TASK_CLUSTER = _Kind(
     additions={"status.conditions": _CONDITIONS},
 )
 
+_TASK_CLAIM = _Kind(
+    description=task_claim.TaskClaim.__doc__ or "",
+    spec=task_claim.TaskClaimSpec,
+    needs_spec=True,
+    status=task_claim.TaskClaimStatus,
+    columns=(
+        _column("Executor", ".spec.executor"),
+        _column("Phase", ".status.phase"),
+        _column("Task", ".status.task.name", about="The task that is assigned."),
+        _column("Reason", ".status.reason", wide=True, about="How it has finished."),
+        _AGE,
+    ),
+    additions={
+        "spec": {"x-kubernetes-validations": [_rule("self == oldSelf", CLAIM_RULE)]},
+        "status.renewTime": {"format": "date-time"},
+    },
+)
+
 _KINDS = {
     kinds.TASKS.kind: _TASK,
     kinds.TASK_OBJECTS.kind: _TASK_OBJECT,
     kinds.TASK_CLUSTERS.kind: _TASK_CLUSTER,
+    kinds.TASK_CLAIMS.kind: _TASK_CLAIM,
 }
 
 _API_VERSION = (
@@ -226,6 +273,8 @@ def _root_schema(about: _Kind) -> schema.Schema:
         "type": "object",
         "properties": properties,
     }
+    if about.needs_spec:
+        root["required"] = ["spec"]
     for path, keywords in about.additions.items():
         _at(root, path).update(keywords)
     return root

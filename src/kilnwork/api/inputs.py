@@ -90,7 +90,7 @@ def _pick(name: str, value: Any, path: str | None) -> Any:
     try:
         # python-jsonpath parses a text as JSON; only the root of a scalar can match
         match = jsonpath.match(path, value if structured else 0)
-    except jsonpath.JSONPathError as error:
+    except (jsonpath.JSONPathError, ArithmeticError, ValueError) as error:  # of a number
         line = str(error).splitlines()[0]
         raise _invalid(f"path {path!r} of input {name!r} is no JSONPath: {line}") from error
     if match is None:

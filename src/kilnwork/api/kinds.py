@@ -1,4 +1,4 @@
-"""The resources of kilnwork: Task, TaskObject and TaskCluster of group `kilnwork.dev`.
+"""The resources of kilnwork: Task, TaskObject, TaskCluster and TaskClaim of group `kilnwork.dev`.
 
 Used wherever their URLs and definitions are made. Kubernetes' own resources are in `resource`.
 """
@@ -25,6 +25,8 @@ TASKS = _kind("Task", "tasks", "ktask")
 TASK_OBJECTS = _kind("TaskObject", "taskobjects", "ktobj")
 TASK_CLUSTERS = _kind("TaskCluster", "taskclusters", "ktc")
 
-OURS = (TASKS, TASK_OBJECTS, TASK_CLUSTERS)
+TASK_CLAIMS = _kind("TaskClaim", "taskclaims", "ktclaim")
+
+OURS = (TASKS, TASK_OBJECTS, TASK_CLUSTERS, TASK_CLAIMS)
 ALL = (*resource.BUILT_IN, *OURS)
 """Every resource that `kiln up` serves before a user defines more."""

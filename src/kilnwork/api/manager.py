@@ -39,6 +39,17 @@ TOKEN_HEADER = "X-Kiln-Token"  # noqa: S105 - the name of a header
 CLUSTER_HEADER = "X-Kiln-Cluster"
 """`NAMESPACE/NAME` of the TaskCluster whose channel token a worker shows in `TOKEN_HEADER`."""
 
+EXECUTOR_PREFIX = "/executor/"
+"""How the value of `CLUSTER_HEADER` begins for a process of an executor, whose name follows: it
+shows a token with which it may `use` that."""
+
+ATTEMPT_HEADER = "X-Kiln-Attempt"
+"""`POD ID/RUN/ATTEMPT`: the Pod whose token the sidecar of an attempt shows in `TOKEN_HEADER`, and
+which attempt the Pod is."""
+
+ATTEMPT_AUDIENCE = "attempt.kilnwork.dev"
+"""Whom the token of such a sidecar is for: the manager alone, and only for its attempt."""
+
 DRIVER_ACCOUNT = "kilnwork-driver"
 """ServiceAccount whose tokens are asked for when a kubeconfig has no token of its own."""
 

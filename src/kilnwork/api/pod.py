@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from kilnwork.api import meta
+from kilnwork.kit import clock
 
 
 class Waiting(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -25,7 +26,9 @@ class Terminated(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     signal: int = 0
     reason: str = ""
     message: str = ""
-    finished_at: str = ""
+    started_at: str | None = None
+    finished_at: str | None = None
+    """None also for a container that never ran (kubelet, `ContainerStatusUnknown`)."""
 
 
 class ContainerState(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -35,11 +38,22 @@ class ContainerState(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     running: dict[str, Any] | None = None
     terminated: Terminated | None = None
 
+    @property
+    def started(self) -> float | None:
+        """When it began to run, wall clock; None while it has not, or nobody knows."""
+        if self.running is not None:
+            return moment(self.running.get("startedAt"))
+        return None if self.terminated is None else moment(self.terminated.started_at)
+
 
 class ContainerStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """core/v1 ContainerStatus; `last_state` is how the container ended before its restart."""
+    """core/v1 ContainerStatus; `last_state` is how the container ended before its restart.
+
+    `container_id`: SCHEME://ID, "" before it was created.
+    """
 
     name: str
+    container_id: str = msgspec.field(default="", name="containerID")
     ready: bool = False
     restart_count: int = 0
     state: ContainerState = ContainerState()
@@ -71,13 +85,33 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     message: str = ""
     container_statuses: tuple[ContainerStatus, ...] = ()
     init_container_statuses: tuple[ContainerStatus, ...] = ()
+    ephemeral_container_statuses: tuple[ContainerStatus, ...] = ()
     conditions: tuple[PodCondition, ...] = ()
+
+
+class Named(msgspec.Struct, frozen=True):
+    """Anything with a name; of an ephemeral container or a volume that is all we read."""
+
+    name: str
+
+
+class Container(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """core/v1 Container."""
+
+    name: str
+    image: str = ""
+    image_pull_policy: str = ""
+    working_dir: str = ""
+    security_context: dict[str, Any] | None = None
 
 
 class PodSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """core/v1 PodSpec."""
 
     node_name: str = ""
+    containers: tuple[Container, ...] = ()
+    ephemeral_containers: tuple[Named, ...] = ()
+    volumes: tuple[Named, ...] = ()
 
 
 class Pod(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -123,6 +157,18 @@ class Pod(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         return self.status.phase in {"Succeeded", "Failed"}
 
 
+_NO_TIME = 86_400.0 * 366
+"""Before the end of 1970: what a kubelet writes for a time that it does not know."""
+
+
+def moment(text: str | None) -> float | None:
+    """The time that a status names, wall clock; None where it names none."""
+    if not text:
+        return None
+    seconds = clock.parse_rfc3339(text)
+    return seconds if seconds > _NO_TIME else None
+
+
 class Kind(enum.Enum):
     """What sort of trouble a Pod has."""
 
@@ -165,28 +211,30 @@ def trouble(pod: Pod) -> Trouble | None:
         if (condition.type, condition.status) == ("PodScheduled", "False"):
             why = _because(condition.reason, condition.message)
             return Trouble(Kind.UNSCHEDULABLE, f"Pod {name} has no node: {why}")
-    for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-        found = _of_container(name, container)
+    containers = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    for container in containers:
+        of = f"container {container.name} of " if len(containers) > 1 else ""
+        found = _of_container(f"{of}Pod {name}", container)
         if found is not None:
             return found
     return None
 
 
-def _of_container(name: str, container: ContainerStatus) -> Trouble | None:
+def _of_container(subject: str, container: ContainerStatus) -> Trouble | None:
     waiting, ended = container.state.waiting, container.state.terminated
     before = ended or container.last_state.terminated
     if waiting is not None and waiting.reason not in _ON_ITS_WAY:
-        text = f"Pod {name}: {_because(waiting.reason, waiting.message)}"
+        text = f"{subject}: {_because(waiting.reason, waiting.message)}"
         if waiting.reason in _NO_IMAGE:
             return Trouble(Kind.NO_IMAGE, text)
         return Trouble(
             Kind.FAILING, text + (f"; it last ended with {_end(before)}" if before else "")
         )
     if ended is not None and ended.reason != "Completed":
-        return Trouble(Kind.FAILING, f"Pod {name} ended with {_end(ended)}")
+        return Trouble(Kind.FAILING, f"{subject} ended with {_end(ended)}")
     if before is not None and container.restart_count:
         times = f"{container.restart_count} times" if container.restart_count > 1 else "once"
-        text = f"Pod {name} was started again {times}; it last ended with {_end(before)}"
+        text = f"{subject} was started again {times}; it last ended with {_end(before)}"
         return Trouble(Kind.FAILING, text)
     return None
 

@@ -53,14 +53,39 @@ class Reason(_Explained):
     )
     TAKEN_BACK = "TakenBack", "Its worker was lost before it started; it waits for another worker."
 
+    EXECUTOR_UNAVAILABLE = (
+        "ExecutorUnavailable",
+        "What would run it is not there, or does not accept it at the moment.",
+    )
+    INTERNAL_ERROR = (
+        "InternalError",
+        "A defect of the manager or an executor, whose log has the traceback, is in its way.",
+    )
     WAITING_FOR_INPUT = (
         "WaitingForInput",
         "A task whose result is among its arguments is not over yet.",
     )
 
     # Staging, Running
+    IMAGE_PULL = "ImagePull", "The image of its Pod cannot be had yet; the message says why."
+    UNSCHEDULABLE = "Unschedulable", "No node takes its Pod; the message is the scheduler's."
+    QUOTA_EXCEEDED = "QuotaExceeded", "A ResourceQuota of its namespace has no room for its Pod."
+    CONTAINER_NOT_STARTED = (
+        "ContainerNotStarted",
+        "A container of its Pod cannot be started yet; the message says why.",
+    )
+    NODE_LOST = "NodeLost", "Kubernetes does not hear of the node on which it runs or ran."
     STARTING = "Starting", "An attempt is reserved and was sent to a worker."
     STARTED = "Started", "Its command or function is running."
+    CONNECTING = "Connecting", "Its request waits for a name, a connection or TLS."
+    SERVICE_NOT_READY = (
+        "ServiceNotReady",
+        "The Service of its function is missing or not ready; the message says what Knative says.",
+    )
+    WAITING_FOR_RESULT = (
+        "WaitingForResult",
+        "Its request was accepted (202); the result is polled for, or a callback brings it.",
+    )
     WAITING_FOR_CHILD = (
         "WaitingForChild",
         "It waits for tasks that it has spawned, and holds no slot meanwhile.",
@@ -107,7 +132,7 @@ class Reason(_Explained):
         "InvalidResult",
         "What it wrote as result is not JSON, and `outputType` is json.",
     )
-    RESULT_TOO_LARGE = "ResultTooLarge", "Its result is larger than 64 KiB."
+    RESULT_TOO_LARGE = "ResultTooLarge", "Its result is larger than 64 KiB; of a Pod, than 1 GiB."
     OUT_OF_MEMORY = (
         "OutOfMemory",
         "It used more memory than its worker may; this counts as a failure of the task.",
@@ -125,6 +150,67 @@ class Reason(_Explained):
         "WorkerStopping",
         "The worker that ran it was asked to stop; this counts as a loss.",
     )
+    EXECUTOR_LOST = (
+        "ExecutorLost",
+        "The executor was lost after it may have sent the request, which must not be sent twice.",
+    )
+    REQUEST_FAILED = (
+        "RequestFailed",
+        "There was no connection, or it ended before the response did.",
+    )
+    REQUEST_TIMED_OUT = (
+        "RequestTimedOut",
+        "It took longer than its `timeout`, `polling` or `callback` allows.",
+    )
+    ADDRESS_REFUSED = (
+        "AddressRefused",
+        "The request, or a redirect, would go to an address that the executor may not reach.",
+    )
+    SECRET_REFUSED = (
+        "SecretRefused",
+        "A Secret of the request is missing, or not meant for requests to this host.",
+    )
+    RESPONSE_REJECTED = (
+        "ResponseRejected",
+        "The status is not 2xx, or a condition of its `response` says that it has failed.",
+    )
+    RESPONSE_TOO_LARGE = (
+        "ResponseTooLarge",
+        "The body is larger than its `response.maxBytes`; the rest was not read.",
+    )
+    INVALID_RESPONSE = (
+        "InvalidResponse",
+        "The response is no HTTP, or its body is not what its `response.format` says.",
+    )
+    EVICTED = "Evicted", "Kubernetes evicted its Pod; this counts as a loss."
+    PREEMPTED = "Preempted", "Its Pod made room for one of higher priority; this counts as a loss."
+    NODE_REFUSED = (
+        "NodeRefused",
+        "The node did not take the Pod that the scheduler gave it; this counts as a loss.",
+    )
+    RESULT_LOST = (
+        "ResultLost",
+        "Its Pod has succeeded, and its result could not be handed over; this counts as a loss.",
+    )
+    POD_LOST = "PodLost", "Somebody deleted its Pod before it ended; this counts as a loss."
+    OBJECT_LOST = (
+        "ObjectLost",
+        "Somebody deleted its object before it was over; this counts as a loss.",
+    )
+    OBJECT_FAILED = "ObjectFailed", "`failureCondition` is true of its object."
+    WORKFLOW_FAILED = "WorkflowFailed", "Its Workflow has failed; the message is Argo's."
+    EXECUTOR_ERROR = "ExecutorError", "Its Workflow has ended with an error of Argo itself."
+    POD_FAILED = "PodFailed", "Its Pod failed, and no container says why."
+    DEADLINE_EXCEEDED = (
+        "DeadlineExceeded",
+        "It ran longer than `activeDeadlineSeconds` of its Pod allows.",
+    )
+    ADMISSION_ERROR = "AdmissionError", "The API server refuses what it would run, for good."
+    NAMESPACE_ENDING = (
+        "NamespaceEnding",
+        "Its namespace is being deleted, and nothing more can be created in it.",
+    )
+    NAME_TAKEN = "NameTaken", "An object of somebody else has the name that its attempt needs."
     LOST_TOO_OFTEN = (
         "LostTooOften",
         "Its attempts were lost more often than `retry.maxLosses` allows.",
@@ -163,8 +249,21 @@ class Reason(_Explained):
     )
     UNCONFIRMED = (
         "Unconfirmed",
-        "It was killed, but nothing has proved yet that none of its processes is left.",
+        "It was killed, unproved that nothing of it is left; condition `Stopped` tells it later.",
     )
+
+
+NO_FAILURES = frozenset(Reason(name) for name in (
+    "WaitingForObject", "WaitingForTask", "WaitingForCluster", "WaitingForServiceAccount",
+    "WaitingForResult", "WaitingForInput", "WaitingForChild", "NoWorker", "NoFreeSlot",
+    "Suspended", "RetryBackoff", "TakenBack", "Starting", "ExecutorUnavailable",
+    "InternalError", "Started", "Delegated", "Succeeded", "WorkerLost", "WorkerStopping",
+    "DispatcherAway", "ExecutorLost", "NodeLost", "PodLost", "ObjectLost", "ResultLost",
+    "LostTooOften", "Evicted", "Preempted", "TimedOut", "PendingTimedOut", "TotalTimedOut",
+    "NamespaceEnding", "ClusterDeleted", "Killed", "Deleted", "ParentKilled", "Replaced",
+    "Unconfirmed",
+))  # fmt: skip
+"""What the manager says of waiting, running, lost and killed tasks: no reasons of a program."""
 
 
 class ClusterReason(_Explained):

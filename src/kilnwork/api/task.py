@@ -5,12 +5,13 @@ Field names and meaning follow the dynamic batch prototype (clusterName, image, 
 inputObject); the rest is Kubernetes' usual vocabulary.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
 
-from kilnwork.api import meta
+from kilnwork.api import function_task, http_task, meta, object_task, wire
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
 LONGEST_S = 1_000_000_000
@@ -20,6 +21,61 @@ MAX_RUN = 2**31 - 1
 """Highest number of a run: it fits into frames and SQL."""
 
 EnvName = Annotated[str, msgspec.Meta(min_length=1, pattern=r"^[^=\x00]+$")]
+
+
+WORKER = "worker"
+"""The executor of tasks that name no other: a slot of a warm worker."""
+
+TEMPLATES = {
+    "pod": "pod",
+    "workflow": "workflow",
+    "customResource": "custom_resource",
+    "http": "http",
+    "external": "external",
+    "function": "function",
+}
+"""Fields of the spec in JSON that choose and describe an executor, which is called so; the value is
+the name of its attribute. Requests to functions are carried out by executor `http`."""
+
+OUTSIDE = frozenset({"http", "external"})
+"""Executors that are processes of their own, any number of each."""
+
+EXTERNAL = "external/"
+"""How the name of an executor begins that is a user's own: it serves one namespace."""
+
+WITHOUT_PROGRAM = frozenset(TEMPLATES) - {"pod"}
+"""Executors whose tasks run no program of ours: their inputs are variables of the template, and
+Python submits them as it submits calls."""
+
+REQUESTS = frozenset({"http", "function"})
+"""Fields of the spec by which a task is a request."""
+
+_EXECUTOR_QUEUE = "executor/"
+
+
+def executor_queue(executor: str, required: Mapping[str, str] = {}) -> str:
+    """Return the name of the queue of an executor, or of its processes that have all the `required`
+    labels; no TaskCluster can be called so."""
+    labels = ",".join(f"{key}={value}" for key, value in sorted(required.items()))
+    return f"{_EXECUTOR_QUEUE}{executor}{'?' if labels else ''}{labels}"
+
+
+def queue_labels(name: str) -> tuple[str, dict[str, str]]:
+    """Return the queue of all processes of an executor, and which labels those must have that serve
+    the queue of that name."""
+    everybody, _, labels = name.partition("?")
+    pairs = (label.partition("=") for label in labels.split(",") if label)
+    return everybody, {key: value for key, _, value in pairs}
+
+
+def is_external_queue(name: str) -> bool:
+    """Return whether a queue is that of a user's own executor, which serves one namespace."""
+    return name.startswith(_EXECUTOR_QUEUE + EXTERNAL)
+
+
+def is_executor_queue(name: str) -> bool:
+    """Return whether a queue is an executor's; if not, it is that of a TaskCluster."""
+    return name.startswith(_EXECUTOR_QUEUE)
 
 
 class State(StrEnum):
@@ -42,15 +98,7 @@ class State(StrEnum):
 _FINAL = frozenset({State.SUCCESS, State.FAILED, State.KILLED})
 
 
-class Wire(
-    msgspec.Struct,
-    frozen=True,
-    rename="camel",
-    omit_defaults=True,
-    kw_only=True,
-    forbid_unknown_fields=True,
-):
-    """Base of everything a user writes: camelCase, unknown fields refused."""
+Wire = wire.Wire
 
 
 class EnvVar(Wire, frozen=True):
@@ -112,7 +160,7 @@ class Timeouts(Wire, frozen=True):
 
 
 class Call(Wire, frozen=True):
-    """A Python call, run in a slot of the worker instead of a command."""
+    """A Python call, run in a slot of the worker instead of a command, or in a Pod of its own."""
 
     function: Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
     """The function, as `package.module:name`; the worker imports it, unless `code` is given."""
@@ -120,7 +168,7 @@ class Call(Wire, frozen=True):
     """Digest (`sha256:…`) of the blob that holds the function. Written by the Python library."""
     args: tuple[Any, ...] = ()
     """Arguments by position, any JSON; a call from Python has its arguments beside its spec."""
-    kwargs: dict[str, Any] = {}
+    kwargs: dict[str, Any] = msgspec.field(default_factory=dict)
     """Arguments by name, any JSON. Inputs are passed by name too."""
     environment: str | None = None
     """Digest of the files shipped with the function. Written by the Python library."""
@@ -132,20 +180,55 @@ class Call(Wire, frozen=True):
     """Call it even if an input failed, with the error in the place of the input."""
 
 
+class PodTemplate(Wire, frozen=True):
+    """A core/v1 PodTemplateSpec; what it holds is for the API server to check."""
+
+    spec: dict[str, Any]
+    """A core/v1 PodSpec. `restartPolicy` is `Never` unless it says `OnFailure`. With a `call` it
+    may be empty: one container, of the worker's image unless it names another, runs the call."""
+    metadata: dict[str, Any] = msgspec.field(default_factory=dict)
+    """Labels and annotations of the Pod."""
+
+
+class ExternalTask(Wire, frozen=True):
+    """Work for a program of the user's own, which claims tasks by the name of its executor."""
+
+    executor: Name
+    """Name by which programs of this namespace claim it; any number of them may share one."""
+    payload: Any = None
+    """What the program gets, any JSON; its texts may have variables."""
+
+
 class TaskSpec(Wire, frozen=True):
-    """What to run and how long to try: a `command`, or a Python `call`."""
+    """What to run and how long to try: a `command`, a Python `call`, a `pod`, a `call` in a `pod`,
+    a `workflow`, a `customResource`, an `http` request, one to a `function`, or work for an
+    `external` program."""
 
     cluster_name: Name = "default"
     """Name of the TaskCluster of this namespace that runs the task."""
     image: str = ""
-    """Label without effect: programs come from the image of the worker, on a local node from the
-    machine."""
+    """Image in which the command runs: in a container added to a worker's Pod where the TaskCluster
+    says `runtime: EphemeralContainers`, else in a Pod of its own if it is not that of the workers.
+    A label where the workers are on a node of kilnwork."""
     command: tuple[str, ...] = ()
     """Program and its first arguments. Needed, unless there is a `call`."""
     args: tuple[str, ...] = ()
     """More arguments, after those of `command`."""
     call: Call | None = None
     """Python function to call, instead of `command`; inputs are passed by name."""
+    pod: PodTemplate | None = None
+    """Pod to create and wait for, instead of `command`, or Pod in which `call` runs; no TaskCluster
+    is needed."""
+    workflow: object_task.WorkflowTemplate | None = None
+    """Workflow of Argo to create and wait for, instead of `command`."""
+    custom_resource: object_task.CustomResource | None = None
+    """Object of any kind to create and wait for, instead of `command`."""
+    http: http_task.HttpTemplate | None = None
+    """HTTP request to send, instead of `command`; it needs a `kiln executor http`."""
+    function: function_task.FunctionTemplate | None = None
+    """Request to a Service of Knative, instead of `command`; it needs a `kiln executor http`."""
+    external: ExternalTask | None = None
+    """Work for a program of your own, instead of `command`."""
     env: tuple[EnvVar, ...] = ()
     """Environment variables of the command, with literal values."""
     input_object: Name | None = None
@@ -171,12 +254,62 @@ class TaskSpec(Wire, frozen=True):
     ttl_seconds_after_finished: Annotated[int, msgspec.Meta(ge=0, le=LONGEST_S)] | None = None
     """Delete the Task so many seconds after its end; without it, never."""
 
+    @property
+    def executor(self) -> str:
+        """What runs its attempts: `worker`, or the field that describes another executor."""
+        if self.function is not None:
+            return "http"
+        for name, attribute in TEMPLATES.items():
+            if getattr(self, attribute) is not None:
+                return name
+        return WORKER
+
+    @property
+    def template(self) -> Wire | None:
+        """What the field says that chooses its executor; None of a task of a worker."""
+        given = (getattr(self, attribute) for attribute in TEMPLATES.values())
+        return next((one for one in given if one is not None), None)
+
+    @property
+    def function_name(self) -> str:
+        """What a call calls; of a task without a function, its executor."""
+        return self.executor if self.call is None else self.call.function
+
+    @property
+    def queue_name(self) -> str:
+        """Name of the queue in which it waits: that of its TaskCluster, or of its executor."""
+        if (
+            self.pod is None
+            and self.http is None
+            and self.workflow is None
+            and self.custom_resource is None
+            and self.external is None
+            and self.function is None
+        ):
+            return self.cluster_name  # most tasks, millions of them
+        if self.external is not None:
+            return executor_queue(EXTERNAL + self.external.executor)
+        sent = self.sent
+        return executor_queue(self.executor, sent.affinity.required if sent is not None else {})
+
+    @property
+    def sent(self) -> http_task.HttpTemplate | None:
+        """The request that it is, to whatever is named by it or to a function."""
+        return self.http if self.function is None else self.function
+
+    @property
+    def may_repeat(self) -> bool:
+        """Whether an attempt that has started may follow one that is lost: not if that was a
+        request which must not be sent twice."""
+        sent = self.sent
+        return sent is None or sent.may_repeat
+
 
 class Result(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """Result of a task."""
 
     value: Any = msgspec.UNSET
-    """The result itself, if it is JSON and at most 8 KiB."""
+    """The result itself, if it is JSON, at most 8 KiB, and its integers fit into 64 bits."""
     media_type: str = "application/json"
     """`application/json`, or `application/octet-stream` for bytes."""
     size_bytes: int = 0
@@ -214,7 +347,7 @@ class TaskStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     losses: int = 0
     """How many attempts of this run were lost."""
     pod_name: str = ""
-    """Name of the Pod of the worker that has or had the task."""
+    """Name of the Pod of the worker that has or had the task, or of the executor of a request."""
     node_name: str = ""
     """Name of the node of that Pod."""
     exit_code: int | None = None

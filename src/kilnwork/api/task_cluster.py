@@ -12,10 +12,11 @@ from kilnwork.api import meta, task
 
 
 class Runtime(enum.StrEnum):
-    """What runs a task's program: the worker itself, whatever the task's image. Auto: the same."""
+    """What runs a task's program; see `TaskClusterSpec.runtime`."""
 
     AUTO = "Auto"
     AGENT = "Agent"
+    EPHEMERAL_CONTAINERS = "EphemeralContainers"
 
 
 class TaskClusterSpec(task.Wire, frozen=True):
@@ -30,8 +31,10 @@ class TaskClusterSpec(task.Wire, frozen=True):
     slots_per_worker: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 1
     """Number of tasks that a worker runs at once."""
     runtime: Runtime = Runtime.AUTO
-    """What runs a task's program: `Agent`, the worker itself in its own container; `Auto`, the
-    same."""
+    """What runs a task's program: `Agent`, the worker itself in its own container, whatever the
+    task's image; `Auto`, the same, but a Pod of its own for another image than the worker's;
+    `EphemeralContainers`, a container of its own that is added to a worker's Pod. Calls of Python
+    functions run in the worker in any case."""
     drain_seconds: Annotated[int, msgspec.Meta(ge=0, le=86400)] = 300
     """How long a TaskCluster that is deleted lets what runs go on, in seconds; what still runs then
     is stopped. Tasks that no worker has fail at once."""

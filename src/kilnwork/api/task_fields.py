@@ -1,4 +1,4 @@
-"""What every field of Task, TaskCluster and TaskObject does; see `field_effects`.
+"""What every field of Task, TaskCluster, TaskObject and TaskClaim does; see `field_effects`.
 
 A test walks the schemas and fails for a field that has no row. The template of a TaskCluster is a
 Pod's: nodes know what they do with it, here stands what becomes the TaskCluster's own.
@@ -29,12 +29,19 @@ TASK: Sequence[Row] = (
     *(
         _same(f"spec.{field}", Effect.HONOURED, whole=True)
         for field in (
-            "args", "call", "clusterName", "command", "env", "inputObject", "inputs",
-            "killTimestamp", "outputObject", "outputType", "priority", "retry", "run", "suspend",
-            "timeouts", "ttlSecondsAfterFinished",
+            "args", "call", "clusterName", "command", "customResource", "env", "external",
+            "function", "http", "inputObject", "inputs", "killTimestamp", "outputObject",
+            "outputType", "pod",
+            "priority", "retry", "run", "suspend", "timeouts", "ttlSecondsAfterFinished",
+            "workflow",
         )
     ),
-    _same("spec.image", Effect.IGNORED, "programs come from the worker, not from an image"),
+    Row(
+        "spec.image",
+        Effect.IGNORED,
+        Effect.HONOURED,
+        "a label on nodes of ours, where programs come from the machine (condition ImageIgnored)",
+    ),
 )  # fmt: skip
 
 TASK_OBJECT: Sequence[Row] = (_same("data", Effect.HONOURED, whole=True),)
@@ -73,15 +80,28 @@ TASK_CLUSTER: Sequence[Row] = (
     ),
 )  # fmt: skip
 
+TASK_CLAIM: Sequence[Row] = tuple(
+    _same(f"spec.{field}", Effect.HONOURED)
+    for field in ("executor", "holder", "leaseSeconds", "ttlSecondsAfterFinished")
+)
+
 TABLES = {
     kinds.TASKS.kind: field_effects.table(TASK),
     kinds.TASK_OBJECTS.kind: field_effects.table(TASK_OBJECT),
     kinds.TASK_CLUSTERS.kind: field_effects.table(TASK_CLUSTER),
+    kinds.TASK_CLAIMS.kind: field_effects.table(TASK_CLAIM),
 }
 
+_WITH_IGNORED = frozenset(
+    kind
+    for kind, rows in TABLES.items()
+    if any(row.cluster in (Effect.IGNORED, Effect.REFUSED) for row in rows.values())
+)
+"""Kinds of which our part of a cluster ignores fields: only their objects need a look."""
 
-def findings(kind: str, obj: Any) -> Iterator[Finding]:
-    """Yield fields of an object of ours that have no effect, wherever it is; none of other kinds.
+
+def findings(kind: str, obj: Any, side: Side = Side.CLUSTER) -> Iterator[Finding]:
+    """Yield fields of an object of ours that have no effect there; none of other kinds.
 
     What depends on the node that a Pod of a template goes to, that node says.
     """
@@ -90,7 +110,7 @@ def findings(kind: str, obj: Any) -> Iterator[Finding]:
         return
     template = spec.get("template")
     if kind != kinds.TASK_CLUSTERS.kind or not isinstance(template, dict):
-        yield from field_effects.findings(TABLES[kind], spec, Side.CLUSTER, at="spec")
+        yield from field_effects.findings(TABLES[kind], spec, side, at="spec")
         return
     yield from _in_template(template)
 
@@ -103,6 +123,8 @@ def worker_position(containers: Sequence[dict[str, Any]]) -> int:
 
 def ignored(kind: str, spec: msgspec.Struct, *, generation: int) -> meta.Condition | None:
     """Return the condition that names fields of a spec without effect; None without any."""
+    if kind not in _WITH_IGNORED:
+        return None
     found = list(findings(kind, {"spec": msgspec.to_builtins(spec)}))
     if not found:
         return None

@@ -5,13 +5,28 @@ and the controllers say the rest in the status. Pure: one object, no look-ups.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
-from kilnwork.api import crd, inputs, names, task, task_cluster
+from kilnwork.api import (
+    crd,
+    documents,
+    http_validation,
+    inputs,
+    names,
+    object_manifests,
+    pod_template,
+    substitution,
+    task,
+    task_cluster,
+)
 from kilnwork.kit import clock
 
 Problem = tuple[str, str]
 """Dotted path of the field, and a sentence without subject: `must not contain NUL`."""
+
+MAX_SLOTS_OF_CONTAINERS = 100
+"""Of a worker whose tasks are containers of its Pod: what is on its way still comes when the Pod is
+full, and Kubernetes takes a few hundred (etcd's 1.5 MiB for an object)."""
 
 _NUL = "must not contain a NUL character"
 _IS_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
@@ -19,7 +34,18 @@ _IS_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*"
 
 def validate_task(declared: task.Task) -> list[Problem]:
     """What is wrong with a Task whose schema is fulfilled."""
-    return list(_task_problems(declared.spec))
+    return spec_problems(declared.spec)
+
+
+def spec_problems(
+    spec: task.TaskSpec, *, given_inputs: Collection[str] | None = ()
+) -> list[Problem]:
+    """What is wrong with the spec of a task, declared or not, whose schema is fulfilled.
+
+    `given_inputs`: names of inputs that are not in the spec, as spawned tasks have them; None: they
+    are not known yet.
+    """
+    return list(_task_problems(spec, given_inputs))
 
 
 def validate_task_update(old: task.Task, new: task.Task) -> list[Problem]:
@@ -36,10 +62,17 @@ def validate_task_cluster(cluster: task_cluster.TaskCluster) -> list[Problem]:
         ("spec.deploymentName", spec.deployment_name),
         ("spec.serviceAccountName", spec.service_account_name),
     )
-    return list(_name_problems(named))
+    return [*_name_problems(named), *_slot_problems(spec)]
 
 
-def _task_problems(spec: task.TaskSpec) -> Iterator[Problem]:
+def _slot_problems(spec: task_cluster.TaskClusterSpec) -> Iterator[Problem]:
+    in_containers = spec.runtime is task_cluster.Runtime.EPHEMERAL_CONTAINERS
+    if in_containers and spec.slots_per_worker > MAX_SLOTS_OF_CONTAINERS:
+        why = f"must be at most {MAX_SLOTS_OF_CONTAINERS} with runtime EphemeralContainers"
+        yield "spec.slotsPerWorker", f"{why}, not {spec.slots_per_worker}: use more replicas"
+
+
+def _task_problems(spec: task.TaskSpec, given_inputs: Collection[str] | None) -> Iterator[Problem]:
     yield from _name_problems(
         (
             ("spec.clusterName", spec.cluster_name),
@@ -48,6 +81,9 @@ def _task_problems(spec: task.TaskSpec) -> Iterator[Problem]:
         )
     )
     yield from _text_problems(spec)
+    if spec.pod is not None:
+        yield from _pod_problems(spec, spec.pod)
+    yield from _template_problems(spec, given_inputs)
     yield from _input_problems(spec)
     if spec.call is not None:
         yield from _call_problems(spec, spec.call)
@@ -92,12 +128,78 @@ def _input_problems(spec: task.TaskSpec) -> Iterator[Problem]:
             yield f"{field}.path", problem
 
 
+def _pod_problems(spec: task.TaskSpec, template: task.PodTemplate) -> Iterator[Problem]:
+    if spec.command or spec.args:
+        yield "spec.pod", crd.POD_RULE
+    for field, given in (("env", spec.env), ("image", spec.image)):
+        if given:
+            yield f"spec.{field}", "is for a command: the containers of spec.pod have their own"
+    for field, why in pod_template.problems(template, runs_call=spec.call is not None):
+        yield f"spec.{field}", why
+
+
+def _external_problems(
+    spec: task.TaskSpec, given_inputs: Collection[str] | None
+) -> Iterator[Problem]:
+    if spec.external is None:
+        return
+    for name, given in (("env", spec.env), ("image", spec.image)):
+        if given:
+            yield f"spec.{name}", "is for a command: spec.external.payload is what the program gets"
+    yield from _name_problems((("spec.external.executor", spec.external.executor),))
+    field, payload = "spec.external.payload", spec.external.payload
+    try:
+        if given_inputs is None:
+            given_inputs = substitution.inputs_in(payload)
+        named = object_manifests.input_variables(spec, given_inputs)
+        known = {*substitution.TASK_VARIABLES, *named}
+        yield from substitution.find_problems(payload, known, field)
+    except documents.LimitExceeded as error:
+        yield field, str(error)
+
+
+_ALONE_PROBLEMS = {
+    "workflow": object_manifests.problems,
+    "customResource": object_manifests.problems,
+    "http": http_validation.spec_problems,
+    "external": _external_problems,
+    "function": http_validation.spec_problems,
+}
+"""What checks each of `crd.ALONE`."""
+
+
+def template_inputs(spec: task.TaskSpec) -> frozenset[str]:
+    """Return the names of the inputs that the template of a valid spec has variables for."""
+    if spec.sent is not None:
+        return http_validation.input_names(spec)
+    if spec.external is not None:
+        return substitution.inputs_in(spec.external.payload)
+    return object_manifests.input_names(spec)
+
+
+def _template_problems(
+    spec: task.TaskSpec, given_inputs: Collection[str] | None
+) -> Iterator[Problem]:
+    """What is wrong with a task that one field beside `command`, `call` and `pod` describes."""
+    given = [name for name, field in task.TEMPLATES.items() if getattr(spec, field) is not None]
+    for name in crd.ALONE:
+        if name not in given:
+            continue
+        if len(given) > 1 or spec.command or spec.args or spec.call is not None:
+            yield f"spec.{name}", crd.alone_rule(name)
+        else:
+            yield from _ALONE_PROBLEMS[name](spec, given_inputs)
+
+
 def _call_problems(spec: task.TaskSpec, call: task.Call) -> Iterator[Problem]:
-    """A call runs in a slot, a process that it shares with the calls before and after it."""
+    """A call in a slot shares a process with the calls before and after it; one in a Pod has the
+    environment of its container."""
     if spec.command or spec.args:
         yield "spec.call", crd.CALL_RULE
     if spec.env:
         yield "spec.env", "is for a command: a Python call has no environment of its own"
+    if spec.image and spec.pod is None:
+        yield "spec.image", "is for a command: for a Python call, name another image in spec.pod"
     if call.code is None and not _IS_FUNCTION.fullmatch(call.function):
         yield "spec.call.function", "must be written package.module:name"
     for name in sorted(_input_names(spec) & call.kwargs.keys()):
@@ -114,7 +216,7 @@ def _path_problem(path: str) -> str | None:
 
     try:
         jsonpath.compile(path)
-    except jsonpath.JSONPathError as error:
+    except (jsonpath.JSONPathError, ArithmeticError, ValueError) as error:  # of a number
         return f"is no JSONPath (RFC 9535): {str(error).splitlines()[0]}"
     return None
 

@@ -41,7 +41,9 @@ class Handler(Protocol[M_contra]):
 
     tick_s: float | None
 
-    def hello(self, epoch: int) -> messages.DriverHello | messages.SlotHello:
+    def hello(
+        self, epoch: int
+    ) -> messages.DriverHello | messages.SlotHello | messages.AttemptHello:
         """The first frame of a new connection; `epoch`: the highest seen."""
         ...
 

@@ -21,6 +21,7 @@ _hello: _Decoder[messages.AnyHello] = _Decoder(messages.AnyHello)
 _from_worker: _Decoder[messages.FromWorker] = _Decoder(messages.FromWorker)
 _from_driver: _Decoder[messages.FromDriver] = _Decoder(messages.FromDriver)
 _from_slot: _Decoder[messages.FromSlot] = _Decoder(messages.FromSlot)
+_from_attempt: _Decoder[messages.FromAttempt] = _Decoder(messages.FromAttempt)
 _to_worker: _Decoder[messages.ToWorker] = _Decoder(messages.ToWorker)
 _to_driver: _Decoder[messages.ToDriver] = _Decoder(messages.ToDriver)
 _to_slot: _Decoder[messages.ToSlot] = _Decoder(messages.ToSlot)
@@ -90,6 +91,11 @@ def decode_from_driver(body: bytes) -> messages.FromDriver:
 def decode_from_slot(body: bytes) -> messages.FromSlot:
     """What a slot sent; raises `MalformedFrame` for anything else."""
     return _decode(_from_slot, body, "a slot")
+
+
+def decode_from_attempt(body: bytes) -> messages.FromAttempt:
+    """What the sidecar of an attempt sent; raises `MalformedFrame` for anything else."""
+    return _decode(_from_attempt, body, "an attempt")
 
 
 def decode_to_worker(body: bytes) -> messages.ToWorker:

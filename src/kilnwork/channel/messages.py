@@ -3,10 +3,13 @@
 A frame is a u32 big-endian length (at most `MAX_FRAME_BYTES`) and a msgpack array
 `[tag, field, …]`. A peer sends `Hello` first; the dispatcher answers `Welcome` or `Refused`.
 
-Four kinds of peer: an agent (says `Hello`) and its slots (`SlotHello`), drivers (`DriverHello`).
-Drivers and slots are *submitters*: they name templates, submit calls by the batch and are pushed
-the results. `Submit` is acknowledged by `Accepted` once it is on disk; until then the submitter
-keeps the items, and sends them again after a reconnect.
+Six kinds of peer: an agent (says `Hello`) and its slots (`SlotHello`), drivers (`DriverHello`),
+for an attempt that runs in a Pod of its own its sidecar or, if it is a call, its process
+(`AttemptHello`), and the process of an executor (`Hello` with role `executor`), which holds a lease
+as an agent does.
+Drivers, slots and processes of calls are *submitters*: they name templates, submit calls by the
+batch and are pushed the results. `Submit` is acknowledged by `Accepted` once it is on disk; until
+then the submitter keeps the items, and sends them again after a reconnect.
 
 Reports (`Started`, `Finished`, `Done`, `SlotGone`) carry a `serial` that rises by one per session;
 the peer keeps each until the dispatcher has acknowledged it (`Acknowledged`), which happens after
@@ -20,6 +23,7 @@ from enum import IntEnum
 import msgspec
 
 from kilnwork.api import attempts, calls, task
+from kilnwork.kit import digests
 
 VERSION = 1
 MAX_FRAME_BYTES = 1 << 20
@@ -42,6 +46,8 @@ class Hello(_Message, frozen=True, tag="hello"):
     `pod_uid` tells containers of one Pod apart from another Pod of the same name. A new session of
     the same `pod_uid` proves that everything the old session ran is gone: the container runtime
     ends a container's processes before it starts the next. `epoch`: highest seen, 0 at first.
+    `role`: `worker`; or `executor`, of which `cluster` is the queue (`api.task.executor_queue`),
+    `namespace` is empty, and `labels` say what it can reach.
     """
 
     version: int
@@ -57,6 +63,7 @@ class Hello(_Message, frozen=True, tag="hello"):
     epoch: attempts.Count
     running: tuple[Running, ...]
     processes: tuple["SlotOpening", ...] = ()
+    labels: tuple[tuple[attempts.Label, attempts.Label], ...] = ()
 
 
 class SlotOpening(_Message, frozen=True, tag="slotopening"):
@@ -90,11 +97,29 @@ class SlotHello(_Message, frozen=True, tag="slot"):
     running: tuple[attempts.AttemptRef, ...]
 
 
-class Attached(_Message, frozen=True, tag="attached"):
-    """A driver or slot is in. It names its templates again, submits again what is not accepted
-    (as `again`), watches again what it still waits for, and reports again what is not acknowledged.
+class AttemptHello(_Message, frozen=True, tag="attempt"):
+    """First frame of the sidecar of an attempt, answered by `Welcome`, and by `Run` if the task has
+    inputs. `credential`: a token that Kubernetes has bound to Pod `pod` of `namespace`.
 
-    `unknown`: attempts that the slot must drop without a word. `blobs`: folder of the namespace's
+    `runs_call`: of the process that runs the call of an attempt instead. That is answered by
+    `Attached` and `Calls`, and from then on does as a slot does, for one call: it submits, and
+    reports `Done`."""
+
+    version: int
+    ref: attempts.AttemptRef
+    credential: str
+    namespace: str
+    pod: str
+    epoch: attempts.Count
+    runs_call: bool = False
+
+
+class Attached(_Message, frozen=True, tag="attached"):
+    """A driver, slot or call is in. It names its templates again, submits again what is not
+    accepted (as `again`), watches again what it still waits for, and reports again what is not
+    acknowledged.
+
+    `unknown`: attempts that it must drop without a word. `blobs`: folder of the namespace's
     blobs. `namespace`, `cluster`: the slot's; for a driver, its namespace and the default cluster.
     """
 
@@ -155,13 +180,17 @@ class Renewed(_Message, frozen=True, tag="renewed"):
 
 
 class Run(_Message, frozen=True, tag="run"):
-    """Run this attempt. `inputs`: a JSON object by input name, None when the task has none."""
+    """Run this attempt. `inputs`: a JSON object by input name, None when the task has none.
+    `callback`: URL at which the manager takes its result, if its spec wants one. `handover`: as of
+    `Seen`, of an attempt before this one that was lost."""
 
     ref: attempts.AttemptRef
     namespace: str
     name: str
     spec: task.TaskSpec
     inputs: bytes | None
+    callback: str = ""
+    handover: bytes = b""
 
 
 class Stop(_Message, frozen=True, tag="stop"):
@@ -181,11 +210,76 @@ class Started(_Message, frozen=True, tag="started"):
 
 
 class Finished(_Message, frozen=True, tag="finished"):
-    """The attempt is over; all its log frames were sent before this one."""
+    """The attempt is over; all its log frames were sent before this one. `callback`: the digest of
+    the `Callback` that says how it ended, b"" if none does."""
 
     serial: attempts.Count
     ref: attempts.AttemptRef
     outcome: attempts.Outcome
+    callback: bytes = b""
+
+
+class Seen(_Message, frozen=True, tag="seen"):
+    """What an executor sees of an attempt that is not over; sent again on each new link. `parked`:
+    it waits for something elsewhere, and its slot is free for others. `handover`: what the executor
+    that gets the next attempt needs to go on with that, if this one is lost; it is stored."""
+
+    ref: attempts.AttemptRef
+    reason: attempts.Label
+    message: str = ""
+    parked: bool = False
+    handover: bytes = b""
+
+
+class Callback(_Message, frozen=True, tag="callback"):
+    """Somebody has sent the result of an attempt to its callback URL."""
+
+    ref: attempts.AttemptRef
+    media_type: str
+    body: bytes
+
+    def digest(self) -> bytes:
+        """Return what tells it from others of the same attempt."""
+        return digests.sha256_of([self.media_type.encode(), b"\0", self.body])
+
+
+# agent and dispatcher, about attempts that are ephemeral containers of the worker's Pod
+
+
+class StartContainer(_Message, frozen=True, tag="startcontainer"):
+    """Have the command of this attempt run in a container of its own, which is added to the Pod of
+    this worker; its files are there. Sent again on each new link until its end is known.
+
+    `environment`: what the container gets besides the Task's own `env`.
+    """
+
+    ref: attempts.AttemptRef
+    environment: tuple[tuple[str, str], ...]
+
+
+class StopContainer(_Message, frozen=True, tag="stopcontainer"):
+    """It is to end, and not to be created if it is not yet; its processes the worker ends."""
+
+    ref: attempts.AttemptRef
+    grace_s: float
+    reason: str
+
+
+class ContainerSeen(_Message, frozen=True, tag="containerseen"):
+    """What Kubernetes says of the container of an attempt. `container`: its id. `started`: wall
+    clock of its node. `outcome`: how it ended, without the result; None while it has not."""
+
+    ref: attempts.AttemptRef
+    container: str
+    started: attempts.Seconds | None
+    outcome: attempts.Outcome | None
+
+
+class KillContainer(_Message, frozen=True, tag="killcontainer"):
+    """SIGKILL to a container in the worker's Pod whose attempt is settled."""
+
+    ref: attempts.AttemptRef
+    container: str
 
 
 class Acknowledged(_Message, frozen=True, tag="acknowledged"):
@@ -416,10 +510,12 @@ class Yielded(_Message, frozen=True, tag="yielded"):
 
 FromWorker = (
     Hello | Renew | Started | Finished | Log | Progress | Spawn | Ask | SlotOpening | SlotGone
-)
+    | StartContainer | StopContainer | Seen
+)  # fmt: skip
 ToWorker = (
     Welcome | Refused | Renewed | Run | Stop | Acknowledged | LogKept | Answer | OpenSlot | KillSlot
-)
+    | ContainerSeen | KillContainer | Callback
+)  # fmt: skip
 FromDriver = DriverHello | Template | Forget | Submit | Watch | Cancel
 ToDriver = Attached | Refused | Accepted | FoundCall | Results | Streamed
 FromSlot = (
@@ -452,6 +548,21 @@ ToSlot = (
     | StopCall
     | Acknowledged
 )
-AnyHello = Hello | DriverHello | SlotHello
-FromPeer = FromWorker | FromDriver | FromSlot
+FromAttempt = (
+    AttemptHello
+    | Renew
+    | Spawn
+    | Ask
+    | Template
+    | Forget
+    | Submit
+    | Watch
+    | Cancel
+    | Done
+    | Yielded
+    | Progress
+)
+"""The first three after the Hello are of sidecars, those after them of calls, the last of both."""
+AnyHello = Hello | DriverHello | SlotHello | AttemptHello
+FromPeer = FromWorker | FromDriver | FromSlot | FromAttempt
 """Anything that a dispatcher may read; which of it from whom is decided by the first frame."""

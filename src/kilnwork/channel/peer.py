@@ -1,15 +1,17 @@
 """The end of a link that a worker holds: connect, renew the lease, report, resume.
 
-Used by the worker's agent. One `Peer` outlives many links: it connects again with back-off, keeps
-every report until the dispatcher has it on disk, sends what is unacknowledged once more after a
-reconnect, and watches the lease by the monotonic clock. It decides nothing about attempts: that is
-its `Owner`.
+Used by the worker's agent, by executors that are processes of their own, and by the sidecar of an
+attempt in a Pod, whose lease only tells it that the dispatcher is there. One `Peer` outlives many
+links: it connects again with back-off, keeps every report until the dispatcher has it on disk,
+sends what is unacknowledged once more after a reconnect, and watches the lease by the monotonic
+clock. It decides nothing about attempts: that is its `Owner`.
 """
 
 import asyncio
 import contextlib
 import logging
 import os
+import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, cast
@@ -20,7 +22,25 @@ from kilnwork.kit import backoff, clock, ids
 
 log = logging.getLogger(__name__)
 
-Order = messages.Run | messages.Stop | messages.LogKept | messages.OpenSlot | messages.KillSlot
+Order = (
+    messages.Run
+    | messages.Stop
+    | messages.LogKept
+    | messages.OpenSlot
+    | messages.KillSlot
+    | messages.ContainerSeen
+    | messages.KillContainer
+    | messages.Callback
+)
+Sendable = (
+    messages.Log
+    | messages.Progress
+    | messages.SlotOpening
+    | messages.StartContainer
+    | messages.StopContainer
+    | messages.Seen
+)
+"""What may be lost with a link."""
 Report = messages.Started | messages.Finished | messages.SlotGone
 Request = messages.Spawn | messages.Ask
 
@@ -37,7 +57,7 @@ CONGESTED_BYTES = 1 << 20
 class Owner(Protocol):
     """Whom a peer speaks for. Called in the event loop; must not block or raise."""
 
-    def hello(self, *, epoch: int) -> messages.Hello:
+    def hello(self, *, epoch: int) -> messages.Hello | messages.AttemptHello:
         """The first frame of a new link, with all that runs or is not acknowledged."""
         ...
 
@@ -65,6 +85,8 @@ class _Kept:
     ref: attempts.AttemptRef | None
     frame: bytes
     final: bool
+    stored: asyncio.Future[None] | None = None
+    """Set when the dispatcher has it on disk, for whoever waits for that."""
 
 
 @dataclass(slots=True)
@@ -121,8 +143,8 @@ class _Link(asyncio.Protocol):
         self._unsent.append(frame)
 
     def flush(self) -> None:
-        """Hand everything written to the transport."""
-        if self._unsent and self._transport is not None:
+        """Hand everything written to the transport; uvloop's refuses it once it is closed."""
+        if self._unsent and self._transport is not None and not self._transport.is_closing():
             self._transport.write(b"".join(self._unsent))
         self._unsent.clear()
 
@@ -154,16 +176,17 @@ class _Link(asyncio.Protocol):
 class Peer:
     """See the module.
 
-    `path`: the dispatcher's Unix socket; `place`: what people call it. `patience_s`: give up when
-    there was no dispatcher for so long (60 s: a restart takes one, and nobody may be left behind a
-    crash for long), but not while the lease holds.
+    `path`: the dispatcher's Unix socket, or what makes a connected socket, in a thread, and raises
+    OSError or ChannelError; `place`: what people call it. `patience_s`: give up when there was no
+    dispatcher for so long (60 s: a restart takes one, and nobody may be left behind a crash for
+    long), but not while the lease holds.
     """
 
     def __init__(
         self,
         owner: Owner,
         *,
-        path: str,
+        path: str | Callable[[], socket.socket],
         clock: clock.Clock,
         entropy: ids.Entropy,
         patience_s: float = 60.0,
@@ -171,7 +194,7 @@ class Peer:
     ) -> None:
         self._owner = owner
         self._path = path
-        self._place = place or (lambda: path)
+        self._place = place or (lambda: str(path))
         self._clock = clock
         self._entropy = entropy
         self._patience_s = patience_s
@@ -211,7 +234,7 @@ class Peer:
         finally:
             self._close()
 
-    def send(self, message: messages.Log | messages.Progress | messages.SlotOpening) -> None:
+    def send(self, message: Sendable) -> None:
         """Send now if a link stands, else not at all."""
         if self._link is not None:
             self._link.write(frames.encode(message))
@@ -225,6 +248,13 @@ class Peer:
     def lease_holds(self) -> bool:
         """True while attempts may be started."""
         return self._clock.monotonic() < self._lease.stop_at
+
+    async def store(self, make: Callable[[int], Report]) -> None:
+        """Send a report, and wait until the dispatcher has it on disk."""
+        stored = asyncio.get_running_loop().create_future()
+        self.report(make)
+        self._reports[self._serial].stored = stored
+        await stored
 
     def report(self, make: Callable[[int], Report]) -> None:
         """Send the report that `make` returns for a serial; again until it is acknowledged."""
@@ -295,7 +325,13 @@ class Peer:
     async def _stand(self) -> _Link:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(HANDSHAKE_S):
-            _, link = await loop.create_unix_connection(lambda: _Link(self._received), self._path)
+            if isinstance(self._path, str):
+                _, link = await loop.create_unix_connection(
+                    lambda: _Link(self._received), self._path
+                )
+            else:
+                made = await _in_thread(self._path)
+                _, link = await loop.create_connection(lambda: _Link(self._received), sock=made)
             try:
                 link.hello_sent = self._clock.monotonic()
                 link.write(frames.encode(self._owner.hello(epoch=self._epoch)))
@@ -355,6 +391,8 @@ class Peer:
         settled = []
         while self._reports and (oldest := next(iter(self._reports))) <= serial:
             kept = self._reports.pop(oldest)
+            if kept.stored is not None and not kept.stored.done():
+                kept.stored.set_result(None)
             if kept.final and kept.ref is not None:
                 settled.append(kept.ref)
         self._look_quiet()
@@ -398,3 +436,23 @@ class Peer:
         if self._link is not None:
             self._link.close()
             self._link = None
+
+
+async def _in_thread(connect: Callable[[], socket.socket]) -> socket.socket:
+    """Connect in a thread; a socket that nobody waits for any more is closed there."""
+    made: list[socket.socket] = []
+    given_up: list[bool] = []
+
+    def run() -> None:
+        made.append(connect())
+        if given_up:
+            made[0].close()
+
+    try:
+        await asyncio.to_thread(run)
+    except BaseException:
+        given_up.append(True)
+        for one in made:  # closed twice, perhaps, but never not at all
+            one.close()
+        raise
+    return made[0]

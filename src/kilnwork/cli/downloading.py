@@ -29,6 +29,12 @@ def check_target(target: str | None, *, source: str | None = None) -> None:
     if target is None or target == STDOUT:
         return
     path = Path(target)
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        raise errors.Unusable(f"-o {target}: {error.strerror}") from error
     if source is not None and path.is_file() and _same(path, Path(source)):
         raise errors.Unusable(f"-o {target}: that is the file to upload: name another one")
     if target.endswith("/") and not path.is_dir():
@@ -71,14 +77,14 @@ async def fetch(
     if target == STDOUT:
         return await _Download(s, file_jobs.path(job, what), query, sys.stdout.buffer).run()
     try:
-        with _whole(Path(target)) as file:
+        with whole(Path(target)) as file:
             return await _Download(s, file_jobs.path(job, what), query, file).run(text=target)
     except OSError as error:
         raise errors.CommandError(f"{target}: {error.strerror or error}") from error
 
 
 @contextlib.contextmanager
-def _whole(path: Path) -> Iterator[IO[bytes]]:
+def whole(path: Path) -> Iterator[IO[bytes]]:
     """A file that has this name once all of it is there; a device or pipe is written as it is."""
     if path.exists() and not path.is_file():
         with path.open("wb") as file:

@@ -13,8 +13,11 @@ from kilnwork.controlplane.node import pod_fields
 
 _READ = ["get", "list", "watch"]
 _WRITE = ["create", "update", "patch", "delete", "deletecollection"]
-_SHOWN = "tasks tasks/status taskobjects taskclusters taskclusters/status taskclusters/scale jobs"
-_CHANGED = "tasks taskobjects taskclusters taskclusters/scale jobs"
+_SHOWN = (
+    "tasks tasks/status taskobjects taskclusters taskclusters/status taskclusters/scale jobs "
+    "taskclaims taskclaims/status"
+)
+_CHANGED = "tasks taskobjects taskclusters taskclusters/scale jobs taskclaims taskclaims/status"
 
 
 def _rule(resources: str, verbs: list[str]) -> meta.JsonObject:
@@ -58,6 +61,7 @@ EXTENSIONS = extensions.Extensions(
             validate=admission.validate_task,
             validate_update=admission.validate_task_update,
             warnings=admission.warn_of_task,
+            sample=admission.sample_of_task,
         ),
         extensions.Kind(
             definition=crd.definition(kinds.TASK_OBJECTS),
@@ -70,8 +74,15 @@ EXTENSIONS = extensions.Extensions(
             warnings=_warn_of_task_cluster,
             pod_template="template",
         ),
+        extensions.Kind(
+            definition=crd.definition(kinds.TASK_CLAIMS),
+            validate_update=admission.validate_task_claim_update,
+            validate_status=admission.validate_task_claim_status,
+            right=admission.task_claim_right,
+            warnings=partial(admission.warn, kinds.TASK_CLAIMS.kind),
+        ),
     ),
     view=(_rule(_SHOWN, _READ),),
-    edit=(_rule(_CHANGED, _WRITE),),
+    edit=(_rule(_CHANGED, _WRITE), _rule("executors/external", ["use"])),
     server_names=(manager.SERVER_NAME,),
 )

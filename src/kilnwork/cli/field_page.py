@@ -6,7 +6,7 @@ Used by `make docs` and by the test that the page is current.
 import sys
 from collections.abc import Iterable, Iterator
 
-from kilnwork.api import kinds, task_fields
+from kilnwork.api import field_effects, kinds, task_fields
 from kilnwork.api.field_effects import Row
 from kilnwork.controlplane.node import pod_fields
 
@@ -28,6 +28,7 @@ below its field, unless another row names that. In the columns:
 | refused | the API server refuses the write, and names the field |
 | no effect | Kubernetes itself needs it or fills it in, so nobody can tell who asked for it |
 
+An ephemeral container with a field that the node refuses waits: `CreateContainerConfigError`.
 Every refusal names the field. A value that asks for nothing special (`privileged: false`,
 `dnsPolicy: ClusterFirst`) is no reason to warn. The API server of `kiln up` warns at the write,
 with a header `Warning: 299`, which kubectl and `kiln` print. Other API servers cannot; so a
@@ -39,7 +40,8 @@ _PODS = """\
 ## Pod
 
 On nodes of ours Pods are processes. On a node with a kubelet every field is what Kubernetes says of
-it. Fields of `containers` hold for `initContainers` too.
+it. Fields of `containers` hold for `initContainers` too, and for `ephemeralContainers` but for what
+has rows here.
 """
 
 
@@ -54,12 +56,21 @@ def _lines() -> Iterator[str]:
         (kinds.TASKS.kind, task_fields.TASK),
         (kinds.TASK_CLUSTERS.kind, task_fields.TASK_CLUSTER),
         (kinds.TASK_OBJECTS.kind, task_fields.TASK_OBJECT),
+        (kinds.TASK_CLAIMS.kind, task_fields.TASK_CLAIM),
     ):
         yield f"## {kind}\n"
         yield from _table(rows, "in a cluster")
     yield _PODS
-    shown = (row for row in pod_fields.ROWS if not row.path.startswith("spec.initContainers[]"))
-    yield from _table(shown, "`kiln node`")
+    yield from _table(filter(_is_shown, pod_fields.ROWS), "`kiln node`")
+
+
+def _is_shown(row: Row) -> bool:
+    """False for a row that says the same as that of `spec.containers[]`."""
+    kind, _, field = row.path.partition("[].")
+    if kind == "spec.ephemeralContainers":
+        same = field_effects.row_for(pod_fields.TABLE, f"spec.containers[].{field}")
+        return same is None or same.embedded is not row.embedded
+    return kind != "spec.initContainers"
 
 
 def _table(rows: Iterable[Row], cluster: str) -> Iterator[str]:

@@ -5,10 +5,11 @@ Checked by both in the same way, so that what `kiln install` prints is what the 
 
 from collections.abc import Callable
 from typing import Any, TypeVar
+from urllib import parse
 
 import click
 
-from kilnwork.api import manager
+from kilnwork.api import manager, names
 from kilnwork.cli import limits
 from kilnwork.cli import options as common
 
@@ -57,8 +58,52 @@ def advertised(*also: str) -> common.Parsed:
     return common.Parsed("HOST:PORT", parse)
 
 
+def _base_url(text: str) -> str:
+    """Return an http or https URL without a slash at its end."""
+    parts = parse.urlsplit(text)
+    known = parts.scheme in ("http", "https") and parts.hostname
+    if not known or parts.query or parts.fragment or "@" in parts.netloc or set(text) & set(" \t"):
+        raise ValueError(
+            f"{text!r}: write http(s)://HOST[:PORT][/PATH], such as https://kiln.example"
+        )
+    return text.rstrip("/")
+
+
+BASE_URL = common.Parsed("URL", _base_url)
+
+
+def _kind(text: str) -> str:
+    """Check PLURAL.GROUP, *.GROUP, a plural of the core group, or *."""
+    plural, _, group = text.partition(".")
+    usable = text == "*" or (
+        (plural == "*" or names.is_dns_label(plural))
+        and (bool(group) or plural != "*")
+        and not (group and names.subdomain_problem(group))
+    )
+    if not usable:
+        raise ValueError(f"{text!r}: write PLURAL.GROUP, such as books.example.com, or *.GROUP")
+    return text
+
+
+KIND = common.Parsed("KIND", _kind)
+
+
+def allowed_kinds(*default: str) -> Callable[[Function], Function]:
+    """Add the option that names the kinds of objects that tasks may make."""
+    return click.option(
+        "--allow-kind",
+        "allowed_kinds",
+        type=KIND,
+        multiple=True,
+        metavar="PLURAL.GROUP",
+        default=default,
+        show_default=True,
+        help="A kind of objects that tasks may make, or *.GROUP; may be given more than once.",
+    )
+
+
 def options(function: Function) -> Function:
-    """Add them: the lease, and the bounds of the Jobs API."""
+    """Add them: the lease, the URL of callbacks, and the bounds of the Jobs API."""
     lease = click.option(
         "--lease",
         type=LEASE_LENGTH,
@@ -68,7 +113,15 @@ def options(function: Function) -> Function:
         help="How long the manager may be away without a task being ended: for a rollout, or a"
         " volume that moves. Tasks of a machine that is cut off run again elsewhere no sooner.",
     )
-    return lease(limits.options(function))
+    callback_url = click.option(
+        "--callback-url",
+        type=BASE_URL,
+        metavar="URL",
+        default=None,
+        help="Where services reach the manager with results of HTTP requests by callback,"
+        " such as an Ingress that passes on /callbacks; default https:// and --advertise.",
+    )
+    return lease(callback_url(limits.options(function)))
 
 
 def chosen_arguments(ctx: click.Context) -> tuple[str, ...]:

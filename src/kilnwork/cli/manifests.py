@@ -6,7 +6,6 @@ object is valid is for the server to say.
 """
 
 import math
-import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,17 +14,11 @@ from typing import Any
 
 import yaml
 
-from kilnwork.api import meta
+from kilnwork.api import meta, yaml_loader
 from kilnwork.cli import errors
 
-_Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _SUFFIXES = (".yaml", ".yml", ".json")
 _MAX_DEPTH = 100
-_TAG = "tag:yaml.org,2002:"
-_FLOAT = re.compile(
-    r"^(?:[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN))$"
-)
-_INT = re.compile(r"^[-+]?(0b[0-1_]+|0o?[0-7_]+|0x[0-9a-fA-F_]+|0|[1-9][0-9_]*)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,62 +33,6 @@ class Manifest:
     def place(self) -> str:
         """`file:line`, for error texts."""
         return f"{self.source}:{self.line}"
-
-
-def _kept_resolvers() -> dict[str, list[tuple[str, re.Pattern[str]]]]:
-    """PyYAML's, without its own idea of numbers and times."""
-    dropped = {f"{_TAG}{name}" for name in ("timestamp", "int", "float")}
-    return {
-        first: [(tag, pattern) for tag, pattern in resolvers if tag not in dropped]
-        for first, resolvers in _Base.yaml_implicit_resolvers.items()
-    }
-
-
-class _Loader(_Base):  # type: ignore[misc]  # the C loader has no types
-    """YAML 1.1 as Kubernetes reads it."""
-
-    yaml_implicit_resolvers = _kept_resolvers()
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode) or key.tag == f"{_TAG}merge":
-                continue
-            _to_text(key)
-            if key.value in seen:
-                problem = f"key {key.value!r} is already set in this mapping"
-                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-            seen.add(key.value)
-        found: dict[Any, Any] = super().construct_mapping(node, deep=deep)
-        return found
-
-
-def _to_text(key: yaml.ScalarNode) -> None:
-    """A number or truth value as a key is its text, since JSON has no other keys."""
-    if key.tag == f"{_TAG}int":
-        key.value = str(_integer(None, key))
-    elif key.tag == f"{_TAG}bool":
-        key.value = "true" if key.value.lower() in ("true", "yes", "on") else "false"
-    key.tag = f"{_TAG}str"
-
-
-def _integer(loader: Any, node: yaml.ScalarNode) -> int:
-    text = node.value.replace("_", "")
-    sign = -1 if text.startswith("-") else 1
-    digits = text.lstrip("+-")
-    if digits.startswith("0") and len(digits) > 1 and digits[1].isdigit():
-        return sign * int(digits, 8)
-    return sign * int(digits, 0)
-
-
-def _float(loader: Any, node: yaml.ScalarNode) -> float:
-    return float(node.value.lower().replace(".inf", "inf").replace(".nan", "nan"))
-
-
-_Loader.add_implicit_resolver(f"{_TAG}int", _INT, list("-+0123456789"))
-_Loader.add_implicit_resolver(f"{_TAG}float", _FLOAT, list("-+.0123456789"))
-_Loader.add_constructor(f"{_TAG}int", _integer)
-_Loader.add_constructor(f"{_TAG}float", _float)
 
 
 def read(sources: tuple[str, ...]) -> Iterator[Manifest]:
@@ -146,7 +83,7 @@ def parse(text: str, *, source: str) -> Iterator[Manifest]:
 def documents(text: str, *, source: str) -> Iterator[tuple[int, Any]]:
     """JSON values of a multi-document YAML (or JSON) text, each with the line it begins on."""
     try:
-        loader = _Loader(text)
+        loader = yaml_loader.Loader(text)
         while loader.check_node():
             node = loader.get_node()
             value = loader.construct_document(node)

@@ -8,5 +8,6 @@ line's wiring; knows nothing of HTTP servers, nodes or processes.
 from kilnwork.controllers.assembly import Controllers
 from kilnwork.controllers.defaults import DefaultCluster
 from kilnwork.controllers.worker_pods import Settings
+from kilnwork.executors.container_logs import ReadLog
 
-__all__ = ["Controllers", "DefaultCluster", "Settings"]
+__all__ = ["Controllers", "DefaultCluster", "ReadLog", "Settings"]

@@ -8,10 +8,17 @@ import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kilnwork.api import kinds, meta, pod, resource, task, task_cluster, task_object
-from kilnwork.controllers import caches, ports, tokens, tools, worker_pods
+from kilnwork.api import attempts as api_attempts
+from kilnwork.api import kinds, meta, pod, resource, task, task_claim, task_cluster, task_object
+from kilnwork.controllers import caches, errors, ports, tokens, tools, worker_pods
+from kilnwork.controllers.attempts import driver
+from kilnwork.controllers.task import images
 from kilnwork.controllers.task import reconciler as task_reconciler
+from kilnwork.controllers.task_claim import controller as task_claims
 from kilnwork.controllers.task_cluster import reconciler as task_cluster_reconciler
+from kilnwork.dispatch import model
+from kilnwork.executors import container_logs, custom_resource, ephemeral, registry, workflow
+from kilnwork.executors import pod as pod_executor
 from kilnwork.kit import clock, coroutines
 from kilnwork.kube import client, controller, events, manager, queue, reflector
 
@@ -19,6 +26,9 @@ TASK_WORKERS = 32
 """Tasks in hand at once: most of the time of one goes by in waiting for the journal's disk."""
 
 CLUSTER_WORKERS = 4
+
+ATTEMPT_WORKERS = 32
+"""Attempts of executors in hand at once: most of the time of one goes by in waiting for an API."""
 
 _OURS = ",".join(f"{key}={value}" for key, value in worker_pods.MANAGED.items())
 
@@ -31,7 +41,8 @@ def new_token() -> str:
 class Controllers:
     """All controllers of a manager. `verifier` is the channel's TokenVerifier.
 
-    `namespaces`: the only ones to look at; empty: all there are.
+    `namespaces`: the only ones to look at; empty: all there are. `read_log`: of Pods of a node in
+    this process.
     """
 
     def __init__(
@@ -42,6 +53,7 @@ class Controllers:
         time: clock.Clock,
         on_failure: Callable[[str, BaseException], None] | None = None,
         namespaces: Sequence[str] = (),
+        read_log: container_logs.ReadLog | None = None,
     ) -> None:
         self.caches = caches.Caches()
         self._recorder = events.Recorder(kube, component="kilnwork-manager", time=time)
@@ -49,9 +61,49 @@ class Controllers:
         self._clusters_queue = queue.WorkQueue(time=time)
         given = tools.Tools(kube, self.caches, self._recorder.emit, time)
         self._tasks = task_reconciler.Reconciler(given, self._tasks_queue)
+        self._containers = ephemeral.EphemeralExecutor(kube, self.caches.pods)
         self._clusters = task_cluster_reconciler.Reconciler(
-            given, self._clusters_queue, settings=settings, new_token=new_token
+            given,
+            self._clusters_queue,
+            settings=settings,
+            new_token=new_token,
+            is_used_up=self._containers.is_used_up,
         )
+        self._attempts_queue = queue.WorkQueue(time=time)
+        self._pods = pod_executor.PodExecutor(
+            kube,
+            self.caches.pods,
+            beside=settings.sidecar,
+            blobs=settings.blobs,
+            read_log=read_log,
+        )
+        self._kinds = custom_resource.Kinds(
+            kube, custom_resource.AllowedKinds(settings.allowed_kinds), time=time
+        )
+        self._objects = custom_resource.Follower(kube, namespaces=namespaces)
+        shared = custom_resource.Shared(
+            kinds=self._kinds,
+            objects=self._objects,
+            accounts=self.caches.accounts,
+            time=time,
+            blobs=settings.blobs,
+        )
+        of_objects = custom_resource.ObjectExecutor(kube, custom_resource.RuleReader(), shared)
+        of_workflows = workflow.WorkflowExecutor(kube, shared)
+        executors = registry.Registry([self._pods, self._containers, of_objects, of_workflows])
+        self._attempts = driver.Driver(executors, self._attempts_queue)
+        self.outputs = self._attempts.outputs
+        """What attempts of executors print."""
+        self.claims: task_claims.TaskClaims | None = None
+        if settings.socket is not None:
+            self.claims = task_claims.TaskClaims(
+                kube,
+                self.caches.claims,
+                socket=settings.socket,
+                blobs=settings.blobs,
+                time=time,
+                on_failure=on_failure,
+            )
         self._follow = coroutines.Crew("controllers", on_failure=on_failure)
         self._manager = manager.Manager("controllers", on_failure=on_failure)
         reflectors = self._all_reflectors(kube, namespaces)
@@ -68,15 +120,23 @@ class Controllers:
         """Follow the dispatcher and the API server, then reconcile. Raises NotSynced."""
         self._follow.start("task views", self._tasks.follow(hub))
         self._follow.start("cluster views", self._clusters.follow(hub))
+        self._containers.use(hub.containers.kill)
+        await self._attempts.start(hub)
+        self._follow.start("objects of attempts", self._objects.run(self._kinds))
         try:
             await self._manager.start(sync_timeout_s=sync_timeout_s)
         except BaseException:
             await self._follow.stop()
             raise
+        if self.claims is not None:
+            self.claims.start()
 
     async def stop(self) -> None:
         """Stop reconciling, then following."""
+        if self.claims is not None:
+            await self.claims.stop()
         await self._manager.stop()
+        await self._attempts.outputs.stop()
         await self._follow.stop()
 
     @property
@@ -88,6 +148,26 @@ class Controllers:
         """Wait until then, but not for long. Raises NotYet."""
         await tokens.wait_synced(self._synced)
 
+    async def is_pod_of(
+        self, ref: api_attempts.AttemptRef, namespace: str, name: str, *, uid: str
+    ) -> bool:
+        """Whether that Pod is that attempt of an executor. Raises NotYet while it is not known."""
+        await self.wait_synced()
+        found = self._pods.is_pod_of(ref, namespace, name, uid=uid)
+        if found is None:
+            raise errors.NotYet(f"Pod {namespace}/{name} has not been seen yet")
+        return found
+
+    def image_of_spawned(self, namespace: str, spec: task.TaskSpec) -> model.ImageUse:
+        """What the image of a command means that a task spawns."""
+        if not self.synced:
+            return model.ImageUse(
+                spec, refusal="the manager has just started: ask again", status=503
+            )
+        cluster = self.caches.clusters.get((namespace, spec.cluster_name))
+        pods = () if cluster is None else self.caches.pods.owned_by(cluster.metadata.uid)
+        return images.of_spawned(spec, cluster, images.workers(pods))
+
     def _loops(self) -> tuple[controller.Controller, ...]:
         return (
             controller.Controller(
@@ -98,6 +178,9 @@ class Controllers:
                 self._clusters.reconcile,
                 self._clusters_queue,
                 workers=CLUSTER_WORKERS,
+            ),
+            controller.Controller(
+                "attempt", self._attempts.reconcile, self._attempts_queue, workers=ATTEMPT_WORKERS
             ),
         )
 
@@ -123,9 +206,23 @@ class Controllers:
         clusters.subscribe(self._clusters.cluster_changed)
         clusters.subscribe(self._tasks.cluster_changed)
         part = self._clusters.part_changed
+        pods = reflector.Reflector(kube, resource.PODS, pod.Pod, known.pods, part, scope=ours)
+        pods.subscribe(self._pods.changed)
+        pods.subscribe(self._containers.changed)
+        claims = reflector.Reflector(
+            kube, kinds.TASK_CLAIMS, task_claim.TaskClaim, known.claims, scope=here
+        )
+        if self.claims is not None:
+            claims.subscribe(self.claims.changed)
         return [
             reflector.Reflector(
-                kube, kinds.TASKS, task.Task, known.tasks, self._tasks.task_changed, scope=here
+                kube,
+                kinds.TASKS,
+                task.Task,
+                known.tasks,
+                self._tasks.task_changed,
+                # Those that nobody saw come are submitted in this order.
+                scope=reflector.Scope(namespace=namespace, oldest_first=True),
             ),
             reflector.Reflector(
                 kube,
@@ -136,7 +233,8 @@ class Controllers:
                 scope=here,
             ),
             clusters,
-            reflector.Reflector(kube, resource.PODS, pod.Pod, known.pods, part, scope=ours),
+            pods,
+            claims,
             reflector.Reflector(
                 kube, resource.SECRETS, caches.Secret, known.secrets, part, scope=ours
             ),

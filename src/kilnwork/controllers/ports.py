@@ -6,7 +6,9 @@ Implemented by `dispatch.hub.hub.Hub`. Everything here may be repeated.
 from collections.abc import Callable, Iterable
 from typing import Protocol
 
+from kilnwork.api import attempts
 from kilnwork.dispatch import model
+from kilnwork.dispatch.machine import instructions
 from kilnwork.kit import ids
 from kilnwork.kube import events
 
@@ -71,5 +73,70 @@ class ClusterHub(Protocol):
         ...
 
 
-class Hub(TaskHub, ClusterHub, Protocol):
-    """Both parts."""
+class ExecutorLink(Protocol):
+    """Where an executor says what it observes. Implemented by `dispatch.hub.executor_links`."""
+
+    def observed(self, ref: attempts.AttemptRef, observed: model.Observed) -> None:
+        """Show why an attempt is where it is."""
+        ...
+
+    def started(self, ref: attempts.AttemptRef, *, at: float, container: str = "") -> None:
+        """An attempt has begun to run, at that wall time, as the container of that id."""
+        ...
+
+    async def finished(self, ref: attempts.AttemptRef, outcome: attempts.Outcome) -> None:
+        """An attempt is over; durable when it returns."""
+        ...
+
+    def log(self, ref: attempts.AttemptRef, *, offset: int, data: bytes) -> None:
+        """Keep output that begins at `offset`."""
+        ...
+
+    def discard_log(self, ref: attempts.AttemptRef) -> None:
+        """Its output is copied again from the beginning: discard what is kept of it."""
+        ...
+
+
+class Containers(ExecutorLink, Protocol):
+    """The same for attempts that run in the Pods of workers. Implemented by
+    `dispatch.hub.containers`."""
+
+    def join(self, receive: Callable[[instructions.ForExecutor], None]) -> None:
+        """Tell `receive` what workers ask for."""
+        ...
+
+    def kill(self, pod_uid: str, ref: attempts.AttemptRef, container: str) -> bool:
+        """Have the worker of that Pod end a container in it; False when it is not connected."""
+        ...
+
+
+class AttemptHub(Protocol):
+    """The part of the hub that `attempts` uses."""
+
+    @property
+    def containers(self) -> Containers:
+        """Where attempts come from that run in the Pods of workers."""
+        ...
+
+    async def join_executor(
+        self,
+        executor: str,
+        *,
+        capacity: int,
+        receive: Callable[[instructions.ForExecutor], None],
+    ) -> ExecutorLink:
+        """Let an executor take attempts, `capacity` at once; when it returns, `receive` has been
+        told of all that it had before."""
+        ...
+
+    def view(self, task: ids.TaskId) -> model.TaskView | None:
+        """The newest run of a task, over or not; None when there is none."""
+        ...
+
+    def holds(self, ref: attempts.AttemptRef) -> bool:
+        """Whether that attempt is not over."""
+        ...
+
+
+class Hub(TaskHub, ClusterHub, AttemptHub, Protocol):
+    """All parts."""

@@ -56,6 +56,11 @@ class StatusWriter(Generic[S]):
         behind = _number(seen.metadata.resource_version) < _number(last.version)
         return last.wanted if behind or seen.status == last.stored else seen.status
 
+    def has_written(self, seen: Seen[S]) -> bool:
+        """Whether the object, as it is seen, is what our last write has left."""
+        last = self._written.get(seen.metadata.uid)
+        return last is not None and seen.metadata.resource_version == last.version
+
     async def write(self, seen: Seen[S], wanted: S) -> None:
         """Put `wanted`; raises Conflict when the object is no longer as the cache has it."""
         metadata = seen.metadata

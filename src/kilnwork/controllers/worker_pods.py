@@ -10,11 +10,14 @@ import copy
 import hashlib
 import itertools
 from collections.abc import Container
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from kilnwork.api import kinds, meta, names, pod, task_cluster, validation
+from kilnwork.executors.ephemeral import template as ephemeral
+from kilnwork.executors.pod import sidecar
 
 CLUSTER_LABEL = "kilnwork.dev/cluster"
 """On Secret and Pods: the cluster, in its short form. The annotation of this name has the whole."""
@@ -45,13 +48,19 @@ _ORDINAL_LENGTH = len("-99999")
 """More than replicas: a Pod that is on its way out keeps its name, for ever on a lost node."""
 
 
+SIDECAR = "from kilnwork.worker.sidecar import run; run()"
+"""What Python executes: `-m` would take it half as long again to start."""
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What the manager puts into worker Pods.
 
     `channel`: where workers connect (`unix:/path` or `tls://HOST:PORT`); `ca`: the PEM that its
     certificate is checked against, None for a Unix socket. `worker_image`: used when a template
     names none; on a local node it is only a label. `worker_dir`: where commands run unless a
-    template says so; None leaves it to the node.
+    template says so; None leaves it to the node. `blobs`: folder of the manager's blobs, which
+    Pods see if `blobs_shared`. `allowed_kinds`: of objects that tasks may make.
+    `socket`: of the dispatcher in this process, for TaskClaims; None: they are not served.
     """
 
     channel: str
@@ -59,6 +68,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     worker_image: str
     worker_dir: str | None = None
     ca: bytes | None = None
+    blobs: Path | None = None
+    blobs_shared: bool = True
+    allowed_kinds: tuple[str, ...] = ()
+    socket: Path | None = None
+
+    @property
+    def sidecar(self) -> sidecar.Settings:
+        """The same for the sidecar of a Pod of an attempt."""
+        return sidecar.Settings(
+            image=self.worker_image,
+            command=(self.worker_command[0], "-P", "-c", SIDECAR),
+            channel=self.channel,
+            ca=self.ca,
+            blobs=str(self.blobs) if self.blobs is not None and self.blobs_shared else None,
+        )
 
 
 class _Container(msgspec.Struct, frozen=True):
@@ -147,6 +171,20 @@ def container_status(seen: pod.Pod) -> pod.ContainerStatus | None:
     found = seen.status.container_statuses
     named = (status for status in found if status.name == CONTAINER)
     return next(named, found[0] if len(found) == 1 else None)
+
+
+def is_same(old: pod.Pod, new: pod.Pod) -> bool:
+    """Whether two versions of a worker Pod differ in the containers of its attempts alone."""
+    return _without_containers(old) == _without_containers(new)
+
+
+def _without_containers(seen: pod.Pod) -> pod.Pod:
+    return msgspec.structs.replace(
+        seen,
+        metadata=msgspec.structs.replace(seen.metadata, resource_version=""),
+        spec=msgspec.structs.replace(seen.spec, ephemeral_containers=()),
+        status=msgspec.structs.replace(seen.status, ephemeral_container_statuses=()),
+    )
 
 
 def selector(cluster: str) -> str:
@@ -244,6 +282,9 @@ def _pod_spec(
         "tolerations": [*(given.get("tolerations") or []), *_tolerations(given)],
         "volumes": [*(given.get("volumes") or []), _token_volume(cluster.metadata.name)],
     }
+    if _has_containers(cluster):
+        spec["shareProcessNamespace"] = True
+        spec["volumes"] = [*spec["volumes"], {"name": ephemeral.VOLUME, "emptyDir": {}}]
     if account is None:
         spec.pop("serviceAccountName", None)
         spec.pop("serviceAccount", None)
@@ -288,10 +329,18 @@ def _worker(
         "env": [*kept, *ours],
         "volumeMounts": [*(given.get("volumeMounts") or []), mount],
     }
+    if _has_containers(cluster):
+        shared = {"name": ephemeral.VOLUME, "mountPath": ephemeral.VOLUME_DIRECTORY}
+        worker["volumeMounts"] = [*worker["volumeMounts"], shared]
     if settings.worker_dir is not None:
         worker.setdefault("workingDir", settings.worker_dir)
     worker.pop("args", None)
     return worker
+
+
+def _has_containers(cluster: task_cluster.TaskCluster) -> bool:
+    """Commands run in containers that are added to the Pods, and share volume and processes."""
+    return cluster.spec.runtime is task_cluster.Runtime.EPHEMERAL_CONTAINERS
 
 
 def _env(cluster: task_cluster.TaskCluster, settings: Settings) -> list[dict[str, Any]]:
@@ -301,6 +350,11 @@ def _env(cluster: task_cluster.TaskCluster, settings: Settings) -> list[dict[str
         *([] if settings.ca is None else [{"name": "KILN_CA_FILE", "value": CA_FILE}]),
         {"name": "KILN_CLUSTER", "value": cluster.metadata.name},
         {"name": "KILN_SLOTS", "value": str(cluster.spec.slots_per_worker)},
+        *(
+            [{"name": "KILN_RUNTIME", "value": str(cluster.spec.runtime)}]
+            if _has_containers(cluster)
+            else []
+        ),
         _from_field("KILN_NAMESPACE", "metadata.namespace"),
         _from_field("KILN_WORKER", "metadata.name"),
         _from_field("KILN_POD_UID", "metadata.uid"),

@@ -9,14 +9,23 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from kilnwork.api import names
-from kilnwork.controlplane import binder, errors, extensions, gc, lock, store, taint_eviction
+from kilnwork.controlplane import (
+    binder,
+    errors,
+    extensions,
+    gc,
+    lock,
+    pod_gc,
+    store,
+    taint_eviction,
+)
 from kilnwork.controlplane.apiserver import (
     app,
     authn,
@@ -58,8 +67,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Where the data is, how to listen, and what the node is called.
 
     `port` 0: a free pair, the one of last time if it still is. `workdir`: where containers run that
-    name no directory. `controllers`: collect garbage, bind Pods and evict them by taints.
-    `installed`: kinds that are defined at each start, with their rules.
+    name no directory. `controllers`: collect garbage, bind Pods, evict them by taints, end those of
+    deleted nodes. `installed`: kinds that are defined at each start, with their rules.
     """
 
     data_dir: Path
@@ -83,7 +92,8 @@ class ControlPlane:
 
     `mount` before or after `start`. Attributes for the wiring: `data_dir`, `run_dir` (a private
     folder with a path short enough for sockets), `kubeconfig` (a path), and, once started,
-    `address`, `http_address`, `authenticator`, `authorizer`, `writer`, `certificates`, `node`.
+    `address`, `http_address`, `app` (what listens there), `authenticator`, `authorizer`, `writer`,
+    `certificates`, `node`.
     """
 
     def __init__(self, settings: Settings, tools: Tools | None = None) -> None:
@@ -208,6 +218,14 @@ class ControlPlane:
         await self.node.start()
         self.writer.kinds.pod_warnings = pod_fields.warnings
 
+    def read_log(
+        self, namespace: str, pod: str, container: str, limit_bytes: int | None
+    ) -> AsyncGenerator[bytes, None] | None:
+        """What a container of the node has printed until now; None if it is not here."""
+        if self.node is None:
+            return None
+        return self.node.read_log(namespace, pod, container, limit_bytes=limit_bytes)
+
     async def stop_node(self, *, grace_s: float = 10.0) -> None:
         """End every container; the API server must still run for their last statuses."""
         if self.node is not None:
@@ -328,6 +346,9 @@ class ControlPlane:
         eviction = taint_eviction.TaintEviction(self.writer)
         eviction.start()
         self._stops.append(("taint eviction", eviction.stop))
+        orphans = pod_gc.PodCollector(self.writer, self._deleter)
+        orphans.start()
+        self._stops.append(("pod garbage collector", orphans.stop))
 
     def _parts(self, admin_token: str) -> resources.Parts:
         tools = self._tools
@@ -357,8 +378,9 @@ class ControlPlane:
 
     async def _listen(self, pair: ports.Ports, found: resources.Parts) -> None:
         self._found = found
+        self.app = app.build(found, self._mounts)
         secure = serving.Listener(
-            app.build(found, self._mounts),
+            self.app,
             pair.tls,
             tls=serving.tls_context(
                 self.certificates.server.certificate,

@@ -27,6 +27,14 @@ def _no_problems(*_: Any) -> tuple[()]:
     return ()
 
 
+Sample = Callable[[meta.JsonObject], tuple[meta.JsonObject, str] | None]
+"""Another object that an object of this kind will make, and the field that says so; or None."""
+
+
+def _no_sample(_: meta.JsonObject) -> None:
+    return None
+
+
 class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """A kind that is installed, with its admission. The functions get JSON and change nothing.
 
@@ -39,7 +47,14 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     """What is wrong with an object whose schema is fulfilled."""
     validate_update: Callable[[meta.JsonObject, meta.JsonObject], Iterable[Problem]] = _no_problems
     """What may not change from the old object to the new one."""
+    validate_status: Callable[[meta.JsonObject, meta.JsonObject], Iterable[Problem]] = _no_problems
+    """What may not change in the status from the old object to the new one."""
+    right: Callable[[meta.JsonObject], tuple[str, str]] | None = None
+    """What one must have the right to `use` to create an object and to write its status: a resource
+    of its group and namespace, as roles write it, and a name. None: nothing more."""
     warnings: Warn = no_warnings
+    sample: Sample = _no_sample
+    """What it makes: the server refuses what it would not create (`apiserver.samples`)."""
     pod_template: str = ""
     """A field of `spec` that must be a core/v1 PodTemplateSpec, though its schema is open."""
 

@@ -90,22 +90,42 @@ class TaintEviction(store_keeper.StoreKeeper[objects.Key]):
         await self._evict(key, pod)
 
     async def _evict(self, key: objects.Key, pod: meta.JsonObject) -> None:
-        place = crud.where(resource.PODS, key.namespace, key.name)
-        now = self._writer.now()
+        asked = deletion.DeleteOptions(uid=pod["metadata"]["uid"])
+        if await disrupt(self._writer, self._deleter, key, _CONDITION, asked):
+            node = pod["spec"]["nodeName"]
+            facts = {"pod_namespace": key.namespace, "pod": key.name, "node": node}
+            log.info("pod evicted for a taint of its node", extra=facts)
 
-        def disrupted(found: meta.JsonObject) -> meta.JsonObject:
-            status = found.get("status") or {}
-            others = [c for c in status.get("conditions") or () if c["type"] != _CONDITION["type"]]
-            condition = {**_CONDITION, "lastTransitionTime": now}
-            return {**found, "status": {**status, "conditions": [*others, condition]}}
 
-        try:
-            await self._writer.change_here(place, disrupted, crud.Options(), subresource="status")
-            asked = deletion.DeleteOptions(uid=pod["metadata"]["uid"])
-            await self._deleter.delete(place, asked)
-        except statuses.StatusError as error:
-            if error.code not in (404, 409):
-                raise
-            return
-        facts = {"pod_namespace": key.namespace, "pod": key.name, "node": pod["spec"]["nodeName"]}
-        log.info("pod evicted for a taint of its node", extra=facts)
+async def disrupt(
+    writer: crud.Writer,
+    deleter: deletion.Deleter,
+    key: objects.Key,
+    condition: meta.JsonObject,
+    asked: deletion.DeleteOptions,
+) -> bool:
+    """Delete a Pod with a condition that says why; False when it changed or went meanwhile.
+
+    Without grace, nobody is there to report its end: it is marked Failed first.
+    """
+    place = crud.where(resource.PODS, key.namespace, key.name)
+    now = writer.now()
+
+    def disrupted(found: meta.JsonObject) -> meta.JsonObject:
+        status = dict(found.get("status") or {})
+        if asked.grace_s == 0:
+            if status.get("phase") in ("Succeeded", "Failed"):
+                return found
+            status["phase"] = "Failed"
+        others = [c for c in status.get("conditions") or () if c["type"] != condition["type"]]
+        status["conditions"] = [*others, {**condition, "lastTransitionTime": now}]
+        return {**found, "status": status}
+
+    try:
+        await writer.change_here(place, disrupted, crud.Options(), subresource="status")
+        await deleter.delete(place, asked)
+    except statuses.StatusError as error:
+        if error.code not in (404, 409):
+            raise
+        return False
+    return True

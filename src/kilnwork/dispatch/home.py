@@ -15,6 +15,7 @@ import signal
 import socket
 from collections.abc import Callable
 
+from kilnwork.api import attempts
 from kilnwork.dispatch import errors, settings
 from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal import port
@@ -44,6 +45,16 @@ class OneToken:
         """A driver in the only namespace."""
         return namespace == NAMESPACE and self._is(credential)
 
+    async def verify_executor(self, executor: str, namespace: str, credential: str) -> bool:
+        """There is no executor but the worker."""
+        return False
+
+    async def verify_attempt(
+        self, ref: attempts.AttemptRef, namespace: str, pod: str, credential: str
+    ) -> bool:
+        """There are no Pods."""
+        return False
+
     def _is(self, credential: str) -> bool:
         return hmac.compare_digest(credential.encode(), self._token)
 
@@ -66,6 +77,7 @@ class Home:
             logs_dir=None if folder is None else folder / "logs",
             entropy=ids.system_entropy(),
             options=hub.Options(
+                executors=False,
                 blobs_dir=given.blobs,
                 clock_file=None if folder is None else folder / "journal.clock",
                 on_failure=self._failed,

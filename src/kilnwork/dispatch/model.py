@@ -4,11 +4,36 @@ Used by controllers, server and jobs. All frozen; a view shows only what the jou
 apart from why a task waits and its progress, which are facts of the moment.
 """
 
+from collections.abc import Callable
+
 import msgspec
 
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.kit import ids
+
+
+class ImageUse(msgspec.Struct, frozen=True):
+    """What the image of a spawned command means.
+
+    `spec`: what is run. `warning`: what whoever spawns it is told. `refusal`: why there is no such
+    child, with the status of the response: 503 for what may pass by itself.
+    """
+
+    spec: api_task.TaskSpec
+    warning: str = ""
+    refusal: str = ""
+    status: int = 422
+
+
+ImageRule = Callable[[str, api_task.TaskSpec], ImageUse]
+"""Say what the image of a spec means in a namespace."""
+
+
+def label_image(namespace: str, spec: api_task.TaskSpec) -> ImageUse:
+    """Where commands run on the machine of the dispatcher."""
+    text = f"spec.image {spec.image}: images are labels here, where programs come from the machine"
+    return ImageUse(spec, text)
 
 
 class SubmittedFacts(msgspec.Struct, kw_only=True):
@@ -46,6 +71,15 @@ class Progress(msgspec.Struct, frozen=True):
     message: str
 
 
+class Observed(msgspec.Struct, frozen=True):
+    """What an executor sees of an attempt that is not over: why it is where it is, and on which
+    node."""
+
+    reason: str
+    message: str = ""
+    node: str = ""
+
+
 class TaskFacts(SubmittedFacts, kw_only=True):
     """What the machine's record of a run and the view of it have in common.
 
@@ -73,6 +107,8 @@ class TaskFacts(SubmittedFacts, kw_only=True):
     that something may rightly run."""
     suspended: bool = False
     """No attempt starts before it is resumed; one that runs goes on."""
+    placed: str = ""
+    """Node of the newest attempt, as its executor says; "" for one of a worker, which has its."""
     parent: attempts.AttemptRef | None = None
 
 

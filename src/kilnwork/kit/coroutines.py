@@ -7,9 +7,16 @@ crew's `on_failure`, never swallowed. Not a scheduler, not a queue.
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+async def alone(name: str, work: Coroutine[Any, Any, T]) -> T:
+    """Await `work` in a coroutine task of its own, so that it cannot cancel that of the caller."""
+    return await asyncio.create_task(work, name=name)
 
 
 class Crew:
@@ -34,6 +41,11 @@ class Crew:
 
     def __len__(self) -> int:
         return len(self._members)
+
+    async def wait(self, *, timeout_s: float) -> None:
+        """Wait until all that are members now have ended, but no longer than that."""
+        if self._members:
+            await asyncio.wait(self._members, timeout=timeout_s)
 
     async def stop(self, *, timeout_s: float = 5.0) -> None:
         """Cancel all members and wait for them; logs those that do not end within `timeout_s`."""

@@ -14,6 +14,7 @@ from urllib import parse
 import msgspec
 
 JSON = "application/json"
+JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
 APPLY = "application/apply-patch+yaml"
 BYTES = "application/octet-stream"

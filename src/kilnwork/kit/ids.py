@@ -3,6 +3,7 @@
 A task id is 16 bytes in SQL and frames and a dashed UUID wherever people or Kubernetes see it.
 """
 
+import functools
 import os
 import random
 import time
@@ -99,6 +100,7 @@ class TaskIds:
         return TaskId(value.to_bytes(16, "big"))
 
 
+@functools.lru_cache(maxsize=4096)
 def task_id(text: str) -> TaskId:
     """The 16 bytes of a dashed UUID; raises ValueError for anything else."""
     return TaskId(uuid.UUID(text).bytes)

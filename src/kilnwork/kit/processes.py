@@ -155,27 +155,55 @@ def below(roots: set[int], stats: dict[int, Stat]) -> set[int]:
 
 def marked(marker: str) -> set[int]:
     """Live processes whose initial environment holds the exact `NAME=value` entry `marker`."""
-    needle = b"\0" + marker.encode() + b"\0"
-    found = set()
-    for pid in all_pids():
-        try:
-            environment = (_PROC / str(pid) / "environ").read_bytes()
-        except OSError:
-            continue
-        if needle in b"\0" + environment:
-            found.add(pid)
-    return found
+    return {pid for pid in all_pids() if _is_marked(pid, marker)}
 
 
-def belonging(root: int | None, *, marker: str) -> set[int]:
+def _is_marked(pid: int, marker: str) -> bool:
+    return b"\0" + marker.encode() + b"\0" in b"\0" + _environment(pid)
+
+
+def _environment(pid: int) -> bytes:
+    try:
+        with open(f"/proc/{pid}/environ", "rb", buffering=0) as file:  # noqa: PTH123  as in `_stat`
+            return file.read()
+    except OSError:
+        return b""
+
+
+def unmarked(markers: Iterable[str]) -> set[str]:
+    """Those of the markers that no live process has, in two looks in a row: as for
+    `kill_belonging`, whose proof this is for many at once where there is no root any more."""
+    left = {marker.encode() for marker in markers}
+    for _ in range(2):
+        for pid in all_pids():
+            left.difference_update(_environment(pid).split(b"\0"))
+    return {marker.decode() for marker in left}
+
+
+def belonging(
+    root: int | None, *, marker: str, since: int = 0, session: int | None = None
+) -> set[int]:
     """Live processes of one container or attempt: `root`, its group, its descendants, all marked.
 
-    Give `root` only while its pid cannot have been reused: until it has been waited for.
+    Give `root` only while its pid cannot have been reused: until it has been waited for. `since`:
+    when the first of them started (`ProcessId.started`); environments of older ones are not read,
+    which takes most of the time on a machine with many processes. `session`: that of a root that
+    has been waited for; of its members those below this process count, in which all of them end up.
+    A process that has the number by now is another, as it is not given anew while one is left
+    (kernel/pid.c, free_pid).
     """
-    found = marked(marker)
-    stats = look()
+    stats: dict[int, Stat] = {}
+    found = set()
+    for pid in all_pids():
+        if (stat := _stat(pid)) is None:
+            continue
+        stats[pid] = stat
+        if stat.started >= since and _is_marked(pid, marker):
+            found.add(pid)
     if root is not None:
         found |= {root} | {pid for pid, stat in stats.items() if stat.group == root}
+    if session is not None and session not in stats:
+        found |= {pid for pid in below({os.getpid()}, stats) if stats[pid].session == session}
     found |= below(found, stats)
     return {pid for pid in found if pid in stats and stats[pid].running}
 
@@ -189,16 +217,18 @@ def send(pids: Iterable[int], signal_number: int) -> None:
             continue
 
 
-def kill_belonging(root: int | None, *, marker: str, rounds: int = 50) -> bool:
+def kill_belonging(
+    root: int | None, *, marker: str, rounds: int = 50, since: int = 0, session: int | None = None
+) -> bool:
     """SIGKILL all of one container or attempt, again until two looks in a row find none.
 
     Two, because one look takes time and what forks meanwhile may slip by. True is proof that
     nothing is left; False after `rounds` looks (a process in uninterruptible sleep, or a fork bomb
-    that outran us). Does not wait: call it again later.
+    that outran us). Does not wait: call it again later. `since`, `session`: see `belonging`.
     """
     empty = 0
     for _ in range(rounds):
-        found = belonging(root, marker=marker)
+        found = belonging(root, marker=marker, since=since, session=session)
         if not found:
             empty += 1
             if empty == 2:

@@ -14,7 +14,7 @@ import msgspec
 
 from kilnwork.api import meta
 from kilnwork.api import resource as resources
-from kilnwork.kit import clock, http_types
+from kilnwork.kit import asgi, clock, http_types
 from kilnwork.kube import config, decoding, errors, objects, transport, watching
 
 T = TypeVar("T")
@@ -42,7 +42,8 @@ class Client:
     """One API server; an async context manager.
 
     A namespaced request without a namespace uses the object's, else the configuration's; `list` and
-    `watch` without one mean all namespaces. `timeout_s` bounds every request but streams.
+    `watch` without one mean all namespaces. `timeout_s` bounds every request but streams. `app`:
+    the server itself, where it is in this process.
     """
 
     def __init__(
@@ -52,11 +53,12 @@ class Client:
         user_agent: str = "kilnwork",
         timeout_s: float = 30.0,
         time: clock.Clock | None = None,
+        app: asgi.App | None = None,
     ) -> None:
         self.config = settings
         self._timeout_s = timeout_s
         self._http = transport.Transport(
-            settings, user_agent=user_agent, time=time or clock.SystemClock()
+            settings, user_agent=user_agent, time=time or clock.SystemClock(), app=app
         )
 
     async def __aenter__(self) -> Self:
@@ -152,11 +154,24 @@ class Client:
         resource: resources.Resource,
         obj: Any,
         namespace: str | None = None,
+        *,
+        strict: bool = False,
+        acts_as: str = "",
+        dry_run: bool = False,
     ) -> meta.JsonObject:
-        """Create `obj` (name or generateName in its metadata); gives what was stored."""
+        """Create `obj` (name or generateName in its metadata); gives what was stored.
+
+        `strict`: fields that the server does not know make it Invalid, instead of being left out.
+        `acts_as`: the user in whose name; we need verb `impersonate` on them. `dry_run`: the server
+        says what it would do, and does not do it.
+        """
         namespace = namespace or objects.key(obj)[0] or None
         path = self._path(resource, None, namespace)
-        return await self._send("POST", path, _typed(resource, obj))
+        query = _given(
+            {"fieldValidation": "Strict" if strict else "", "dryRun": "All" if dry_run else ""}
+        )
+        headers = {"Impersonate-User": acts_as} if acts_as else None
+        return await self._send("POST", path, _typed(resource, obj), query=query, headers=headers)
 
     async def replace(
         self,
@@ -205,23 +220,26 @@ class Client:
             "PATCH", path, _typed(resource, obj), content_type=http_types.APPLY, query=query
         )
 
-    async def delete(
+    async def delete(  # noqa: PLR0913 - what DeleteOptions have
         self,
         resource: resources.Resource,
         name: str,
         namespace: str | None = None,
         *,
         uid: str | None = None,
+        resource_version: str | None = None,
         grace_s: int | None = None,
         propagation: str | None = None,
     ) -> meta.JsonObject:
-        """Ask for deletion. Conflict when `uid` is given and another object has the name by now.
+        """Ask for deletion. Conflict when `uid` is given and another object has the name by now,
+        or when `resource_version` is given and it has changed since.
 
         `propagation`: Background, Foreground or Orphan; None leaves it to the server.
         """
         options: dict[str, Any] = {"kind": "DeleteOptions", "apiVersion": "v1"}
-        if uid is not None:
-            options["preconditions"] = {"uid": uid}
+        conditions = {"uid": uid, "resourceVersion": resource_version}
+        if given := {name: value for name, value in conditions.items() if value is not None}:
+            options["preconditions"] = given
         if grace_s is not None:
             options["gracePeriodSeconds"] = grace_s
         if propagation is not None:
@@ -275,7 +293,7 @@ class Client:
                 for line in lines:
                     yield watching.change(line, type)
 
-    async def raw(
+    async def raw(  # noqa: PLR0913 - what a request has
         self,
         method: str,
         path: str,
@@ -284,6 +302,7 @@ class Client:
         body: bytes | None = None,
         content_type: str = http_types.JSON,
         accept: str = http_types.JSON,
+        headers: Mapping[str, str] | None = None,
     ) -> http_types.Response:
         """Any request to an encoded path, for what has no verb here (discovery, Tables)."""
         request = http_types.Request(
@@ -294,8 +313,28 @@ class Client:
             content_type=content_type,
             accept=accept,
             timeout_s=self._timeout_s,
+            headers=headers,
         )
         return await self._http.send(request)
+
+    async def stream(
+        self, path: str, *, query: Mapping[str, str] | None = None, endless: bool = False
+    ) -> AsyncGenerator[bytes, None]:
+        """The body of a GET of an encoded path, as it comes. `endless`: it may take any time, such
+        as a log that is followed. Close it (`contextlib.aclosing`) when leaving early.
+        """
+        request = http_types.Request(
+            method="GET",
+            path=path,
+            query=query,
+            accept="*/*",
+            timeout_s=None if endless else self._timeout_s,
+            head_timeout_s=self._timeout_s,
+        )
+        async with self._http.open(request) as response:
+            watching.keep_alive(response)
+            async for piece in watching.pieces(self._http, response):
+                yield piece
 
     async def _send(
         self,
@@ -305,9 +344,15 @@ class Client:
         *,
         content_type: str = http_types.JSON,
         query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> meta.JsonObject:
         answer = await self.raw(
-            method, path, query=query, body=msgspec.json.encode(body), content_type=content_type
+            method,
+            path,
+            query=query,
+            body=msgspec.json.encode(body),
+            content_type=content_type,
+            headers=headers,
         )
         return decoding.whole(answer.body, dict)
 

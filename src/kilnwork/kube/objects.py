@@ -38,6 +38,13 @@ def resource_version(obj: Any) -> str:
     return (m.get("resourceVersion") or "") if isinstance(m, dict) else m.resource_version
 
 
+def age(obj: Any) -> tuple[str, str]:
+    """`metadata.creationTimestamp`, which has whole seconds, and the name: sorts oldest first."""
+    m = metadata(obj)
+    created = m.get("creationTimestamp") if isinstance(m, dict) else m.creation_timestamp
+    return created or "", key(obj)[1]
+
+
 def owner_uids(obj: Any) -> tuple[str, ...]:
     """The uids of all owners, controller or not."""
     m = metadata(obj)

@@ -45,6 +45,10 @@ class Ledger:
             self._due[key] = due
             heapq.heappush(self._heap, (due, key))
 
+    def cancel(self, key: objects.Key) -> None:
+        """Not ready at the time any more that `add_at` was given."""
+        self._due.pop(key, None)
+
     def next_due(self) -> float | None:
         """When the next key becomes ready by itself."""
         while self._heap and self._due.get(self._heap[0][1]) != self._heap[0][0]:
@@ -96,6 +100,8 @@ class WorkQueue:
         self._backoff = retries
         self._entropy = entropy or ids.system_entropy()
         self._waiters: collections.deque[asyncio.Future[None]] = collections.deque()
+        self._woken = 0
+        """Waiters that were woken and have not looked yet: one for each ready key is enough."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_due: float | None = None
         self._closed = False
@@ -113,7 +119,7 @@ class WorkQueue:
             self._arm()
         else:
             self._ledger.add(key)
-            self._wake()
+            self._wake_for_ready()
 
     def retry(self, key: objects.Key, *, at_least_s: float = 0.0) -> float:
         """Look again after a failure, later each time in a row; gives the seconds."""
@@ -126,13 +132,16 @@ class WorkQueue:
         """It went well: the next failure is a first one."""
         self._ledger.forget(key)
 
+    def cancel(self, key: objects.Key) -> None:
+        """Do not look at `key` later by itself, as was asked for: a pass now says when anew."""
+        self._ledger.cancel(key)
+
     async def get(self) -> objects.Key | None:
         """Wait for a key and take it in hand until `done`; None when the queue is closed."""
         while not self._closed:
             key = self._ledger.take(self._clock.monotonic())
             if key is not None:
-                if len(self._ledger):
-                    self._wake()
+                self._wake_for_ready()
                 return key
             self._arm()
             waiter = asyncio.get_running_loop().create_future()
@@ -143,8 +152,7 @@ class WorkQueue:
     def done(self, key: objects.Key) -> None:
         """Give back a key got by `get`; whoever adds it from then on makes it ready again."""
         self._ledger.done(key)
-        if len(self._ledger):
-            self._wake()
+        self._wake_for_ready()
 
     def close(self) -> None:
         """No key is given out or taken in any more; those who wait get None."""
@@ -158,17 +166,24 @@ class WorkQueue:
     async def _wait(self, waiter: asyncio.Future[None]) -> None:
         try:
             await waiter
+            self._woken -= 1
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
+                self._woken -= 1
                 self._wake()  # it was our turn: pass it on
             elif waiter in self._waiters:
                 self._waiters.remove(waiter)
             raise
 
+    def _wake_for_ready(self) -> None:
+        if len(self._ledger) > self._woken:
+            self._wake()
+
     def _wake(self) -> None:
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.done():
+                self._woken += 1
                 waiter.set_result(None)
                 return
 

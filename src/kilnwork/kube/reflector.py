@@ -9,7 +9,7 @@ ends by itself.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -37,11 +37,13 @@ STEADY_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """Which objects of a resource; all of them by default."""
+    """Which objects of a resource; all of them by default. `oldest_first`: what is listed is told
+    in that order, and not by name as the server lists it."""
 
     namespace: str | None = None
     label_selector: str = ""
     field_selector: str = ""
+    oldest_first: bool = False
 
 
 class Reflector(Generic[T]):
@@ -124,7 +126,7 @@ class Reflector(Generic[T]):
 
     async def _list_by(self, limit: int) -> str:
         seen: set[objects.Key] = set()
-        version = ""
+        version, held = "", list[T]()
         pages = self._client.pages(
             self.resource,
             self._scope.namespace,
@@ -135,10 +137,14 @@ class Reflector(Generic[T]):
         )
         async with contextlib.aclosing(pages):
             async for page in pages:
-                for obj in page.items:
-                    seen.add(objects.key(obj))
-                    self._store(obj)
+                seen.update(map(objects.key, page.items))
+                if self._scope.oldest_first:
+                    held += page.items
+                else:
+                    self._store_all(page.items)
                 version = page.resource_version
+        held.sort(key=objects.age)
+        self._store_all(held)
         for key in set(self.cache.keys()) - seen:
             if self._scope.namespace in (None, key[0]):  # others fill the cache too
                 self._drop(key, None)
@@ -164,6 +170,10 @@ class Reflector(Generic[T]):
             self._drop(change.key, change.object)
         elif change.object is not None:
             self._store(change.object)
+
+    def _store_all(self, found: Iterable[T]) -> None:
+        for obj in found:
+            self._store(obj)
 
     def _store(self, obj: T) -> None:
         key = objects.key(obj)

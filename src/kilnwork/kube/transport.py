@@ -13,7 +13,7 @@ import logging
 import socket
 import ssl
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,9 +22,9 @@ import msgspec
 import multidict
 import yarl
 
-from kilnwork.kit import clock, http_types, ids
+from kilnwork.kit import asgi, clock, http_types, ids
 from kilnwork.kit import errors as kit_errors
-from kilnwork.kube import config, credentials, errors, tls
+from kilnwork.kube import config, credentials, errors, in_process, tls
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,8 @@ class Transport:
     """Connections to the server of a `config.Config`; an async context manager.
 
     `on_warning(text)` is told every Warning header (RFC 7234 §5.5, as KEP-1693 uses it); None logs.
-    `throttled` counts how often the server was too busy and was waited for. Raises
+    `throttled` counts how often the server was too busy and was waited for. `app`: the server, if
+    it is in this process: then whole responses need no connection. Raises
     ConfigurationError when the certificates in the configuration cannot be used.
     """
 
@@ -67,8 +68,10 @@ class Transport:
         user_agent: str,
         time: clock.Clock,
         on_warning: Callable[[str], None] | None = None,
+        app: asgi.App | None = None,
     ) -> None:
         self.throttled = 0
+        self._here = None if app is None else in_process.Server(app)
         self._settings = settings
         self._clock = time
         self._user_agent = user_agent
@@ -98,6 +101,8 @@ class Transport:
             await self._session.close()
             self._session = None
             await self._end_sockets()
+        if self._here is not None:
+            await self._here.close()
 
     def _socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
         """A socket as aiohttp would make it, of which we know until it is closed."""
@@ -125,8 +130,34 @@ class Transport:
         Those who wait for a busy server keep their place among `IN_FLIGHT`: fewer requests are
         what it needs.
         """
+        if self._here is not None:
+            return await self._served_here(self._here, request)
         async with self._gate, self.open(request) as response:
             return await self._whole(response)
+
+    async def _served_here(
+        self, server: in_process.Server, request: http_types.Request
+    ) -> http_types.Response:
+        shown = await self.credential()
+        headers = [("User-Agent", self._user_agent), *self._headers(request, shown).items()]
+        with self.failures():
+            response = await server.exchange(request, headers)
+        for name, value in response.headers.items():
+            if name.lower() == "warning":
+                self._on_warning(_warning_text(value))
+        if response.status >= 300:
+            raise self._api_error(response.status, response.headers, response.body)
+        return response
+
+    def _headers(
+        self, request: http_types.Request, shown: credentials.Credential
+    ) -> multidict.CIMultiDict[str]:
+        headers = multidict.CIMultiDict(credentials.headers(self._settings, shown))
+        headers.update(request.headers or {})
+        headers["Accept"] = request.accept
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+        return headers
 
     async def exchange(self, request: http_types.Request) -> http_types.Response:
         """As `send`, and return errors as they came; raises a `KubeError` when none came."""
@@ -188,7 +219,7 @@ class Transport:
 
     def _busy_s(self, response: aiohttp.ClientResponse) -> float | None:
         """How long to wait, spread so that those who were refused together do not come together."""
-        asked_s = self._retry_after_s(response)
+        asked_s = self._retry_after_s(response.headers)
         return None if asked_s is None else asked_s * (1 + 0.2 * self._entropy.random())
 
     async def _start(
@@ -196,11 +227,6 @@ class Transport:
     ) -> aiohttp.ClientResponse:
         if self._session is None:
             raise errors.KubeError("the client is not open: use it in `async with`")
-        headers = multidict.CIMultiDict(credentials.headers(self._settings, shown))
-        headers.update(request.headers or {})
-        headers["Accept"] = request.accept
-        if request.body is not None:
-            headers["Content-Type"] = request.content_type
         https = self._settings.server.startswith("https:")
         with self.failures():
             async with asyncio.timeout(request.head_timeout_s):
@@ -210,7 +236,7 @@ class Transport:
                         request.query or {}
                     ),
                     data=_sent(request.body),
-                    headers=headers,
+                    headers=self._headers(request, shown),
                     allow_redirects=False,
                     ssl=self._context(shown) if https else True,
                     server_hostname=self._settings.tls_server_name,
@@ -268,17 +294,20 @@ class Transport:
     async def _error(self, response: aiohttp.ClientResponse) -> errors.ApiError:
         with self.failures():
             body = await response.read()
+        return self._api_error(response.status, response.headers, body)
+
+    def _api_error(self, code: int, headers: Mapping[str, str], body: bytes) -> errors.ApiError:
         status = _status(body)
         return errors.from_status(
-            response.status,
+            code,
             status.reason,
             status.message,
             details=status.details,
-            retry_after_s=self._retry_after_s(response),
+            retry_after_s=self._retry_after_s(headers),
         )
 
-    def _retry_after_s(self, response: aiohttp.ClientResponse) -> float | None:
-        value = response.headers.get("Retry-After")
+    def _retry_after_s(self, headers: Mapping[str, str]) -> float | None:
+        value = headers.get("Retry-After")
         return http_types.retry_after_s(value, now_s=self._clock.wall())
 
 

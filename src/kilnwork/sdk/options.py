@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict
 
+import msgspec
+
 from kilnwork.api import task as api_task
 from kilnwork.sdk import errors
 
@@ -30,8 +32,9 @@ class Changes(TypedDict, total=False):
     its first start. `kill_grace`: between `kiln.Cancelled` inside it and the end of its process.
 
     `priority`: higher ones start first. `name`: shown to people, needs not be unique. `cluster`:
-    the TaskCluster it runs on. `accept_failures`: run even if an input failed; the function gets
-    the exception in the place of the value.
+    the TaskCluster it runs on. `pod`: it runs in a Pod of its own instead, made from this template
+    (`metadata` and `spec`, as in Kubernetes; both may be left out). `accept_failures`: run even if
+    an input failed; the function gets the exception in the place of the value.
     """
 
     retries: int
@@ -47,12 +50,32 @@ class Changes(TypedDict, total=False):
     priority: int
     name: str | None
     cluster: str | None
+    pod: Mapping[str, Any] | None
     accept_failures: bool
 
 
 class CallChanges(Changes, total=False):
     """What `.options(…)` takes: `Changes`, and what names one call, `key`."""
 
+    key: str | None
+
+
+class TemplateChanges(TypedDict, total=False):
+    """What `kiln.manifest`, `workflow`, `http` and `function` take, and `.options(…)` of what they
+    make: as in `CallChanges`. `cluster`: where a call waits whose arguments hold futures."""
+
+    retries: int
+    retry_delay: float
+    retry_factor: float
+    retry_max_delay: float
+    max_losses: int
+    timeout: float | None
+    total_timeout: float | None
+    pending_timeout: float | None
+    kill_grace: float
+    priority: int
+    name: str | None
+    cluster: str | None
     key: str | None
 
 
@@ -72,6 +95,7 @@ class Options:
     kill_grace: float = KILL_GRACE_S
     priority: int = 0
     cluster: str | None = None
+    pod: api_task.PodTemplate | None = None
     accept_failures: bool = False
     returns: int = 1
 
@@ -104,16 +128,22 @@ def spec(
     options: Options, *, function: str, code: str | None, environment: str | None, stream: bool
 ) -> api_task.TaskSpec:
     """What all calls with these options share. `code`, `environment`: digests as text."""
+    call = api_task.Call(
+        function=function,
+        code=code,
+        environment=environment,
+        returns=options.returns,
+        stream=stream,
+        accept_failures=options.accept_failures,
+    )
+    return spec_of(options, call=call, pod=options.pod)
+
+
+def spec_of(options: Options, **runs: Any) -> api_task.TaskSpec:
+    """What all tasks with these options share. `runs`: fields of the spec that say what runs."""
     return api_task.TaskSpec(
+        **runs,
         cluster_name=options.cluster or "default",
-        call=api_task.Call(
-            function=function,
-            code=code,
-            environment=environment,
-            returns=options.returns,
-            stream=stream,
-            accept_failures=options.accept_failures,
-        ),
         priority=options.priority,
         retry=api_task.Retry(
             max_attempts=options.retries + 1,
@@ -186,6 +216,26 @@ def _classes(value: Any) -> tuple[type[BaseException], ...]:
     return tuple(classes)
 
 
+def _pod(value: Any) -> api_task.PodTemplate:
+    """A copy, so that the template of a task stays as it was when it was written."""
+    from kilnwork.api import pod_template  # noqa: PLC0415 - for whoever names a Pod
+
+    wanted = "a Pod template, such as {'spec': {'containers': [{'image': …}]}}"
+    if isinstance(value, api_task.PodTemplate):
+        return value
+    if not isinstance(value, Mapping):
+        raise _Unfit(wanted)
+    try:
+        encoded = msgspec.json.encode({"spec": {}, **value})
+        template = msgspec.json.decode(encoded, type=api_task.PodTemplate)
+    except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+        raise _Unfit(f"{wanted}: {error}") from None
+    problems = pod_template.problems(template, runs_call=True)
+    if text := "; ".join(f"{field.removeprefix('pod.')} {why}" for field, why in problems):
+        raise _Unfit(f"{wanted}: {text}")
+    return template
+
+
 _seconds = _or_none(_number(0, api_task.LONGEST_S, "seconds", above=True))
 _delay = _number(0, 86_400, "seconds")
 
@@ -204,6 +254,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "name": _or_none(_text),
     "key": _or_none(_text),
     "cluster": _or_none(_text),
+    "pod": _or_none(_pod),
     "accept_failures": _flag,
     "returns": _integer(1, 1000),
 }

@@ -64,6 +64,7 @@ class Session:
 
     `in_slot`: what is submitted are children of a running task. `shares_files`: workers see our
     files. `imports_ours`: they import from where we do. `one_cluster`: there is no other than ours.
+    `functions_only`: tasks without a Python function cannot run there.
     `environment`: the blob of the folder and modules that go along with each call, as text;
     `shipped`: what can be imported from it. `tick_s`: see `channel.client.Handler`. `inherited`:
     the environment for what mappers start.
@@ -73,6 +74,7 @@ class Session:
     shares_files = True
     imports_ours = True
     one_cluster = False
+    functions_only = False
     environment: str | None = None
     shipped: frozenset[str] = frozenset()
     tick_s: float | None = 30.0
@@ -295,7 +297,9 @@ class Session:
 
     # for the link
 
-    def hello(self, epoch: int) -> messages.DriverHello | messages.SlotHello:
+    def hello(
+        self, epoch: int
+    ) -> messages.DriverHello | messages.SlotHello | messages.AttemptHello:
         """The first frame of a new connection."""
         return messages.DriverHello(
             messages.VERSION, self._session, self._credential(), self.namespace, epoch

@@ -223,6 +223,12 @@ class Task(Generic[P, R_co]):
                 f"{self._code.name}: cluster={given.cluster!r}: a kiln.start() has only "
                 f"{here.cluster!r}; the clusters of a server are reached with kiln.connect()"
             )
+        if given.pod is not None and here.one_cluster:
+            raise errors.BadOption(
+                f"{self._code.name}: pod={{'spec': {given.pod.spec!r}}}: a kiln.start() has no "
+                "Pods: use kiln.connect() to a `kiln up` or a manager in a cluster, or leave pod= "
+                "out: .options(pod=None)"
+            )
         environment = here.environment
         number = here.template(
             options.spec(

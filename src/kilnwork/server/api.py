@@ -7,6 +7,7 @@
 | GET /clusters | TaskClusters to which tasks can be submitted |
 | GET /tasks | list, newest first: `declared`, `state`, `parent`, `function`, `limit`, `continue` |
 | GET /tasks/REF | one task by name or id; `wait=SECONDS` answers when it is over |
+| GET /tasks/REF/result | its result as bytes, with their type; 409 while it has none |
 | GET /tasks/REF/logs | its output: `follow`, `run`, `attempt`, `tail` |
 | GET /tasks/REF/why | one sentence, and the Python error if there is one |
 | POST /tasks/REF/cancel | stop it |
@@ -16,15 +17,17 @@ An ASGI app. Authentication is done by whoever mounts it; rights are asked of `p
 """
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import msgspec
 
 from kilnwork import version
+from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
 from kilnwork.kit import asgi, clock, ids
-from kilnwork.server import documents, errors, logs, ports, problems, why
+from kilnwork.server import documents, errors, logs, ports, problems, results, why
 
 POLL_S = 0.1
 """How often a follower looks for more output. Files are read, not watched: a quiet log costs one
@@ -39,25 +42,30 @@ _Handler = Callable[[asgi.Request, model.TaskView, asgi.Response], Awaitable[Non
 
 
 class Api:
-    """The app. `channel`: path of the dispatcher's Unix socket; `time`: only for sentences and
-    deadlines; the others are ports."""
+    """The app. `channel`: path of the dispatcher's Unix socket; `blobs`: root of the folders of
+    blobs; `time`: only for sentences and deadlines; the others are ports."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its ports, and where things are
         self,
         journal: ports.Journal,
         rights: ports.Rights,
         clusters: ports.Clusters,
         *,
+        outputs: ports.Outputs,
         channel: str,
+        blobs: Path,
         time: clock.Clock,
     ) -> None:
+        self._outputs = outputs
         self._channel = channel
+        self._blobs = blobs
         self._journal = journal
         self._rights = rights
         self._clusters = clusters
         self._clock = time
         self._subs: dict[tuple[str, str], _Handler] = {
             ("GET", ""): self._task,
+            ("GET", "result"): self._result,
             ("GET", "logs"): self._logs,
             ("GET", "why"): self._why,
             ("POST", "cancel"): self._cancel,
@@ -153,7 +161,9 @@ class Api:
             known = any(name == sub for _, name in self._subs)
             if known:
                 raise errors.MethodNotAllowed
-            raise errors.NotFound(f"a task has no {sub!r}: it has logs, why, cancel and retry")
+            raise errors.NotFound(
+                f"a task has no {sub!r}: it has result, logs, why, cancel and retry"
+            )
         await self._check(request, _question(namespace, ref, sub))
         await handler(request, self._known(namespace, ref), response)
 
@@ -197,6 +207,11 @@ class Api:
             view = self._journal.view(view.task) or view
         await response.json(documents.task(view))
 
+    async def _result(
+        self, request: asgi.Request, view: model.TaskView, response: asgi.Response
+    ) -> None:
+        await results.send(view, self._blobs, request, response)
+
     async def _why(self, _: asgi.Request, view: model.TaskView, response: asgi.Response) -> None:
         sentence = why.sentence(documents.facts(view), now=self._clock.wall())
         facts = {"state": view.state, "reason": view.reason, "message": view.message}
@@ -230,8 +245,10 @@ class Api:
         _check_attempt(view, run, attempt)
         tail = request.number("tail", least=0, most=10_000_000)
         follow = request.flag("follow")
-        await response.start(200, asgi.TEXT)
         place = _Place(view, run, attempt, tail)
+        if not view.state.final:
+            await self._outputs.catch_up(place.ref)
+        await response.start(200, asgi.TEXT)
         if follow:
             await self._follow(request, place, response)
         else:
@@ -240,8 +257,8 @@ class Api:
         await response.end()
 
     def _reader(self, place: "_Place") -> logs.Reader:
-        number = place.attempt or place.view.attempt
-        path = self._journal.log_file(place.view.task, run=place.run, attempt=number)
+        ref = place.ref
+        path = self._journal.log_file(ref.task, run=ref.run, attempt=ref.attempt)
         return logs.Reader(path, tail=place.tail)
 
     async def _follow(
@@ -260,16 +277,17 @@ class Api:
         self, request: asgi.Request, place: "_Place", response: asgi.Response
     ) -> model.TaskView | None:
         """The task's state after this attempt; None when the caller has hung up."""
-        number = place.attempt or place.view.attempt
-        with self._reader(place) as reader:
-            while True:
-                now = self._journal.view(place.view.task) or place.view
-                over = now.state.final or now.run != place.run or now.attempt > max(number, 0)
-                await _drain(reader, response)
-                if over:
-                    return now
-                if await request.disconnected(within_s=POLL_S):
-                    return None
+        number = place.ref.attempt
+        async with self._outputs.following(place.ref):
+            with self._reader(place) as reader:
+                while True:
+                    now = self._journal.view(place.view.task) or place.view
+                    over = now.state.final or now.run != place.run or now.attempt > number
+                    await _drain(reader, response)
+                    if over:
+                        return now
+                    if await request.disconnected(within_s=POLL_S):
+                        return None
 
 
 def _check_attempt(view: model.TaskView, run: int, attempt: int | None) -> None:
@@ -290,6 +308,11 @@ class _Place:
         self.run = run
         self.attempt = attempt
         self.tail = tail
+
+    @property
+    def ref(self) -> attempts.AttemptRef:
+        """Of that attempt, or of the newest one as seen; number 0 before the first."""
+        return attempts.AttemptRef(self.view.task, self.run, self.attempt or self.view.attempt)
 
 
 async def _drain(reader: logs.Reader, response: asgi.Response) -> None:

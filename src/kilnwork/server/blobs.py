@@ -3,8 +3,9 @@
 Mounted by the composition roots; `data.remote` is the client. GET and HEAD read, PUT keeps what has
 that digest (201 when it is on disk), POST renews (204; see `data.blobs`: the time of a blob is its
 pin); POST to the namespace renews all of a JSON list that there are. Who comes is checked here: a
-worker shows its cluster and the token of that, a driver a token with which it may submit calls in
-the namespace; both then read and write that namespace, no other.
+worker shows its cluster and the token of that, the sidecar of an attempt the token of its Pod, a
+driver a token with which it may submit calls in the namespace; they then read and write that
+namespace, no other.
 """
 
 import asyncio
@@ -100,21 +101,32 @@ async def _head(call: _Call) -> None:
 
 async def _read(call: _Call) -> None:
     """The digest is checked by whoever reads it."""
-    descriptor = _open(call)
+    await send(_open(call), _TYPE, call.request, call.response)
+
+
+async def send(
+    descriptor: int,
+    content_type: str,
+    request: asgi.Request,
+    response: asgi.Response,
+    *,
+    headers: asgi.Headers = (),
+) -> None:
+    """Respond with a whole file, which is closed then; cut off whoever reads none of it."""
     try:
         size, at = os.fstat(descriptor).st_size, 0
-        await call.response.start(200, _TYPE, length=size)
+        await response.start(200, content_type, length=size, headers=headers)
         while at < size:
             piece = await asyncio.to_thread(os.pread, descriptor, asgi.PIECE_BYTES, at)
             if not piece:
-                raise errors.HttpError(f"blob {blobs.text(call.digest)} was cut short")
+                raise errors.HttpError(f"{size - at} bytes of {size} are missing in the file")
             at += len(piece)
             async with asyncio.timeout(asgi.STALL_S):
-                await call.response.write(piece, more=at < size)
+                await response.write(piece, more=at < size)
         if not size:
-            await call.response.end()
+            await response.end()
     except TimeoutError:
-        await call.request.cut()
+        await request.cut()
     finally:
         os.close(descriptor)
 

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import attempts
+from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.kit import clock, ids
 from kilnwork.server import why
@@ -24,7 +25,7 @@ def task(view: model.TaskView) -> dict[str, Any]:
         "id": ids.task_text(view.task),
         "namespace": view.namespace,
         "name": view.name,
-        "clusterName": view.cluster,
+        "clusterName": None if api_task.is_executor_queue(view.cluster) else view.cluster,
         "function": view.function or None,
         "declared": view.declared,
         "run": view.run,
@@ -103,6 +104,10 @@ def facts(view: model.TaskView) -> why.Facts:
         reason=str(view.reason),
         message=view.message,
         worker=view.worker,
+        own_pod=view.cluster == api_task.executor_queue("pod"),
+        of_executor=any(
+            view.cluster.startswith(api_task.executor_queue(name)) for name in api_task.OUTSIDE
+        ),
         node=view.node,
         attempt=view.attempt,
         losses=view.losses,

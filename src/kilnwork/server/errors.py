@@ -155,6 +155,13 @@ class UpgradeRequired(HttpError):
     headers = ((b"connection", b"Upgrade"), (b"upgrade", b"kilnwork-channel"))
 
 
+class NoOutput(HttpError):
+    """What a task has printed cannot be read now."""
+
+    status = 503
+    reason = "NoOutput"
+
+
 class NotReady(HttpError):
     """The server is starting or stopping: ask again in a moment."""
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib import parse
 
-from kilnwork.api import manager
+from kilnwork.api import attempts, manager, task
 from kilnwork.channel import errors as channel_errors
 from kilnwork.channel import ports as channel_ports
 from kilnwork.kit import asgi
@@ -24,6 +24,7 @@ from kilnwork.server import errors, ports, problems
 log = logging.getLogger(__name__)
 
 _TOKEN_HEADER = manager.TOKEN_HEADER.lower().encode()
+_ATTEMPT_HEADER = manager.ATTEMPT_HEADER.lower().encode()
 _CLUSTER_HEADER = manager.CLUSTER_HEADER.lower().encode()
 
 _HARMLESS = ("GET", "HEAD", "OPTIONS")
@@ -136,16 +137,25 @@ def token_of(request: asgi.Request) -> str:
 async def admit_peer(
     request: asgi.Request, namespace: str, verifier: channel_ports.TokenVerifier
 ) -> bool:
-    """Return True for a worker, False for a driver, of that namespace.
+    """Return True for a worker, False for a driver or the sidecar of an attempt, of that namespace,
+    and for an executor, which has all namespaces.
 
-    Raises what to send to somebody who is neither.
+    Raises what to send to somebody who is none of them.
     """
     token = token_of(request)
     if not token:
         raise errors.Unauthorized
     cluster = request.header(_CLUSTER_HEADER) or ""
+    attempt = _attempt(request)
     try:
-        if not cluster:
+        if attempt is not None:
+            pod, ref = attempt
+            good = await verifier.verify_attempt(ref, namespace, pod, token)
+        elif cluster.startswith(manager.EXECUTOR_PREFIX):
+            executor = cluster.removeprefix(manager.EXECUTOR_PREFIX)
+            scope = namespace if executor.startswith(task.EXTERNAL) else ""
+            good = await verifier.verify_executor(executor, scope, token)
+        elif not cluster:
             good = await verifier.verify_driver(namespace, token)
         else:
             of, _, name = cluster.partition("/")
@@ -156,4 +166,19 @@ async def admit_peer(
         raise errors.NotReady(str(error)) from error
     if not good:
         raise errors.Unauthorized
-    return bool(cluster)
+    is_executor = cluster.startswith(manager.EXECUTOR_PREFIX)
+    return bool(cluster) and attempt is None and not is_executor
+
+
+def _attempt(request: asgi.Request) -> tuple[str, attempts.AttemptRef] | None:
+    """Pod and attempt that a sidecar names, None for anybody else. Raises BadRequest."""
+    text = request.header(_ATTEMPT_HEADER)
+    if text is None:
+        return None
+    pod, _, ref = text.partition(" ")
+    try:
+        return pod, attempts.AttemptRef.parse(ref)
+    except ValueError as error:
+        raise errors.BadRequest(
+            f"{manager.ATTEMPT_HEADER} is {text!r}; it must be POD ID/RUN/ATTEMPT"
+        ) from error

@@ -1,12 +1,13 @@
 """What the REST API needs of others, declared here and wired by the composition root."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from kilnwork.api import kinds
+from kilnwork.api import attempts, kinds
 from kilnwork.dispatch import model
 from kilnwork.kit import asgi, ids
 
@@ -16,7 +17,8 @@ Extra = Mapping[str, tuple[str, ...]] | tuple[tuple[str, tuple[str, ...]], ...]
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """May somebody do this to tasks of a namespace? `name` is empty for all of them.
 
-    `resource`: `tasks`, or `jobs`; both of our API group.
+    `resource`: `tasks`, `jobs`, or `executors` (in no namespace, but for their subresource
+    `external`); all of our API group.
     """
 
     verb: str
@@ -58,9 +60,24 @@ class Access(Rights, Protocol):
         """The user of a request, None without a good credential. Raises KubeError."""
         ...
 
-    async def token_user(self, token: str) -> User | None:
-        """The user of a token for the API server or for the manager alone, None when it is
-        neither. Raises KubeError."""
+    async def token_user(self, token: str, *, audience: str | None = None) -> User | None:
+        """The user of a token for `audience`, or without one for the API server or for the manager
+        alone; None when it is not. Raises KubeError."""
+        ...
+
+
+class Outputs(Protocol):
+    """Output of attempts that run elsewhere than in workers: it is brought when somebody reads it.
+
+    Of other attempts, and of those that are over, nothing need be brought.
+    """
+
+    async def catch_up(self, ref: attempts.AttemptRef) -> None:
+        """Bring what an attempt has printed until now into its log file. Raises NoOutput."""
+        ...
+
+    def following(self, ref: attempts.AttemptRef) -> AbstractAsyncContextManager[None]:
+        """Bring what it prints as it does; what cannot be had now is tried again."""
         ...
 
 

@@ -39,19 +39,21 @@ class Reviews:
         token = guard.token_of(request)
         return await self.token_user(token) if token else None
 
-    async def token_user(self, token: str) -> kube_reviews.User | None:
-        """The user of a token for the API server or for the manager alone, None when it is neither.
-        Raises KubeError."""
+    async def token_user(
+        self, token: str, *, audience: str | None = None
+    ) -> kube_reviews.User | None:
+        """As `ports.Access` has it."""
+        tried = ((), (manager.AUDIENCE,)) if audience is None else ((audience,),)
 
         async def ask() -> tuple[kube_reviews.User | None, float]:
-            for audiences in ((), (manager.AUDIENCE,)):
+            for audiences in tried:
                 with _own_lack():
                     found = await kube_reviews.user_of(self._kube, token, audiences=audiences)
                 if found is not None:
                     return found, REMEMBER_S
             return None, UNKNOWN_S
 
-        return await self._users.get(kube_reviews.digest(token), ask)
+        return await self._users.get((kube_reviews.digest(token), audience), ask)
 
     async def refusal(self, user: Any, question: ports.Question) -> str | None:
         """None when `user`, one of ours, may do it; else Kubernetes' own text. Raises KubeError."""

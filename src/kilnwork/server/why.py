@@ -16,7 +16,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """What the sentence is made of. Times in seconds since the epoch, None when unknown.
 
     `loss`: why the newest attempt that was lost was lost. `progress`: what the running attempt has
-    reported last, "" if nothing.
+    reported last, "" if nothing. `own_pod`: `worker` is a Pod of its own; `of_executor`: it
+    is a process of an executor.
     """
 
     name: str
@@ -24,6 +25,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     message: str = ""
     worker: str = ""
+    own_pod: bool = False
+    of_executor: bool = False
     node: str = ""
     attempt: int = 0
     losses: int = 0
@@ -34,14 +37,17 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     progress: str = ""
 
     @classmethod
-    def of_status(cls, name: str, status: dict[str, Any]) -> Self:
-        """From the status of a Task object."""
+    def of_object(cls, found: dict[str, Any]) -> Self:
+        """From a Task object."""
+        name, status = found["metadata"]["name"], found.get("status") or {}
         return cls(
             name=name,
             state=status.get("state", ""),
             reason=status.get("reason", ""),
             message=status.get("message", ""),
             worker=status.get("podName", ""),
+            own_pod="pod" in found.get("spec", {}),
+            of_executor=not task.REQUESTS.isdisjoint(found.get("spec", {})),
             node=status.get("nodeName", ""),
             attempt=status.get("attempts", 0),
             losses=status.get("losses", 0),
@@ -77,7 +83,8 @@ def sentence(facts: Facts, *, now: float) -> str:
 
 
 def _running(facts: Facts, *, now: float) -> str:
-    where = f" on worker {facts.worker}" if facts.worker else ""
+    what = "in Pod" if facts.own_pod else "by executor" if facts.of_executor else "on worker"
+    where = f" {what} {facts.worker}" if facts.worker else ""
     where += f" (node {facts.node})" if facts.node else ""
     since = "" if facts.started is None else f" for {_length(now - facts.started)}"
     text = f"Task {facts.name} runs{since}{where}, attempt {facts.attempt}"

@@ -26,6 +26,7 @@ class InlineSession(session.Session):
     """See the module. `clock`: its time. `tasks`: all that were asked for, in order."""
 
     in_slot = True
+    functions_only = True
 
     def __init__(self, folder: Path) -> None:
         # nothing of the base is set up: there is no link

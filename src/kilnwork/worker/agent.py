@@ -6,11 +6,13 @@ ends all attempts before its lease does, and refuses to start one without a leas
 """
 
 import asyncio
+import importlib
 import logging
 import os
 import signal
 from collections.abc import Mapping
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
 from kilnwork.api import attempts, reasons
 from kilnwork.channel import errors as channel_errors
@@ -95,6 +97,9 @@ class Agent:
             clock=clock,
             entropy=entropy,
         )
+        self._containers: Any = None
+        if given.containers:  # by name: most workers have none
+            self._containers = importlib.import_module("kilnwork.worker.containers")
         self._stopping = asyncio.Event()
         self._at_once = False
         remains = leftovers.Leftovers(self._reaper)
@@ -111,8 +116,10 @@ class Agent:
             link=self._link,
             reaper=self._reaper,
             leftovers=remains,
-            folders=folders.Folders(None if given.remote is None else given.remote.folder),
-            environment=environment.Environment(inherited, mounts=given.mounts),
+            folders=_folders(given),
+            environment=environment.Environment(
+                inherited, mounts=given.mounts, pod_uid=given.pod_uid
+            ),
             mirror=mirror.Mirror(),
             explain_kill=self._memory.explain_kill,
         )
@@ -138,6 +145,8 @@ class Agent:
         Raises `LinkRefused` or `LinkClosed` when there is no dispatcher for us, and `WorkerError`
         when the worker itself failed; in each case after nothing runs any more.
         """
+        if self._containers is not None:
+            await self._containers.clear(self._settings.pod_uid)
         commands.keep_descriptors_private()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -222,6 +231,12 @@ class Agent:
                 self._open(order)
             case messages.KillSlot():
                 self._slots.kill(order.slot)
+            case messages.ContainerSeen():
+                current = self._attempts.get(order.ref)
+                if current is not None:
+                    current.seen(order)
+            case messages.KillContainer():
+                self._containers.kill(order.container, str(order.ref))
 
     def settled(self, ref: attempts.AttemptRef) -> None:
         """The dispatcher has its end; it need not be remembered."""
@@ -252,7 +267,8 @@ class Agent:
         if not self._link.lease_holds:
             self._refuse(run.ref, _LEASE_ENDED)
             return
-        current = attempt.Attempt(run, self._tools)
+        kind = attempt.Attempt if self._containers is None else self._containers.ContainerAttempt
+        current: attempt.Attempt = kind(run, self._tools)
         self._attempts[run.ref] = current
         self._crew.start(str(run.ref), self._live(current))
 
@@ -329,3 +345,11 @@ class Agent:
         except OSError as error:
             log.warning("the channel token cannot be read", extra={"why": str(error)})
             return ""
+
+
+def _folders(given: settings.Settings) -> folders.Folders:
+    """Where containers see them: mounts are at their paths unless all see the machine's files."""
+    base = None if given.remote is None else given.remote.folder
+    if base is None and given.containers and given.mounts == Path("/"):
+        base = settings.VOLUME / f"{settings.FOLDER_PREFIX}{os.urandom(6).hex()}"
+    return folders.Folders(base, shared=given.containers)

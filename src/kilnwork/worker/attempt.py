@@ -61,6 +61,9 @@ class Server(Protocol):
 class Attempt:
     """One numbered try at a task. `live` is its story; the rest may be called meanwhile."""
 
+    shares_files = True
+    """Whether its command has the file system of this process."""
+
     def __init__(self, run: messages.Run, tools: Tools) -> None:
         self.ref = run.ref
         self.grace_s = run.spec.timeouts.kill_grace_seconds
@@ -129,6 +132,9 @@ class Attempt:
         if self._output is not None:
             self._output.send_again(offset)
 
+    def seen(self, told: messages.ContainerSeen) -> None:
+        """Its container has begun, or is over; see `containers`."""
+
     def kept_up_to(self, offset: int) -> None:
         """The dispatcher has the output below `offset`."""
         if self._output is not None:
@@ -176,10 +182,15 @@ class Attempt:
     def _result(
         self, place: folders.Place, code: int
     ) -> attempts.Payload | errors.BadResult | None:
-        if code != os.EX_OK or self._halt is not None:
-            return None
+        return None if code != os.EX_OK or self._halt is not None else self._read(place)
+
+    def _read(self, place: folders.Place) -> attempts.Payload | errors.BadResult | None:
         try:
-            return results.read(place.output, output_type=self._run.spec.output_type)
+            return results.read(
+                place.output,
+                output_type=self._run.spec.output_type,
+                follow_links=self.shares_files,
+            )
         except errors.BadResult as error:
             return error
 

@@ -24,7 +24,8 @@ HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 class Environment:
     """What all attempts of this worker share."""
 
-    def __init__(self, inherited: Mapping[str, str], *, mounts: Path) -> None:
+    def __init__(self, inherited: Mapping[str, str], *, mounts: Path, pod_uid: str) -> None:
+        self._pod_uid = pod_uid
         self._account = settings.mounted(ACCOUNT, mounts=mounts)
         self._host, self._port = inherited.get(HOST, ""), inherited.get(PORT, "443")
         left_out = settings.OWN_VARIABLES | {HOST, PORT, leftovers.MARKER}
@@ -32,27 +33,21 @@ class Environment:
 
     def for_attempt(self, run: messages.Run, place: folders.Place) -> dict[str, str]:
         """Variables of one attempt; writes its kubeconfig if it has one. Raises CannotStartHere."""
-        ref = run.ref
-        contract = {
-            "TASK_NAME": run.name,
-            "TASK_NAMESPACE": run.namespace,
-            "KILN_TASK_ID": ids.task_text(ref.task),
-            "KILN_RUN": str(ref.run),
-            "KILN_ATTEMPT": str(ref.attempt),
-            "KILN_DIR": str(place.directory),
-            "KILN_OUTPUT": str(place.output),
-            "KILN_SOCKET": str(place.address),
-            leftovers.MARKER: str(ref),
-        }
-        if place.input is not None:
-            contract["KILN_INPUT"] = str(place.input)
         return {
             **self._base,
             "TMPDIR": str(place.directory),
             **self._kubernetes(run.namespace, place),
             **{entry.name: entry.value for entry in run.spec.env},
-            **contract,
+            **_contract(run, place),
         }
+
+    def of_container(self, run: messages.Run, place: folders.Place) -> dict[str, str]:
+        """What a container of its own gets besides the Task's `env` and what is in its image; as
+        `for_attempt`."""
+        kubernetes = self._kubernetes(run.namespace, place)
+        if kubernetes:
+            place.kubeconfig.chmod(0o644)  # the token is elsewhere
+        return {**kubernetes, **_contract(run, place), "KILN_POD_UID": self._pod_uid}
 
     def _kubernetes(self, namespace: str, place: folders.Place) -> dict[str, str]:
         token = self._account / "token"
@@ -70,6 +65,24 @@ class Environment:
         except OSError as error:
             raise errors.CannotStartHere(f"the worker cannot write KUBECONFIG: {error}") from error
         return {"KUBECONFIG": str(place.kubeconfig), HOST: self._host, PORT: self._port}
+
+
+def _contract(run: messages.Run, place: folders.Place) -> dict[str, str]:
+    ref = run.ref
+    contract = {
+        "TASK_NAME": run.name,
+        "TASK_NAMESPACE": run.namespace,
+        "KILN_TASK_ID": ids.task_text(ref.task),
+        "KILN_RUN": str(ref.run),
+        "KILN_ATTEMPT": str(ref.attempt),
+        "KILN_DIR": str(place.directory),
+        "KILN_OUTPUT": str(place.output),
+        "KILN_SOCKET": str(place.address),
+        leftovers.MARKER: str(ref),
+    }
+    if place.input is not None:
+        contract["KILN_INPUT"] = str(place.input)
+    return contract
 
 
 def kubeconfig(*, server: str, account: Path, namespace: str) -> bytes:

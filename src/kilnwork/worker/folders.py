@@ -58,11 +58,15 @@ class Place:
 
 
 class Folders:
-    """The base folder of this worker; held until `close`. `base`: None for a new name."""
+    """The base folder of this worker; held until `close`. `base`: None for a new name. `shared`:
+    whoever runs a command may be another user, in another container."""
 
-    def __init__(self, base: Path | None = None) -> None:
+    def __init__(self, base: Path | None = None, *, shared: bool = False) -> None:
         self._scratch = scratch.Scratch(settings.FOLDER_PREFIX, base)
         self.base = self._scratch.path
+        self._shared = shared
+        if shared:
+            self.base.chmod(0o755)
 
     def make(self, ref: attempts.AttemptRef, *, inputs: bytes | None) -> Place:
         """Directory, input file if there are inputs, and a listening socket.
@@ -84,6 +88,8 @@ class Folders:
             )
             if place.input is not None and inputs is not None:
                 paths.write_private(place.input, inputs)
+            if self._shared:
+                _open_to_all(place)
             return place
         except OSError as error:
             if listener is not None:
@@ -105,6 +111,13 @@ class Folders:
 
     def close(self) -> None:
         self._scratch.close()
+
+
+def _open_to_all(place: Place) -> None:
+    place.directory.chmod(0o777)
+    place.address.chmod(0o666)
+    if place.input is not None:
+        place.input.chmod(0o644)
 
 
 def _listen(path: Path) -> socket.socket:

@@ -43,6 +43,13 @@ class Level:
         self.ref = run.ref
         self.started = started
 
+    def next_ordinal(self, function: str) -> int:
+        """The how-manieth call of `function` without a key this is, from 1."""
+        if self.ordinals is None:
+            self.ordinals = {}
+        ordinal = self.ordinals[function] = self.ordinals.get(function, 0) + 1
+        return ordinal
+
 
 class Holdings:
     """See the module. `stack`: the innermost last. `stops`: those of it that are to end."""

@@ -1,12 +1,18 @@
 """Reading what a command wrote as its result.
 
-Used by `attempt` after exit 0. The file belongs to the task, so it may be anything: a pipe, a
-device, a link to a disk's worth of zeros; at most one byte more than allowed is read.
+Used by `attempt` after exit 0, and by `sidecar_result` when the containers of a Pod have ended. The
+file belongs to the task, so it may be anything: a pipe, a device, a link to a disk's worth of
+zeros; at most one byte more than allowed is read.
 """
 
+import codecs
+import mmap
 import os
+import re
 import stat
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Self
 
 import msgspec
 
@@ -15,11 +21,27 @@ from kilnwork.worker import errors
 
 JSON, BYTES = "application/json", "application/octet-stream"
 
+MAX_BYTES = 1 << 30
+"""Of the result of a Pod, which becomes a blob when it does not fit the journal."""
 
-def read(path: Path, *, output_type: str) -> attempts.Payload | None:
-    """The result, None if no file was written. Raises `BadResult`."""
+_PIECE_BYTES = 1 << 20
+
+_CLASSES = bytes.maketrans(b"123456789E", b"000000000e")
+_SUSPECTS = (b"0" * 200, b"0e000", b"0e+000")
+"""What a number that is out of range has in it once all its digits are 0 (floats end at 1.8e308,
+integers at 4,300 digits): looked for first, as that takes 5 ns a byte, and `_SUSPECT` up to 90."""
+
+_SUSPECT = re.compile(rb"[\[,:\s](-?(?:[0-9]{200}|[0-9]+(?:\.[0-9]+)?[eE]\+?[0-9]{3})[0-9.eE+-]*)")
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"')
+
+
+def read(path: Path, *, output_type: str, follow_links: bool = True) -> attempts.Payload | None:
+    """The result, None if no file was written. Raises `BadResult`.
+
+    `follow_links`: not where the command has another file system than this process.
+    """
     try:
-        content = _content(path)
+        content = _content(path, 0 if follow_links else os.O_NOFOLLOW)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -36,8 +58,8 @@ def read(path: Path, *, output_type: str) -> attempts.Payload | None:
     return attempts.Payload(media_type=JSON, data=content)
 
 
-def _content(path: Path) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+def _content(path: Path, flags: int) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise _invalid("KILN_OUTPUT is not a regular file any more")
@@ -50,10 +72,128 @@ def _check_json(content: bytes) -> None:
     try:
         msgspec.json.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise _invalid(
-            f"the result is not JSON ({error}); write JSON to KILN_OUTPUT, or set outputType: bytes"
-        ) from error
+        raise _not_json(error) from error
+
+
+def _not_json(error: Exception) -> errors.BadResult:
+    return _invalid(
+        f"the result is not JSON ({error}); write JSON to KILN_OUTPUT, or set outputType: bytes"
+    )
 
 
 def _invalid(message: str) -> errors.BadResult:
     return errors.BadResult(reasons.Reason.INVALID_RESULT, message)
+
+
+class OutputFile:
+    """The result of a Pod, whatever its size, as a file. Raises `BadResult` for what is none.
+
+    A link is not followed: it would lead into the file system of the sidecar, not into that of the
+    container which made it.
+    """
+
+    def __init__(self, path: Path, *, output_type: str) -> None:
+        try:
+            self._file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError as error:
+            raise _invalid(f"the result file cannot be read: {error.strerror}") from error
+        self.media_type = BYTES if output_type == "bytes" else JSON
+        seen = os.fstat(self._file)
+        self.size = seen.st_size
+        try:
+            self._check(seen.st_mode)
+        except BaseException:
+            os.close(self._file)
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._file)
+
+    @property
+    def descriptor_path(self) -> Path:
+        """Where this very file can be opened again."""
+        return Path(f"/proc/self/fd/{self._file}")
+
+    def payload(self) -> attempts.Payload | None:
+        """All of it, None if that is too much for the journal."""
+        if self.size > attempts.MAX_INLINE_BYTES:
+            return None
+        return attempts.Payload(self.media_type, os.pread(self._file, self.size, 0))
+
+    def pieces(self) -> Iterator[bytes]:
+        """The content, a MiB at a time."""
+        at = 0
+        while at < self.size and (piece := os.pread(self._file, _PIECE_BYTES, at)):
+            at += len(piece)
+            yield piece
+
+    def _check(self, mode: int) -> None:
+        if not stat.S_ISREG(mode):
+            raise _invalid("KILN_OUTPUT is not a regular file any more")
+        if self.size > MAX_BYTES:
+            raise errors.BadResult(
+                reasons.Reason.RESULT_TOO_LARGE,
+                f"the result has {self.size} bytes, and may have {MAX_BYTES}: write larger data to "
+                "an object store and return its address",
+            )
+        if self.media_type == BYTES:
+            return
+        if self.size <= attempts.MAX_INLINE_BYTES:
+            _check_json(os.pread(self._file, self.size, 0))
+        else:
+            self._check_large_json()
+
+    def _check_large_json(self) -> None:
+        """By the same rules, without making all of its values."""
+        try:
+            decoder = codecs.getincrementaldecoder("utf-8")()
+            for piece in self.pieces():
+                decoder.decode(piece)
+            decoder.decode(b"", final=True)
+            with mmap.mmap(self._file, self.size, access=mmap.ACCESS_READ) as mapped:
+                view = memoryview(mapped)
+                try:
+                    msgspec.json.decode(view, type=msgspec.Raw)
+                    number = _number_out_of_range(view) if self._has_suspects() else None
+                    if number is not None:  # at which `Raw` has not looked
+                        msgspec.json.decode(number)
+                finally:
+                    view.release()
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            raise _not_json(error) from error
+
+    def _has_suspects(self) -> bool:
+        """Whether there may be a number that is out of range."""
+        rest = b""
+        for piece in self.pieces():
+            seen = rest + piece.translate(_CLASSES)
+            if any(suspect in seen for suspect in _SUSPECTS):
+                return True
+            rest = seen[-len(_SUSPECTS[0]) :]
+        return False
+
+
+def _number_out_of_range(json: memoryview) -> bytes | memoryview | None:
+    """The first number in valid JSON that cannot be decoded, None if each can."""
+    strings = _STRING.finditer(json)
+    string = next(strings, None)
+    for suspect in _SUSPECT.finditer(json):
+        number, at = suspect[1], suspect.start(1)
+        if _is_in_range(number):
+            continue
+        while string is not None and string.end() <= at:
+            string = next(strings, None)
+        if string is None or string.start() > at:  # it is not in a text
+            return number
+    return json if json[0] in b"-0123456789" else None
+
+
+def _is_in_range(number: bytes) -> bool:
+    try:
+        msgspec.json.decode(number)
+    except msgspec.MsgspecError:
+        return False
+    return True

@@ -31,6 +31,7 @@ OWN_VARIABLES = frozenset(
         "KILN_OWNER_FD",
         "KILN_MEMORY_LIMIT",
         "KILN_MEMORY_SHARE",
+        "KILN_RUNTIME",
     }
 )
 """Meant for the worker itself: tasks do not inherit them."""
@@ -39,6 +40,9 @@ OWN_VARIABLES = frozenset(
 DEFAULT_MEMORY_SHARE = 0.95
 """The rest is what a task may take between two samples and until it is gone; with a lower share
 that much memory is there and nobody may use it."""
+
+VOLUME = Path("/var/run/kilnwork")
+"""Where a volume is mounted that the worker shares with the containers of its attempts."""
 
 NETWORK = "tls://"
 """How KILN_CHANNEL begins where the dispatcher is elsewhere."""
@@ -90,7 +94,7 @@ class Settings:
     run, None: where the worker does. `pythonpath`: where slots look for modules at last. `owner`:
     descriptor at whose end the worker ends all it has and itself, at once. `memory_limit`: bytes
     that the Pod states, for where no cgroup holds it to them. `memory_share`: of the limit, where
-    the largest task is ended; 0 for never.
+    the largest task is ended; 0 for never. `containers`: commands run in containers of their own.
     """
 
     channel: str
@@ -107,6 +111,7 @@ class Settings:
     memory_limit: int | None = None
     memory_share: float = DEFAULT_MEMORY_SHARE
     owner: int | None = None
+    containers: bool = False
     remote: Remote | None = None
 
 
@@ -114,6 +119,8 @@ def name_folder(environment: MutableMapping[str, str]) -> None:
     """Say where the relay will be, if there is one: agent, zygotes and slots must agree on it."""
     if environment.get("KILN_CHANNEL", "").startswith(NETWORK):
         temporary = environment.get("TMPDIR") or "/tmp"  # noqa: S108  the folder will be private
+        if _in_containers(environment) and sandbox.root(environment) == Path("/"):
+            temporary = str(VOLUME)
         if len(os.fsencode(temporary)) > _LONGEST_FOLDER:
             temporary = "/tmp"  # noqa: S108
         environment["KILN_RELAY"] = f"{temporary}/{FOLDER_PREFIX}{os.urandom(6).hex()}"
@@ -139,7 +146,12 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         memory_limit=_memory_limit(environment.get("KILN_MEMORY_LIMIT", "")),
         memory_share=_memory_share(environment.get("KILN_MEMORY_SHARE", "")),
         owner=_descriptor(environment.get("KILN_OWNER_FD", "")),
+        containers=_in_containers(environment),
     )
+
+
+def _in_containers(environment: Mapping[str, str]) -> bool:
+    return environment.get("KILN_RUNTIME") == "EphemeralContainers"
 
 
 def mounted(path: Path, *, mounts: Path) -> Path:

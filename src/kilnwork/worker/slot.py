@@ -62,7 +62,7 @@ def live(here: Surroundings, birth: Birth) -> None:
     processes.rename(NAME)
     processes.offer_to_oom_killer(os.getpid())
     _widen_stack()
-    _quieten_logs()
+    quieten_logs()
     sheet = page.Page(birth.page)
     held = slot_session.SlotSession(
         slot=birth.slot,
@@ -88,7 +88,7 @@ def _widen_stack() -> None:
         resource.setrlimit(resource.RLIMIT_STACK, (wanted, hard))
 
 
-def _quieten_logs() -> None:
+def quieten_logs() -> None:
     """User code finds logging as any program does; what we say goes where the agent's does."""
     root = logging.getLogger()
     stream = open(os.dup(2), "w", buffering=1, errors="replace")  # noqa: SIM115, PTH123

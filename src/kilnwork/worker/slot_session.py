@@ -247,13 +247,7 @@ class SlotSession(session.Session):
                 "a thread that a task has left behind cannot submit: its task is over"
             )
         level = self._stack[-1]
-        if keyed:
-            return level.ref, 0
-        if level.ordinals is None:
-            level.ordinals = {}
-        ordinal = level.ordinals.get(function, 0) + 1
-        level.ordinals[function] = ordinal
-        return level.ref, ordinal
+        return level.ref, 0 if keyed else level.next_ordinal(function)
 
     def loaded(self) -> None:
         """A function has come, and with it perhaps a library that has threads."""

@@ -1,9 +1,11 @@
 """What a running task may ask for on its KILN_SOCKET: children, their state, showing progress.
 
-Used by `attempt`: one per attempt, so the parent is whoever holds the socket, never a field. The
-calls are docs/reference/worker-contract.md. Answers of the dispatcher are passed on as they are.
+Used by `attempt`, and by `sidecar_calls` for attempts in Pods: one per attempt, so that the parent
+is whoever holds the socket, never a field. The calls are docs/reference/worker-contract.md.
+Responses of the dispatcher are passed on as they are.
 """
 
+import itertools
 import socket
 from collections.abc import Callable
 from typing import Annotated, TypeVar
@@ -47,7 +49,7 @@ class _Progress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TaskSocket:
-    """The calls of one attempt."""
+    """The calls of one attempt. `children`: counts those that it has asked for without a key."""
 
     def __init__(
         self,
@@ -56,12 +58,14 @@ class TaskSocket:
         cluster: str,
         link: peer.Peer,
         clock: clock.Clock,
+        children: Callable[[], int] | None = None,
     ) -> None:
         self._ref = ref
         self._cluster = cluster
         self._link = link
         self._clock = clock
-        self._ordinal = 0
+        self._unsent: messages.Progress | None = None
+        self._count_child = children or itertools.count(1).__next__
 
     async def answer(self, request: http.Request) -> http.Reply:
         """Carry out one request; raises `http.HttpError`."""
@@ -81,9 +85,7 @@ class TaskSocket:
     async def _spawn(self, body: bytes) -> http.Reply:
         child = _decode(body, _Child)
         spec = self._spec_of(bytes(child.spec))
-        if child.key is None:
-            self._ordinal += 1
-        ordinal = 0 if child.key is not None else self._ordinal
+        ordinal = 0 if child.key is not None else self._count_child()
 
         def make(serial: int) -> messages.Spawn:
             return messages.Spawn(
@@ -102,7 +104,7 @@ class TaskSocket:
         spec = _decode(raw, task.TaskSpec, at="$.spec")
         if _decode(raw, _ClusterOf).cluster_name is msgspec.UNSET:
             spec = msgspec.structs.replace(spec, cluster_name=self._cluster)
-        if not spec.command:
+        if not spec.command and spec.executor == task.WORKER:
             raise http.HttpError(
                 400, "spec.command is empty: name the program to run - at `$.spec`"
             )
@@ -122,14 +124,20 @@ class TaskSocket:
         return await self._request(make)
 
     def _progress(self, body: bytes) -> http.Reply:
-        progress = _decode(body, _Progress)
-        if not self._link.congested:
-            self._link.send(
-                messages.Progress(
-                    ref=self._ref, fraction=progress.fraction, message=progress.message
-                )
-            )
+        shown = _decode(body, _Progress)
+        progress = messages.Progress(self._ref, shown.fraction, shown.message)
+        self._unsent = None
+        if self._link.congested:
+            self._unsent = progress
+        else:
+            self._link.send(progress)
         return http.Reply(status=204)
+
+    def welcomed(self) -> None:
+        """A link stands: send the progress that there was none for."""
+        if self._unsent is not None:
+            self._link.send(self._unsent)
+            self._unsent = None
 
     async def _request(self, make: Callable[[int], peer.Request]) -> http.Reply:
         try:

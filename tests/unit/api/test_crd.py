@@ -96,4 +96,10 @@ def test_task_object_data_is_any_json_at_the_top() -> None:
 def test_rules_for_the_real_server() -> None:
     spec = root("tasks")["properties"]["spec"]
     rules = [v["message"] for n in nodes(spec) for v in n.get("x-kubernetes-validations", ())]
-    assert rules == [crd.RUN_RULE, crd.CALL_RULE, crd.INPUT_RULE]
+    assert rules == [
+        crd.RUN_RULE,
+        crd.POD_RULE,
+        *(crd.alone_rule(field) for field in crd.ALONE),
+        crd.CALL_RULE,
+        crd.INPUT_RULE,
+    ]

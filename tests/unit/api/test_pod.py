@@ -80,6 +80,16 @@ def test_pod_on_its_way_has_no_trouble(status: dict[str, Any]) -> None:
             pod.Kind.FAILING,
             "Pod w-0 ended with signal 9",
         ),
+        (
+            {
+                "containerStatuses": [
+                    {"name": "fine", "state": {"running": {}}},
+                    {"name": "bad", "state": {"waiting": {"reason": "ErrImagePull"}}},
+                ]
+            },
+            pod.Kind.NO_IMAGE,
+            "container bad of Pod w-0: ErrImagePull",
+        ),
     ],
 )
 def test_trouble_names_what_is_wrong(status: dict[str, Any], kind: pod.Kind, sentence: str) -> None:

@@ -7,6 +7,8 @@ import pytest
 
 from kilnwork.api import task, task_cluster, validation
 
+CALL_IN_POD = {"command": (), "call": {"function": "m:f"}}
+
 
 def declared(**spec: Any) -> task.Task:
     return msgspec.convert({"metadata": {"name": "x"}, "spec": spec}, task.Task)
@@ -38,11 +40,29 @@ def test_call_instead_of_a_command_is_fine() -> None:
         ({"inputs": [{"name": "a"}]}, "spec.inputs[0]"),
         ({"inputs": [{"name": "a", "object": "o", "task": "t"}]}, "spec.inputs[0]"),
         ({"inputs": [{"name": "a", "object": "O"}]}, "spec.inputs[0].object"),
+        (
+            {"command": (), "pod": {"spec": {"containers": [{"image": "${task.x}"}]}}},
+            "spec.pod.spec.containers[0].image",
+        ),
+        ({"pod": {"spec": {"containers": [{}]}}, "args": ["a"]}, "spec.pod"),
+        ({"command": (), "pod": {"spec": {}}}, "spec.pod.spec.containers"),
+        (CALL_IN_POD | {"pod": {"spec": {"containers": []}}}, "spec.pod.spec.containers"),
+        (CALL_IN_POD | {"pod": {"spec": {"containers": [{}, {}]}}}, "spec.pod.spec.containers"),
+        (
+            CALL_IN_POD | {"pod": {"spec": {"containers": [{"args": ["a"]}]}}},
+            "spec.pod.spec.containers[0].args",
+        ),
+        (
+            CALL_IN_POD | {"pod": {"spec": {"restartPolicy": "OnFailure"}}},
+            "spec.pod.spec.restartPolicy",
+        ),
         ({"inputs": [{"name": "a", "task": "t", "path": "$["}]}, "spec.inputs[0].path"),
+        ({"inputs": [{"name": "a", "task": "t", "path": "$[1e5]"}]}, "spec.inputs[0].path"),
         ({"inputObject": "o", "inputs": [{"name": "input", "task": "t"}]}, "spec.inputs[0].name"),
         ({"call": {"function": "m:f"}, "command": ["a"]}, "spec.call"),
         ({"call": {"function": "m:f"}, "args": ["a"]}, "spec.call"),
         ({"call": {"function": "m:f"}, "env": [{"name": "A"}]}, "spec.env"),
+        ({"call": {"function": "m:f"}, "image": "other"}, "spec.image"),
         ({"call": {"function": "m.f"}}, "spec.call.function"),
         ({"call": {"function": "a-b:f"}}, "spec.call.function"),
         (
@@ -57,6 +77,38 @@ def test_wrong_field_is_named(spec: dict[str, Any], field: str) -> None:
     assert fields(**spec) == [field]
 
 
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"containers": [1]}, "spec.containers[0]"),
+        ({"containers": {"name": "a"}}, "spec.containers"),
+        ({"containers": [{"env": {"A": "b"}}]}, "spec.containers[0].env"),
+        ({"containers": [{"env": ["A=b"]}]}, "spec.containers[0].env[0]"),
+        ({"containers": [{"env": [{}, None]}]}, "spec.containers[0].env[1]"),
+        ({"containers": [{"volumeMounts": 5}]}, "spec.containers[0].volumeMounts"),
+        ({"containers": [{"resources": "x"}]}, "spec.containers[0].resources"),
+        (
+            {"containers": [{"resources": {"limits": ["cpu"]}}]},
+            "spec.containers[0].resources.limits",
+        ),
+        (
+            {"containers": [{"securityContext": "${task.name}"}]},
+            "spec.containers[0].securityContext",
+        ),
+        ({"containers": [{}], "initContainers": {"name": "a"}}, "spec.initContainers"),
+        ({"containers": [{}], "volumes": "x"}, "spec.volumes"),
+    ],
+)
+def test_a_pod_of_the_wrong_shape_is_refused_at_once(spec: dict[str, Any], field: str) -> None:
+    assert fields(pod={"spec": spec}) == [f"spec.pod.{field}"]
+
+
+def test_labels_of_a_pod_are_an_object() -> None:
+    spec = {"containers": [{"env": None, "resources": None}], "volumes": None}
+    assert fields(pod={"spec": spec, "metadata": {"labels": {"a": "b"}}}) == []
+    assert fields(pod={"spec": spec, "metadata": {"labels": []}}) == ["spec.pod.metadata.labels"]
+
+
 def test_jsonpath_of_an_input_is_taken() -> None:
     assert fields(inputs=[{"name": "a", "task": "t", "path": "$.value[0]"}]) == []
 
@@ -67,6 +119,24 @@ def test_run_may_only_rise() -> None:
     [(field, why)] = validation.validate_task_update(old, new)
     assert field == "spec.run"
     assert "only rise" in why
+
+
+@pytest.mark.parametrize(
+    ("runtime", "slots", "bad"),
+    [
+        ("EphemeralContainers", 100, False),
+        ("EphemeralContainers", 101, True),
+        ("Agent", 1000, False),
+    ],
+)
+def test_a_pod_takes_so_many_containers_at_once(runtime: str, slots: int, *, bad: bool) -> None:
+    cluster = msgspec.convert(
+        {"metadata": {"name": "x"}, "spec": {"runtime": runtime, "slotsPerWorker": slots}},
+        task_cluster.TaskCluster,
+    )
+    found = dict(validation.validate_task_cluster(cluster))
+    assert list(found) == (["spec.slotsPerWorker"] if bad else [])
+    assert not bad or "at most 100 with runtime EphemeralContainers, not 101" in found.popitem()[1]
 
 
 def test_names_in_a_cluster() -> None:

@@ -1,6 +1,8 @@
 """The worker's end of a link, against a scripted dispatcher on a real socket."""
 
 import asyncio
+import socket
+import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
@@ -255,3 +257,36 @@ async def test_while_the_lease_holds_it_waits_longer_than_its_patience(ends: End
     await ends.hub.start()
     await waiting.wait_until_async(lambda: len(ends.owner.welcomes) == 2, what="it is back")
     assert ends.owner.leases_ended == 0
+
+
+async def test_a_connection_that_comes_too_late_is_closed() -> None:
+    """Whoever waits for it is gone by then; the thread cannot be."""
+    gate = threading.Event()
+    ours, theirs = socket.socketpair()
+
+    def connect() -> socket.socket:
+        gate.wait(30)
+        return ours
+
+    late = peer.Peer(Owner(), path=connect, clock=clock.SystemClock(), entropy=ids.system_entropy())
+    crew = coroutines.Crew("test")
+    crew.start("link", late.serve())
+    await asyncio.sleep(0.05)
+    await crew.stop()
+    gate.set()
+    await waiting.wait_until_async(lambda: ours.fileno() < 0, what="it is closed")
+    theirs.close()
+
+
+async def test_who_waits_for_a_report_waits_until_it_is_stored(ends: Ends) -> None:
+    await ends.join()
+    ends.hub.acknowledges = False
+    crew = coroutines.Crew("waiter")
+    storing = crew.start("store", ends.peer.store(started))
+    await ends.hub.first(messages.Started)
+    await asyncio.sleep(0.05)
+    assert not storing.done()
+    ends.hub.acknowledges = True
+    await ends.rejoin()  # it is sent again
+    await asyncio.wait_for(storing, 30)
+    await crew.stop()

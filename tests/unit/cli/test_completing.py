@@ -16,8 +16,8 @@ def no_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "expected"),
     [
-        ("get taskc", "plain,taskclusters\n"),
-        ("delete ta", "plain,tasks\nplain,taskobjects\nplain,taskclusters\n"),
+        ("get taskc", "plain,taskclusters\nplain,taskclaims\n"),
+        ("delete ta", "plain,tasks\nplain,taskobjects\nplain,taskclusters\nplain,taskclaims\n"),
         ("get tasks -o w", "plain,wide\n"),
         ("apply -f x", "file,x\n"),
         ("run --input x", "file,x\n"),

@@ -36,6 +36,17 @@ def _env(pod: dict[str, Any]) -> dict[str, Any]:
     return {e["name"]: e.get("value", e.get("valueFrom")) for e in _worker(pod)["env"]}
 
 
+def test_only_with_ephemeral_containers_a_pod_shares_processes_and_a_volume() -> None:
+    plain, shared = _template(), _template(runtime=task_cluster.Runtime.EPHEMERAL_CONTAINERS)
+    assert "shareProcessNamespace" not in plain["spec"]
+    assert "KILN_RUNTIME" not in _env(plain)
+    assert shared["spec"]["shareProcessNamespace"] is True
+    assert {"name": "kilnwork", "emptyDir": {}} in shared["spec"]["volumes"]
+    mounts = {m["name"]: m["mountPath"] for m in _worker(shared)["volumeMounts"]}
+    assert mounts["kilnwork"] == "/var/run/kilnwork"
+    assert _env(shared)["KILN_RUNTIME"] == "EphemeralContainers"
+
+
 LONG = "a." * 126 + "a"
 
 

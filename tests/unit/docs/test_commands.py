@@ -72,7 +72,8 @@ def _choices(option: click.Option) -> list[Any]:
 def _default(option: click.Option) -> list[str]:
     if not option.show_default:
         return []
-    return [f"{option.default:g}" if isinstance(option.default, float) else str(option.default)]
+    each = option.default if isinstance(option.default, tuple) else (option.default,)
+    return [f"{one:g}" if isinstance(one, float) else str(one) for one in each]
 
 
 def test_options_of_the_server_are_described_for_who_takes_them() -> None:

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import yaml
 
-from kilnwork.api import crd, kinds, resource, task, task_cluster
+from kilnwork.api import crd, kinds, resource, task, task_claim, task_cluster
 from support import pages
 
 PAGE = (pages.DOCS / "reference" / "kinds.md").read_text()
@@ -16,6 +16,7 @@ NONE = "—"
 STRUCTS = {
     "Task": (task.TaskSpec, task.TaskStatus),
     "TaskCluster": (task_cluster.TaskClusterSpec, task_cluster.TaskClusterStatus),
+    "TaskClaim": (task_claim.TaskClaimSpec, task_claim.TaskClaimStatus),
 }
 
 OF_OTHERS = ("v1", "rbac.authorization.k8s.io/")

@@ -31,6 +31,11 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "get": kiln.get,
     "split": kiln.split,
     "files.map": files.map,
+    "manifest": kiln.manifest,
+    "workflow": kiln.workflow,
+    "http": kiln.http,
+    "function": kiln.function,
+    "external": kiln.external,
 }
 """Those whose options are a table below their name. `task` is one of its own."""
 
@@ -40,6 +45,7 @@ OF_ITEMS = {"iterable", "more", "self"}
 CLASSES: dict[str, type] = {
     "Session": driver.Driver,
     "Task": kiln.Task,
+    "TemplateTask": kiln.TemplateTask,
     "Future": kiln.Future,
     "Ref": kiln.Ref,
     "Part": kiln.Part,
@@ -78,7 +84,7 @@ def test_every_option_of_a_function_has_its_default(name: str) -> None:
     expected = [
         (("*" if each.kind is each.VAR_POSITIONAL else "") + each.name, _default(each.default))
         for each in parameters
-        if not (name == "Task.map" and each.name in OF_ITEMS)
+        if not (name == "Task.map" and each.name in OF_ITEMS) and each.kind is not each.VAR_KEYWORD
     ]
     assert [(row.key, row.cells[2]) for row in pages.table(SECTIONS[name])] == expected
 
@@ -86,6 +92,8 @@ def test_every_option_of_a_function_has_its_default(name: str) -> None:
 def _default(value: Any) -> str:
     if value is inspect.Parameter.empty:
         return ""
+    if value is Any:
+        return "Any"
     if value == kiln.ALL_COMPLETED:
         return "ALL_COMPLETED"
     return f'"{value}"' if isinstance(value, str) else repr(value)
@@ -98,6 +106,9 @@ def test_every_option_of_a_task_has_its_default() -> None:
     assert list(rows) == named
     assert rows == {name: repr(getattr(made, name, None)) for name in named}
     assert set(options.CallChanges.__annotations__) - set(named) == {"key"}
+    of_templates = SECTIONS["manifest"].rpartition("Besides these")[2]
+    shown = set(re.findall("`([a-z_]+)`", of_templates))
+    assert shown == set(options.TemplateChanges.__annotations__)
     assert f"±{api_task.Retry().jitter:.0%}".replace("%", " %") in FLOWING
 
 

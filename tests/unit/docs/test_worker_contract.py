@@ -32,7 +32,7 @@ def test_every_variable_is_in_the_table(place: folders.Place, tmp_path: Path) ->
     (account / "token").write_text("t")
     pod = {environment.HOST: "127.0.0.1", environment.PORT: "7443", container.MARKER: "c"}
     run = messages.Run(REF, "team", "task-0", task.TaskSpec(), None)
-    found = environment.Environment(pod, mounts=tmp_path).for_attempt(run, place)
+    found = environment.Environment(pod, mounts=tmp_path, pod_uid="u").for_attempt(run, place)
     rows = pages.table(pages.sections(PAGE, 2)["Environment"])
     named = {name.strip("`") for row in rows for name in row.key.split(", ")}
     assert named == found.keys() - {"TMPDIR"}

@@ -42,6 +42,21 @@ def test_a_daemon_that_left_session_and_parent_is_found_and_killed() -> None:
     waiting.wait_until(lambda: not daemon.alive(), what="the daemon is gone")
 
 
+def test_what_started_before_does_not_belong() -> None:
+    marker = f"{MARKER}=since-{os.getpid()}"
+    name, value = marker.split("=")
+    with subprocess.Popen(["sleep", "60"], env={name: value}) as child:
+        try:
+            waiting.wait_until(
+                lambda: processes.belonging(None, marker=marker) == {child.pid}, what="it is marked"
+            )
+            started = processes.look()[child.pid].started
+            assert processes.belonging(None, marker=marker, since=started) == {child.pid}
+            assert processes.belonging(None, marker=marker, since=started + 1) == set()
+        finally:
+            child.kill()
+
+
 def test_a_marker_matches_only_the_whole_entry() -> None:
     with subprocess.Popen(["sleep", "60"], env={MARKER: "one-more"}) as child:
         try:
@@ -117,3 +132,14 @@ def test_a_child_whose_parent_is_gone_already_dies_at_once() -> None:
     argv = [sys.executable, "-c", CHILD, "late", "test"]
     subprocess.run(argv, env=environment, check=True)
     waiting.wait_until(lambda: processes.marked(marker) == set(), what="the child is gone")
+
+
+def test_of_many_markers_those_without_a_process_are_told() -> None:
+    name, of = MARKER, os.getpid()
+    with subprocess.Popen(["sleep", "60"], env={**os.environ, name: f"here-{of}"}) as process:
+        try:
+            here, gone = f"{name}=here-{of}", f"{name}=gone-{of}"
+            waiting.wait_until(lambda: processes.marked(here), what="it is marked")
+            assert processes.unmarked([here, gone]) == {gone}
+        finally:
+            process.kill()

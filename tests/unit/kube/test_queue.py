@@ -45,6 +45,17 @@ def test_a_key_becomes_ready_when_due_and_the_earlier_time_counts() -> None:
     assert ledger.next_due() is None
 
 
+def test_a_time_that_is_cancelled_does_not_count() -> None:
+    ledger = queue.Ledger()
+    ledger.add_at(A, 5)
+    ledger.cancel(A)
+    ledger.cancel(B)
+    assert ledger.next_due() is None
+    ledger.add_at(A, 7)
+    assert [ledger.take(6), ledger.take(7)] == [None, A]
+    assert ledger.next_due() is None
+
+
 def test_a_key_that_is_due_while_in_hand_comes_after() -> None:
     ledger = queue.Ledger()
     ledger.add(A)

@@ -9,7 +9,7 @@ import aiohttp.web
 import pytest
 
 from kilnwork.api import kinds, resource, task
-from kilnwork.kit import backoff
+from kilnwork.kit import backoff, ids
 from kilnwork.kube import cache, client, objects, reflector
 from support import scripted, scripted_objects, waiting
 
@@ -79,6 +79,31 @@ async def test_lists_in_pages_then_watches(
     assert (server.lists, server.watches_opened) == (1, 1)
 
 
+async def test_a_list_is_told_oldest_first_where_that_matters(
+    kube: client.Client, server: scripted_objects.Objects
+) -> None:
+    for name, second in (("a", 3), ("b", 1), ("c", 2), ("d", 1)):
+        server.put(name)
+        server.stored[name]["metadata"]["creationTimestamp"] = f"2026-01-01T00:00:0{second}Z"
+    told: list[str] = []
+    followed = reflector.Reflector(
+        kube,
+        resource.PODS,
+        dict,
+        cache.Cache[dict[str, Any]](),
+        lambda key, _, __: told.append(key[1]),
+        scope=reflector.Scope(oldest_first=True),
+    )
+    running = asyncio.create_task(followed.run())
+    try:
+        await asyncio.wait_for(followed.synced.wait(), 30)
+        assert told == ["b", "d", "c", "a"]
+    finally:
+        running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await running
+
+
 async def test_end_of_stream_is_resumed_without_a_list(
     follower: Follower, server: scripted_objects.Objects
 ) -> None:
@@ -127,10 +152,16 @@ async def test_too_old_a_watch_lists_anew_at_once_however_long_the_server_was_aw
     server.delete("a")
     server.compact()
     await waiting.wait_until_async(lambda: follower.reflector.problem, what="a problem")
-    await asyncio.sleep(0.05)  # some failures more
-    follower.reflector.backoff = backoff.Backoff(base_s=0.001, max_s=60, factor=1e9)
+
+    class LongOnceExpired(backoff.Backoff):
+        def delay_s(self, failures: int, *, entropy: ids.Entropy | None = None) -> float:
+            usual = super().delay_s(failures, entropy=entropy)
+            return 3600.0 if usual and server.watches_expired else usual
+
+    follower.reflector.backoff = LongOnceExpired(base_s=0.001, max_s=0.01)
     server.refuse = None
     await follower.like_server()
+    assert server.watches_expired == 1
     assert server.lists == 2
 
 

@@ -29,6 +29,12 @@ def nothing() -> None:
         ({"max_losses": 1001}, "max_losses=1001: must be an integer from 0 to 1000"),
         ({"name": ""}, "name='': must be a string of 1 to 253 characters, or None"),
         ({"cluster": 3}, "cluster=3: must be a string"),
+        ({"pod": "busybox"}, "pod='busybox': must be a Pod template, such as {'spec': {"),
+        ({"pod": {"image": "busybox"}}, "contains unknown field `image`"),
+        ({"pod": {"spec": {"a": object()}}}, "must be a Pod template"),
+        ({"pod": {"spec": {"containers": [{}, {}]}}}, "spec.containers must be one for a call"),
+        ({"pod": {"metadata": {"name": "x"}}}, "metadata.name may not be given: only labels"),
+        ({"pod": {"spec": {"nodeName": "${task.nam}"}}}, "spec.nodeName"),
         ({"accept_failures": 1}, "accept_failures=1: must be True or False"),
         ({"returns": 0}, "returns=0: must be an integer from 1 to 1000"),
         ({"retry": 3}, "no option is called 'retry': did you mean retry_on or"),
@@ -78,6 +84,20 @@ def test_options_become_the_spec() -> None:
     assert spec.timeouts.total_seconds == 80
     assert spec.timeouts.pending_seconds == 9
     assert spec.timeouts.kill_grace_seconds == 10
+    assert (spec.executor, spec.pod) == ("worker", None)
+
+
+def test_a_pod_is_a_copy_in_the_spec_and_can_be_taken_back() -> None:
+    mine: dict[str, Any] = {"spec": {"containers": [{"image": "a"}]}}
+    given = options.changed(options.Options(), {"pod": mine}, of="f")
+    mine["spec"]["containers"][0]["image"] = "b"
+    spec = options.spec(given, function="m:f", code=None, environment=None, stream=False)
+    assert spec.pod is not None
+    assert (spec.executor, spec.pod.spec) == ("pod", {"containers": [{"image": "a"}]})
+    assert options.changed(given, {"pod": None}, of="f").pod is None
+    empty = options.changed(given, {"pod": {}}, of="f").pod
+    assert empty is not None
+    assert (empty.spec, empty.metadata) == ({}, {})
 
 
 def test_without_options_a_task_is_tried_once_and_lost_thrice() -> None:

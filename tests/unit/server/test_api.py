@@ -1,6 +1,7 @@
 """`/v1`: tasks of the journal, with rights, logs that follow, and problems in words."""
 
-from collections.abc import AsyncIterator
+import contextlib
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from kilnwork.api import attempts, task
 from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
 from kilnwork.kit import asgi, clock, ids
-from kilnwork.server import api, ports
+from kilnwork.server import api, errors, ports
 from support import told_views
 
 A = ids.task_id("00000000-0000-7000-8000-00000000000a")
@@ -63,6 +64,23 @@ class Journal:
 
 
 task_state = task.State
+
+
+class Outputs:
+    """Nothing runs elsewhere, unless the test says what is brought."""
+
+    def __init__(self) -> None:
+        self.brings: dict[attempts.AttemptRef, Callable[[], None]] = {}
+        self.followed: list[attempts.AttemptRef] = []
+
+    async def catch_up(self, ref: attempts.AttemptRef) -> None:
+        self.brings.get(ref, lambda: None)()
+
+    @contextlib.asynccontextmanager
+    async def following(self, ref: attempts.AttemptRef) -> AsyncIterator[None]:
+        self.followed.append(ref)
+        yield
+        self.followed.remove(ref)
 
 
 class Clusters:
@@ -128,9 +146,20 @@ def journal(tmp_path: Path) -> Journal:
 
 
 @pytest.fixture
-def app(journal: Journal) -> api.Api:
+def outputs() -> Outputs:
+    return Outputs()
+
+
+@pytest.fixture
+def app(journal: Journal, outputs: Outputs) -> api.Api:
     return api.Api(
-        journal, Rights(), Clusters(), channel="/run/channel.sock", time=clock.ManualClock()
+        journal,
+        Rights(),
+        Clusters(),
+        outputs=outputs,
+        channel="/run/channel.sock",
+        blobs=journal.folder / "blobs",
+        time=clock.ManualClock(),
     )
 
 
@@ -194,7 +223,7 @@ async def test_filters_of_a_list_go_to_the_journal(app: api.Api, journal: Journa
         (f"{TASKS}/b/retry", "GET", 405, ""),
         ("/v1/namespaces/default/clusters", "POST", 405, ""),
         (f"{TASKS}/gone", "GET", 404, 'no task \\"gone\\"'),
-        (f"{TASKS}/a/nonsense", "GET", 404, "it has logs, why, cancel and retry"),
+        (f"{TASKS}/a/nonsense", "GET", 404, "it has result, logs, why, cancel and retry"),
         (f"{TASKS}/a/cancel", "GET", 405, ""),
         (TASKS, "POST", 405, ""),
         ("/v1/nothing", "GET", 404, "try /v1/namespaces/default/tasks"),
@@ -343,6 +372,52 @@ async def test_logs_follow_over_attempts_to_the_end(app: api.Api, journal: Journ
     exchange = Exchange(app, f"{TASKS}/a/logs?follow=true")
     exchange.polls = story()
     assert (await exchange.run()).body == b"one\ntwo\n"
+
+
+async def test_output_of_an_attempt_elsewhere_is_brought_first(
+    app: api.Api, journal: Journal, outputs: Outputs
+) -> None:
+    log = journal.log_file(A, run=1, attempt=1)
+
+    def write() -> None:
+        log.write_bytes(b"new\n")
+
+    outputs.brings[attempts.AttemptRef(A, 1, 1)] = write
+    assert (await Exchange(app, f"{TASKS}/a/logs").run()).body == b"new\n"
+
+
+async def test_output_that_cannot_be_read_is_said_with_its_cause(
+    app: api.Api, outputs: Outputs
+) -> None:
+    def fail() -> None:
+        raise errors.NoOutput("cannot read what it prints: the node is away")
+
+    outputs.brings[attempts.AttemptRef(A, 1, 1)] = fail
+    answer = await Exchange(app, f"{TASKS}/a/logs?follow=true").run()
+    assert (answer.status, answer.json()["detail"]) == (
+        503, "cannot read what it prints: the node is away",
+    )  # fmt: skip
+
+
+async def test_each_attempt_is_followed_while_it_is_read(
+    app: api.Api, journal: Journal, outputs: Outputs
+) -> None:
+    one, two = (attempts.AttemptRef(A, 1, number) for number in (1, 2))
+    seen = []
+
+    async def story() -> AsyncIterator[None]:
+        seen.append(list(outputs.followed))
+        yield
+        journal.change(A, attempt=2)
+        yield
+        seen.append(list(outputs.followed))
+        journal.change(A, state=task.State.SUCCESS)
+        yield
+
+    exchange = Exchange(app, f"{TASKS}/a/logs?follow=true")
+    exchange.polls = story()
+    await exchange.run()
+    assert (seen, outputs.followed) == ([[one], [two]], [])
 
 
 async def test_a_follower_that_hangs_up_is_let_go(app: api.Api, journal: Journal) -> None:

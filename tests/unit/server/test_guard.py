@@ -17,7 +17,7 @@ CREDENTIAL = "authentication.kubernetes.io/credential-id"
 class Access:
     """Every good token is of the account, and has an id."""
 
-    async def token_user(self, token: str) -> reviews.User | None:
+    async def token_user(self, token: str, *, audience: str | None = None) -> reviews.User | None:
         extra = ((CREDENTIAL, ("JTI=1",)),)
         return reviews.User(DRIVER, extra=extra) if token == "known" else None
 

@@ -42,6 +42,12 @@ from kilnwork.server import why
         ),
         (
             why.Facts(
+                name="a", state="Running", reason="Started", worker="a-1", own_pod=True, attempt=1
+            ),
+            "Task a runs in Pod a-1, attempt 1.",
+        ),
+        (
+            why.Facts(
                 name="a", state="Running", reason="Started", attempt=1, progress="40 %, page 3"
             ),
             "Task a runs, attempt 1: 40 %, page 3.",
@@ -66,6 +72,17 @@ from kilnwork.server import why
             "Task a failed (Odd): it broke, exit code 4; `kiln logs a` shows what it printed.",
         ),
         (
+            why.Facts(
+                name="a",
+                state="Running",
+                reason="Started",
+                worker="e1",
+                of_executor=True,
+                attempt=1,
+            ),
+            "Task a runs by executor e1, attempt 1.",
+        ),
+        (
             why.Facts(name="a", state="Killed", reason="Killed"),
             "Task a was killed (Killed): Somebody asked for it: `killTimestamp`, or cancel.",
         ),
@@ -76,6 +93,11 @@ def test_sentences(facts: why.Facts, expected: str) -> None:
 
 
 def test_facts_of_a_status_with_times_that_cannot_be_read() -> None:
-    facts = why.Facts.of_status("a", {"state": "Success", "startTime": "x", "attempts": 1})
+    facts = why.Facts.of_object(
+        {
+            "metadata": {"name": "a"},
+            "status": {"state": "Success", "startTime": "x", "attempts": 1},
+        }
+    )
     assert facts.started is None
     assert why.sentence(facts, now=0.0) == "Task a succeeded."

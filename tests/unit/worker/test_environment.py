@@ -37,7 +37,7 @@ def test_the_specs_env_wins_over_the_pods_and_loses_against_the_contract(
     place: folders.Place, tmp_path: Path
 ) -> None:
     pod = {"A": "pod", "B": "pod", "KILN_TOKEN_FILE": "/token", "KILN_CONTAINER_ID": "c"}
-    given = environment.Environment(pod, mounts=tmp_path)
+    given = environment.Environment(pod, mounts=tmp_path, pod_uid="u")
     spec = run(
         task.EnvVar(name="B", value="spec"),
         task.EnvVar(name="TASK_NAME", value="spec"),
@@ -54,7 +54,7 @@ def test_the_specs_env_wins_over_the_pods_and_loses_against_the_contract(
 
 def test_without_an_account_there_is_no_kubernetes(place: folders.Place, tmp_path: Path) -> None:
     pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
-    found = environment.Environment(pod, mounts=tmp_path).for_attempt(run(), place)
+    found = environment.Environment(pod, mounts=tmp_path, pod_uid="u").for_attempt(run(), place)
     assert not any(name.startswith("KUBE") for name in found)
 
 
@@ -66,7 +66,7 @@ def test_an_account_becomes_a_kubeconfig_as_json(
 ) -> None:
     account(tmp_path)
     pod = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": "443"}
-    found = environment.Environment(pod, mounts=tmp_path).for_attempt(run(), place)
+    found = environment.Environment(pod, mounts=tmp_path, pod_uid="u").for_attempt(run(), place)
     file = Path(found["KUBECONFIG"])
     assert file.stat().st_mode & 0o777 == 0o600
     config = json.loads(file.read_text())

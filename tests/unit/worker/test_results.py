@@ -21,12 +21,39 @@ def test_json_is_kept_as_it_was_written(tmp_path: Path) -> None:
     assert found == attempts.Payload("application/json", b' {"a": 1.50}\n')
 
 
-@pytest.mark.parametrize("content", [b"", b" \n", b"{", b"NaN", b'"\xff"', b"[" * 5000, b"1 2"])
+NOT_JSON = [
+    b"", b" \n", b"{", b"NaN", b'"\xff"', b"[" * 5000, b"[" * 5000 + b"]" * 5000, b"1 2",
+    b"1" * 5000, b'["a", 1e999]', b'{"a":-1E+0400}', b"1" * 250 + b"e99", b"1" * 400 + b".5",
+    b'["\\"", "\\\\", 1e999, ", 1e999"]',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("content", NOT_JSON)
 def test_what_is_not_json(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "output").write_bytes(content)
     with pytest.raises(errors.BadResult) as refused:
         results.read(tmp_path / "output", output_type="json")
     assert refused.value.reason == "InvalidResult"
+
+
+@pytest.mark.parametrize("before", [LIMIT, (1 << 20) - 8], ids=["short", "across-pieces"])
+@pytest.mark.parametrize("content", [*NOT_JSON, b"1" * LIMIT])
+def test_what_is_not_json_is_not_when_it_is_large(
+    tmp_path: Path, content: bytes, before: int
+) -> None:
+    (tmp_path / "output").write_bytes(b" " * before + content + b" ")
+    with pytest.raises(errors.BadResult) as refused:
+        results.OutputFile(tmp_path / "output", output_type="json")
+    assert refused.value.reason == "InvalidResult"
+
+
+def test_large_numbers_in_range_and_texts_like_others_are_json(tmp_path: Path) -> None:
+    numbers = [b"1" * 4000, b"1e308", b"1e-999", b"0e999", b"0.%s1e400" % (b"0" * 300)]
+    texts = [b'", 1e999, "', rb'"\\ \" 1e999, "', rb'"\\"', b'" %s "' % (b"1" * 9000)]
+    content = b",".join([*numbers, *texts, b"-1e99" + b" " * LIMIT])
+    (tmp_path / "output").write_bytes(b"[" + content + b"]")
+    with results.OutputFile(tmp_path / "output", output_type="json") as found:
+        assert found.size > LIMIT
 
 
 def test_bytes_may_be_anything_even_nothing(tmp_path: Path) -> None:
@@ -54,3 +81,11 @@ def test_no_regular_file(tmp_path: Path) -> None:
     for name in ("folder", "pipe", "zero", "loop"):
         with pytest.raises(errors.BadResult):
             results.read(tmp_path / name, output_type="json")
+
+
+def test_a_link_is_no_result_of_a_command_with_other_files(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("1")
+    for name, target in (("here", "secret"), ("nowhere", "gone")):
+        (tmp_path / name).symlink_to(target)
+        with pytest.raises(errors.BadResult):
+            results.read(tmp_path / name, output_type="json", follow_links=False)

@@ -6,7 +6,17 @@ import click
 
 from kilnwork.api import field_effects, meta, resource, task_fields
 from kilnwork.api import kinds as api_kinds
-from kilnwork.cli import completing, errors, manifests, merging, options, progress, render, session
+from kilnwork.cli import (
+    completing,
+    errors,
+    manifests,
+    merging,
+    options,
+    progress,
+    render,
+    samples,
+    session,
+)
 from kilnwork.kit import http_types
 from kilnwork.kube import errors as kube_errors
 
@@ -81,6 +91,8 @@ async def _one(
     if served.namespaced:
         body = {**body, "metadata": {**body["metadata"], "namespace": namespace}}
     collection = s.path(served, namespace=namespace)
+    if samples.is_object_task(served, body):
+        await samples.check(s, body, namespace)
     path = s.path(served, str(name), namespace=namespace)
     verb, result = await _create_or_patch(s, path, collection, body=body, query=query)
     if verb != "unchanged" and served in api_kinds.OURS:  # servers of other clusters cannot warn

@@ -1,5 +1,6 @@
 """`kiln delete`: delete objects by kind and name, by selector or as listed in files."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -164,7 +165,12 @@ async def _victims(s: session.Session, choice: _Choice, *, lenient: bool) -> lis
         _check_plain(choice, "-f")
         for manifest in choice.listed:
             body = manifest.body
-            served = await s.kinds.of(body["apiVersion"], body["kind"])
+            try:
+                served = await s.kinds.of(body["apiVersion"], body["kind"])
+            except errors.Unusable:
+                if lenient:
+                    continue
+                raise
             metadata = body["metadata"]
             namespace = metadata.get("namespace") or s.namespace
             named.append((served, metadata.get("name", ""), namespace))
@@ -244,9 +250,9 @@ async def _delete(
         }
         try:
             await s.ask("DELETE", victim.path, body=body)
-        except kube_errors.NotFound:
+        except kube_errors.NotFound:  # with its definition or its owner, a moment ago
             if not lenient:
-                raise
+                click.echo(f"{victim.text} is gone already", err=True)
             continue
         click.echo(victim.text if form == "name" else f"{victim.text} deleted")
         done.append(victim)
@@ -261,7 +267,8 @@ async def _until_gone(
         subject = waiting.Subject(victim.resource, victim.name, victim.namespace)
         left = None if deadline is None else max(0.0, deadline - s.clock.monotonic())
         text = f"waiting for {victim.text} to be gone"
-        await waiting.until(s, subject, _another(victim.uid), text=text, timeout_s=left)
+        with contextlib.suppress(kube_errors.NotFound):  # its kind is not there any more
+            await waiting.until(s, subject, _another(victim.uid), text=text, timeout_s=left)
 
 
 def _another(uid: str) -> waiting.Test:

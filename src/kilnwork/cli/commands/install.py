@@ -12,7 +12,7 @@ import yaml
 
 from kilnwork.api import manager, names
 from kilnwork.cli import manager_options, options, render
-from kilnwork.cli.installing import everything, settings
+from kilnwork.cli.installing import everything, rights, settings
 
 _QUANTITY = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?")
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
@@ -180,6 +180,20 @@ def _label(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     multiple=True,
     help="Print only this part; may be given more than once. `drivers` needs --drivers-in.",
 )
+@click.option(
+    "--http-executors",
+    type=click.IntRange(0, 1000),
+    default=0,
+    show_default=True,
+    metavar="NUMBER",
+    help="How many Pods send the HTTP requests of tasks (`kiln executor http`).",
+)
+@manager_options.allowed_kinds(rights.WORKFLOWS)
+@click.option(
+    "--allow-impersonation",
+    is_flag=True,
+    help="Let tasks make objects with the rights of ServiceAccounts that are annotated for it.",
+)
 @manager_options.options
 @click.option("--log-text", is_flag=True, help="Let it log for people instead of as JSON.")
 @click.option(
@@ -214,7 +228,7 @@ def command(form: str, **given: Any) -> None:
     The same options print the same text: keep it in a repository. Five parts: `namespace` is where
     the manager is, `crds` has the kinds and the policy that keeps TaskObjects as they are, `rights`
     the accounts and roles (docs/reference/rights.md says what each is for), `drivers` what
-    --drivers-in makes, `manager` its Service and StatefulSet.
+    --drivers-in makes, `manager` its Service and StatefulSet, and executors in a Deployment.
 
     \b
     Upgrade:   the same line with the new image. Workers keep their tasks meanwhile.
@@ -236,6 +250,12 @@ def _yaml(value: dict[str, Any]) -> str:
     plain = msgspec.to_builtins(value)
     found: str = yaml.safe_dump(plain, sort_keys=False, default_flow_style=False, width=100)
     return found
+
+
+def _named_kinds(allowed: tuple[str, ...]) -> tuple[str, ...]:
+    if "*" in allowed:
+        raise click.UsageError("--allow-kind '*' would need all rights there are: name the kinds")
+    return allowed
 
 
 def _settings(given: dict[str, Any]) -> settings.Settings:
@@ -277,5 +297,9 @@ def _settings(given: dict[str, Any]) -> settings.Settings:
         manager_arguments=manager_options.chosen_arguments(click.get_current_context()),
         drivers_in=given["drivers_in"],
         only_in=given["only_in"],
+        http_executors=given["http_executors"],
+        objects=settings.Objects(
+            kinds=_named_kinds(given["allowed_kinds"]), impersonate=given["allow_impersonation"]
+        ),
         parts=parts,
     )

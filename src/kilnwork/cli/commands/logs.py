@@ -1,8 +1,9 @@
 """`kiln logs`: what a task printed, from the journal's log files; they outlive Pods and objects.
 
-`kiln run --watch` copies its task's output with `stream`.
+`kiln run --watch` copies its task's output with `Copy`.
 """
 
+import asyncio
 import contextlib
 import sys
 
@@ -10,8 +11,13 @@ import click
 
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import meta
+from kilnwork.api import task as task_api
 from kilnwork.cli import completing, errors, file_jobs, file_names, kinds, options, session, waiting
+from kilnwork.kit import coroutines
 from kilnwork.kube import errors as kube_errors
+
+SAY_S = 1.0
+"""Between looks for what a task waits for that has printed nothing."""
 
 
 @click.command()
@@ -34,7 +40,8 @@ def command(
     kiln logs -f hello
     kiln logs --tail 20 0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10
 
-    With -f and no --attempt the next attempts follow, until the task is over. Of a file job, by id
+    With -f and no --attempt the next attempts follow, until the task is over. Of a task that waits
+    it is said what for. Of a file job, by id
     or name, a part is shown: the first that failed, else the first; NAME-3 is part 3.
     """
     asked = {"run": run, "attempt": attempt, "tail": tail}
@@ -65,12 +72,48 @@ async def _of_job(s: session.Session, job: file_jobs.Job, query: dict[str, str])
 
 
 async def _logs(s: session.Session, name: str, query: dict[str, str]) -> None:
+    copy = Copy(s, name, query)
     try:
-        await stream(s, name, query)
+        await _copied(s, name, copy)
     except kube_errors.NotFound:
         if not await _may_come(s, name, follow="follow" in query):
             raise
-        await stream(s, name, query)
+        await _copied(s, name, copy)
+
+
+async def _copied(s: session.Session, name: str, copy: "Copy") -> None:
+    """Copy it; of a task that has printed nothing say what it waits for."""
+    if not copy.follows:
+        await copy.run()
+        if not copy.copied:
+            await _say_wait(s, name, "")
+        return
+    crew = coroutines.Crew("logs")
+    crew.start("waiting", _say_waits(s, name, copy))
+    try:
+        await copy.run()
+    finally:
+        await crew.stop()
+
+
+async def _say_waits(s: session.Session, name: str, copy: "Copy") -> None:
+    """Until something is printed. What goes wrong here, the copy says better."""
+    said = ""
+    while not copy.copied:
+        await asyncio.sleep(SAY_S)
+        with contextlib.suppress(*errors.SERVER_ERRORS):
+            said = await _say_wait(s, name, said)
+
+
+async def _say_wait(s: session.Session, name: str, said: str) -> str:
+    """What a task waits for that does not run, unless that was `said`; what is said now."""
+    found = await s.get_json(s.tasks_path(name))
+    if found["state"] not in (task_api.State.PENDING, task_api.State.STAGING):
+        return said
+    text = waiting.described({"status": found})
+    if text != said:
+        click.echo(f"task {name} has printed nothing yet: it is {text}", err=True)
+    return text
 
 
 async def _may_come(s: session.Session, name: str, *, follow: bool) -> bool:
@@ -105,28 +148,30 @@ def _begun(found: meta.JsonObject | None) -> bool:
     return bool((found.get("status") or {}).get("attempts")) or waiting.final(found)
 
 
-async def stream(s: session.Session, name: str, query: dict[str, str]) -> None:
-    """Copy a task's log to standard output as it comes."""
-    await Copy(s, name, query).run()
-
-
 class Copy:
-    """The same, and again if need be: what was copied before is left out then."""
+    """Copies a task's log to standard output as it comes, and again if need be: what was copied
+    before is left out then."""
 
     def __init__(self, s: session.Session, name: str, query: dict[str, str]) -> None:
         self._session = s
         self._path = s.tasks_path(name, "logs")
         self._query = query
-        self._copied = 0
+        self.copied = 0
+        """Bytes."""
+
+    @property
+    def follows(self) -> bool:
+        """It goes on until the task is over."""
+        return "follow" in self._query
 
     async def run(self) -> None:
         """Until the end of the answer. Raises KubeError or CommandError."""
-        skip = self._copied
+        skip = self.copied
         found = self._session.stream(self._path, query=self._query)
         async with contextlib.aclosing(found) as output:
             async for some in output:
                 fresh = some[skip:]
                 skip = max(0, skip - len(some))
-                self._copied += len(fresh)
+                self.copied += len(fresh)
                 sys.stdout.buffer.write(fresh)
                 sys.stdout.buffer.flush()

@@ -22,6 +22,7 @@ from kilnwork.cli import (
     options,
     session,
 )
+from kilnwork.cli.installing import rights
 from kilnwork.cli.wiring import in_cluster
 from kilnwork.kit import sandbox
 
@@ -84,6 +85,7 @@ _DATA = Path("/var/lib/kilnwork")
     is_flag=True,
     help="Lead although the Lease names another journal, whose tasks are given up by that.",
 )
+@manager_options.allowed_kinds(rights.WORKFLOWS)
 @manager_options.options
 @foreground.logged
 def command(**given: Any) -> int:
@@ -117,12 +119,14 @@ def _settings(**given: Any) -> in_cluster.Settings:
         kube=session.settings_of(target),
         namespace=given["namespace"],
         only_in=given["only_in"],
+        allowed_kinds=given["allowed_kinds"],
         host=host,
         port=port,
         advertise=given["advertise"] or service,
         worker_image=given["worker_image"],
         worker_command=(given["worker_python"], "-m", "kilnwork.worker"),
         machine=socket.gethostname(),
+        callback_url=given["callback_url"],
         absence_s=given["lease"],
         adopt=given["adopt"],
         files=limits.chosen(given),

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from kilnwork import version
-from kilnwork.cli import folders, foreground, limits
+from kilnwork.cli import folders, foreground, limits, manager_options
 from kilnwork.cli.wiring import embedded
 from kilnwork.kit import paths
 from kilnwork.server.jobs import source
@@ -48,6 +48,7 @@ from kilnwork.server.jobs import source
     help="Let the Jobs API be as that of aksjobscheduler: ids as text, its fields and variables, no"
     " token over plain http.",
 )
+@manager_options.allowed_kinds("*")
 @limits.options
 @foreground.logged
 def command(
@@ -57,6 +58,7 @@ def command(
     workdir: Path | None,
     slots: int | None,
     source_compat: bool,
+    allowed_kinds: tuple[str, ...],
     **limited: Any,
 ) -> int:
     """Start API server, node, dispatcher and controllers on this machine, in the foreground.
@@ -69,6 +71,7 @@ def command(
         port=port,
         workdir=(workdir or Path.cwd()).absolute(),
         slots=slots or len(os.sched_getaffinity(0)),
+        allowed_kinds=allowed_kinds,
         files=limits.chosen(limited, source=source.read(os.environ) if source_compat else None),
     )
     return foreground.serve(

@@ -68,7 +68,7 @@ async def _of_object(s: session.Session, word: str) -> dict[str, Any]:
         except kube_errors.NotFound:
             raise error from None
     status = found.get("status") or {}
-    facts = why.Facts.of_status(name, status)
+    facts = why.Facts.of_object(found)
     answer = {
         "why": why.sentence(facts, now=s.clock.wall()),
         "state": status.get("state", ""),

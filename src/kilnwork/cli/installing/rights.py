@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from kilnwork.api import kinds, manager, meta
+from kilnwork.cli.installing import settings
 
 RBAC = "rbac.authorization.k8s.io"
 MANAGER = "kilnwork-manager"
@@ -20,6 +21,11 @@ LEADER = "kilnwork-leader"
 DRIVER = manager.DRIVER_ACCOUNT
 READER = manager.READER_ACCOUNT
 PROXY = "kilnwork-proxy"
+HTTP_EXECUTOR = "kilnwork-executor-http"
+"""Name of the ServiceAccount of executors of HTTP requests, its roles, and their Deployment."""
+
+WORKFLOWS = "workflows.argoproj.io"
+"""The kind of objects that tasks may make by default."""
 _AGGREGATE = "rbac.authorization.k8s.io/aggregate-to-"
 _OURS = kinds.GROUP
 
@@ -50,7 +56,7 @@ _FOLLOW = ("list", "watch")
 WHERE_SERVED: tuple[Right, ...] = (
     Right(
         group=_OURS,
-        resources=("tasks", "taskobjects", "taskclusters"),
+        resources=("tasks", "taskobjects", "taskclusters", "taskclaims"),
         verbs=_FOLLOW,
         why="Follows what users declare.",
     ),
@@ -59,6 +65,24 @@ WHERE_SERVED: tuple[Right, ...] = (
         resources=("tasks/status", "taskclusters/status"),
         verbs=("update",),
         why="Writes state, reason and counts; nobody else does.",
+    ),
+    Right(
+        group=_OURS,
+        resources=("taskclaims/status",),
+        verbs=("patch",),
+        why="Gives tasks to the holders of TaskClaims, and says when they must stop.",
+    ),
+    Right(
+        group=_OURS,
+        resources=("executors/external",),
+        verbs=("use",),
+        why="Writes the status of any TaskClaim: who writes one must have this right.",
+    ),
+    Right(
+        group=_OURS,
+        resources=("taskclaims",),
+        verbs=("delete",),
+        why="Removes TaskClaims whose `ttlSecondsAfterFinished` is over.",
     ),
     Right(
         group=_OURS,
@@ -89,12 +113,25 @@ WHERE_SERVED: tuple[Right, ...] = (
     ),
     Right(
         resources=("pods",),
-        verbs=(*_FOLLOW, "create", "get", "delete"),
+        verbs=(*_FOLLOW, "create", "get", "delete", "patch"),
         why=(
-            "Makes and ends worker Pods. Follows only those labelled "
+            "Makes and ends worker Pods, and Pods that are tasks. Follows only those labelled "
             "`app.kubernetes.io/managed-by=kilnwork`; asks for one by name before it gives its "
-            "worker up."
+            "worker or its task up. Takes its finalizer off a Pod whose outcome is stored."
         ),
+    ),
+    Right(
+        resources=("pods/log",),
+        verbs=("get",),
+        why=(
+            "Keeps the output of a Pod that was a task, so that it can be read when that is gone, "
+            "and brings that of one that runs while somebody reads it."
+        ),
+    ),
+    Right(
+        resources=("pods/ephemeralcontainers",),
+        verbs=("patch",),
+        why="Runs Tasks of TaskClusters with `runtime: EphemeralContainers` in their worker Pods.",
     ),
     Right(
         resources=("secrets",),
@@ -169,7 +206,7 @@ AT_HOME: tuple[Right, ...] = (
 VIEW: tuple[Right, ...] = (
     Right(
         group=_OURS,
-        resources=("tasks", "tasks/log", "taskobjects", "taskclusters"),
+        resources=("tasks", "tasks/log", "taskobjects", "taskclusters", "taskclaims"),
         verbs=("get", "list", "watch"),
         why="See Tasks, their output and results: `kiln get`, `tasks`, `logs`, `why`, `wait`.",
     ),
@@ -200,9 +237,24 @@ LOOK: tuple[Right, ...] = (
 EDIT: tuple[Right, ...] = (
     Right(
         group=_OURS,
-        resources=("tasks", "taskobjects", "taskclusters"),
+        resources=("tasks", "taskobjects", "taskclusters", "taskclaims"),
         verbs=("create", "update", "patch", "delete", "deletecollection"),
         why="Make, cancel, retry and delete them. Who may create Tasks may submit from Python.",
+    ),
+    Right(
+        group=_OURS,
+        resources=("taskclaims/status",),
+        verbs=("get", "update", "patch"),
+        why="Report on a claimed task, with the right below for its executor.",
+    ),
+    Right(
+        group=_OURS,
+        resources=("executors/external",),
+        verbs=("use",),
+        why=(
+            "Carry out tasks with `spec.external`, see their inputs and decide on their results: "
+            "[write your own executor](../how-to/write-your-own-executor.md#rights)."
+        ),
     ),
     Right(
         group=_OURS,
@@ -248,19 +300,83 @@ PASS: tuple[Right, ...] = (
         names=(f"https:{manager.SERVICE}:{manager.PORT_NAME}",),
     ),
 )
+SEND: tuple[Right, ...] = (
+    Right(
+        group=_OURS,
+        resources=("executors",),
+        verbs=("use",),
+        why="Gets HTTP requests of tasks of all namespaces from the manager, which asks for this.",
+        names=("http",),
+    ),
+)
+REVEAL: tuple[Right, ...] = (
+    Right(
+        resources=("secrets",),
+        verbs=("get",),
+        why=(
+            "Reads the Secrets that requests name (`_secretRef`); uses only those labelled "
+            "`kilnwork.dev/use=http`, for the hosts that they name."
+        ),
+    ),
+    Right(
+        group="serving.knative.dev",
+        resources=("services",),
+        verbs=("get", *_FOLLOW),
+        why="Sees when the functions of tasks are ready, and where they are.",
+    ),
+)
 
 
-def manager_account(namespace: str, *, only_in: Sequence[str] = ()) -> Iterator[meta.JsonObject]:
-    """ServiceAccount of the manager, its roles, and their bindings."""
+def of_objects(chosen: settings.Objects) -> Iterator[Right]:
+    """The manager's on the objects of tasks with `customResource` or `workflow`."""
+    for name in chosen.kinds:
+        plural, _, group = name.partition(".")
+        yield Right(
+            group=group,
+            resources=(plural,),
+            verbs=("create", "get", *_FOLLOW, "patch", "delete"),
+            why=(
+                "Makes, follows and ends objects for tasks (`--allow-kind`). Follows only those "
+                "labelled `app.kubernetes.io/managed-by=kilnwork`."
+            ),
+        )
+    if chosen.impersonate:
+        yield Right(
+            resources=("serviceaccounts",),
+            verbs=("impersonate",),
+            why=(
+                "Makes objects in the name of accounts that are annotated for it, where a task "
+                "says so (`--allow-impersonation`)."
+            ),
+        )
+
+
+def manager_account(
+    namespace: str, *, only_in: Sequence[str] = (), more: Iterable[Right] = ()
+) -> Iterator[meta.JsonObject]:
+    """ServiceAccount of the manager, its roles, and their bindings. `more`: its further rights
+    where it serves."""
+    served = (*WHERE_SERVED, *more)
     whom = (_account(MANAGER, namespace),)
     yield _object("v1", "ServiceAccount", MANAGER, namespace)
-    yield cluster_role(MANAGER, ASK if only_in else (*WHERE_SERVED, *FIND, *ASK))
+    yield cluster_role(MANAGER, ASK if only_in else (*served, *FIND, *ASK))
     yield _binding("ClusterRoleBinding", MANAGER, "ClusterRole", whom)
-    for served in only_in:
-        yield _role(MANAGER, served, WHERE_SERVED)
-        yield _binding("RoleBinding", MANAGER, "Role", whom, namespace=served)
+    for where in only_in:
+        yield _role(MANAGER, where, served)
+        yield _binding("RoleBinding", MANAGER, "Role", whom, namespace=where)
     yield _role(LEADER, namespace, AT_HOME)
     yield _binding("RoleBinding", LEADER, "Role", whom, namespace=namespace)
+
+
+def executor_account(namespace: str, *, only_in: Sequence[str] = ()) -> Iterator[meta.JsonObject]:
+    """ServiceAccount of executors of HTTP requests, its roles, and their bindings."""
+    whom = (_account(HTTP_EXECUTOR, namespace),)
+    yield _object("v1", "ServiceAccount", HTTP_EXECUTOR, namespace)
+    yield cluster_role(HTTP_EXECUTOR, SEND if only_in else (*SEND, *REVEAL))
+    yield _binding("ClusterRoleBinding", HTTP_EXECUTOR, "ClusterRole", whom)
+    for where in only_in:
+        yield _role(HTTP_EXECUTOR, where, REVEAL)
+        yield _binding("RoleBinding", HTTP_EXECUTOR, "Role", whom, namespace=where)
 
 
 def users(namespace: str) -> Iterator[meta.JsonObject]:
@@ -365,7 +481,29 @@ Worker Pods have no rights at all: no token is mounted, unless their TaskCluster
 runs programs in its workers, so with the rights of their account; who may create TaskClusters can
 name any account of the namespace and mount its Secrets, as who may create Pods or Deployments.
 
+So can who may create Tasks, `kilnwork-driver` included, and what runs in workers and in Pods of
+tasks, through its socket: a Task with `spec.pod`, a call with `pod=` and a spawned task with a
+`pod` are Pods that the manager creates as they are written. They may name any ServiceAccount,
+Secret, ConfigMap and claim of the namespace, directories of the node (`hostPath`), `privileged`,
+and the node. The API server sees the manager ask for them, not the user: neither RBAC on `pods`
+nor policies about users hold them back. What does:
+
+- **one namespace for those who trust each other**, with no Secret and no account in it that one of
+  them may not use; the manager, and whatever has more rights, live in others;
+- **Pod Security admission** in each such namespace, which refuses `hostPath`, `privileged` and the
+  like whoever asks: `kubectl label namespace NS pod-security.kubernetes.io/enforce=restricted`. Do
+  not exempt the account of the manager. A Task that is refused so has failed with `AdmissionError`;
+  what the manager adds to a Pod passes where the Pod itself does;
+- ResourceQuota, LimitRange and admission policies about Pods, as for any Pod.
+
 In its own namespace (Role `kilnwork-leader`):
+"""
+
+_EXECUTORS = f"""\
+## Executors of HTTP requests
+
+ServiceAccount `{HTTP_EXECUTOR}` in the manager's namespace, with `--http-executors`. With
+`--only-in` it reads Secrets only there.
 """
 
 _USERS = f"""\
@@ -386,8 +524,10 @@ who asked for the token.
 
 def page() -> str:
     """The text of docs/reference/rights.md."""
-    lines = [_INTRODUCTION, _MANAGER, *_table(WHERE_SERVED), "", _QUESTIONS]
-    lines += [*_table((*FIND, *ASK)), "", _NOTE, *_table(AT_HOME), "", _USERS]
+    served = (*WHERE_SERVED, *of_objects(settings.Objects(kinds=(WORKFLOWS,), impersonate=True)))
+    lines = [_INTRODUCTION, _MANAGER, *_table(served), "", _QUESTIONS]
+    lines += [*_table((*FIND, *ASK)), "", _NOTE, *_table(AT_HOME), ""]
+    lines += [_EXECUTORS, *_table((*SEND, *REVEAL)), "", _USERS]
     roles = (
         ("`kilnwork-view`, part of `view`", (*VIEW, *LOOK)),
         ("`kilnwork-edit`, part of `edit` and `admin`", EDIT),

@@ -52,9 +52,19 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Objects:
+    """Which objects tasks may make: of what `kinds`, and whether with the rights of ServiceAccounts
+    that are annotated for it."""
+
+    kinds: tuple[str, ...] = ()
+    impersonate: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """See the options of `kiln install`. `drivers_in`: namespaces that get a `kilnwork-driver`;
-    `only_in`: those that are served, empty: all. `manager_arguments`: more for `kiln manager`."""
+    `only_in`: those that are served, empty: all. `http_executors`: how many Pods send HTTP
+    requests. `manager_arguments`: more for `kiln manager`."""
 
     namespace: str = manager.NAMESPACE
     image: str = IMAGE
@@ -72,4 +82,6 @@ class Settings:
     manager_arguments: tuple[str, ...] = ()
     drivers_in: tuple[str, ...] = ()
     only_in: tuple[str, ...] = ()
+    http_executors: int = 0
+    objects: Objects = Objects()
     parts: tuple[Part, ...] = PARTS

@@ -1,4 +1,4 @@
-"""The manager as a workload: its Service, and a StatefulSet of one with a volume.
+"""The manager as a workload: its Service, a StatefulSet of one with a volume; and its executors.
 
 One, because the journal is a file; the Pod that comes next gets the same volume. The Pod fulfils
 the Pod Security Standard `restricted`, except for a hostPath volume.
@@ -21,6 +21,8 @@ By default a StatefulSet waits for it until somebody deletes it (kubernetes.io, 
 """
 
 _SELECTOR = {"app.kubernetes.io/name": "kilnwork", "app.kubernetes.io/component": "manager"}
+_EXECUTORS = {"app.kubernetes.io/name": "kilnwork", "app.kubernetes.io/component": "executor-http"}
+_TMP: meta.JsonObject = {"name": "tmp", "emptyDir": {}}
 
 
 def service(chosen: settings.Settings) -> meta.JsonObject:
@@ -36,7 +38,8 @@ def service(chosen: settings.Settings) -> meta.JsonObject:
 
 def stateful_set(chosen: settings.Settings) -> meta.JsonObject:
     """The manager's Pod and its volume."""
-    pod = {"metadata": {"labels": {**rights.labels(), **_SELECTOR}}, "spec": _pod(chosen)}
+    made = _pod(chosen, rights.MANAGER, _container(chosen), _volumes(chosen))
+    pod = {"metadata": {"labels": {**rights.labels(), **_SELECTOR}}, "spec": made}
     spec: dict[str, Any] = {
         "replicas": 1,
         "podManagementPolicy": _POLICY,
@@ -54,25 +57,67 @@ def stateful_set(chosen: settings.Settings) -> meta.JsonObject:
     }
 
 
+def http_executors(chosen: settings.Settings) -> meta.JsonObject:
+    """Processes that send the HTTP requests of tasks: as many as one likes, none has a state."""
+    environment = [
+        {"name": manager.NAMESPACE_VARIABLE, "value": chosen.namespace},
+        {"name": "KILN_POD_UID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.uid"}}},
+    ]
+    container = _hardened(
+        chosen,
+        {
+            "name": "executor",
+            "image": chosen.image,
+            "command": ["kiln", "executor", "http"],
+            "args": _logging(chosen),
+            "env": environment,
+            "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}},
+        },
+    )
+    labels = {**rights.labels(), **_EXECUTORS}
+    pod = _pod(chosen, rights.HTTP_EXECUTOR, container, [_TMP])
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": rights.HTTP_EXECUTOR, "namespace": chosen.namespace, "labels": labels,
+        },
+        "spec": {
+            "replicas": chosen.http_executors,
+            "selector": {"matchLabels": _EXECUTORS},
+            "template": {"metadata": {"labels": labels}, "spec": pod},
+        },
+    }  # fmt: skip
+
+
 def _metadata(name: str, namespace: str) -> meta.JsonObject:
     return {"name": name, "namespace": namespace, "labels": {**rights.labels(), **_SELECTOR}}
 
 
-def _pod(chosen: settings.Settings) -> meta.JsonObject:
-    volumes: list[meta.JsonObject] = [{"name": "tmp", "emptyDir": {}}]
+def _volumes(chosen: settings.Settings) -> list[meta.JsonObject]:
+    volumes: list[meta.JsonObject] = [_TMP]
     if chosen.volume.storage == "emptyDir":
         volumes.append({"name": _VOLUME, "emptyDir": {}})
     elif chosen.volume.storage == "hostPath":
         where = {"path": chosen.volume.host_path, "type": "DirectoryOrCreate"}
         volumes.append({"name": _VOLUME, "hostPath": where})
+    return volumes
+
+
+def _pod(
+    chosen: settings.Settings,
+    account: str,
+    container: meta.JsonObject,
+    volumes: list[meta.JsonObject],
+) -> meta.JsonObject:
     pod: dict[str, Any] = {
-        "serviceAccountName": rights.MANAGER,
+        "serviceAccountName": account,
         "terminationGracePeriodSeconds": _GRACE_S,
         "securityContext": {
             **_user(chosen.place.user),
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(chosen)],
+        "containers": [container],
         "volumes": volumes,
     }
     pod |= _place(chosen.place)
@@ -109,7 +154,7 @@ def _toleration(given: settings.Toleration) -> meta.JsonObject:
 
 
 def _container(chosen: settings.Settings) -> meta.JsonObject:
-    container: dict[str, Any] = {
+    container = {
         "name": "manager",
         "image": chosen.image,
         "command": ["kiln", "manager"],
@@ -118,16 +163,21 @@ def _container(chosen: settings.Settings) -> meta.JsonObject:
         "readinessProbe": {**_probe("/readyz"), "periodSeconds": 2},
         "livenessProbe": {**_probe("/livez"), "periodSeconds": 10, "initialDelaySeconds": 20},
         "resources": {"requests": chosen.requests, "limits": chosen.limits},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-        "volumeMounts": [
-            {"name": _VOLUME, "mountPath": DATA},
-            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - a path in the container
-        ],
     }
+    return _hardened(chosen, container, {"name": _VOLUME, "mountPath": DATA})
+
+
+def _hardened(
+    chosen: settings.Settings, container: meta.JsonObject, *mounts: meta.JsonObject
+) -> meta.JsonObject:
+    """Add what the Pod Security Standard `restricted` wants, and a place for temporary files."""
+    container["securityContext"] = {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    tmp = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - a path in the container
+    container["volumeMounts"] = [*mounts, tmp]
     if chosen.pull_policy:
         container["imagePullPolicy"] = chosen.pull_policy
     return container
@@ -136,6 +186,7 @@ def _container(chosen: settings.Settings) -> meta.JsonObject:
 def _arguments(chosen: settings.Settings) -> list[str]:
     arguments = [f"--namespace={chosen.namespace}", f"--data={DATA}"]
     arguments += [f"--only-in={name}" for name in chosen.only_in]
+    arguments += [f"--allow-kind={name}" for name in chosen.objects.kinds]
     if chosen.advertise:
         arguments.append(f"--advertise={chosen.advertise}")
     arguments.append(f"--worker-image={chosen.worker_image or chosen.image}")
@@ -143,7 +194,11 @@ def _arguments(chosen: settings.Settings) -> list[str]:
     arguments += chosen.manager_arguments
     if chosen.volume.storage == "emptyDir":
         arguments.append("--adopt")  # each of its Pods begins with an empty journal
-    arguments += ["--verbose"] * settings.LOG_LEVELS.index(chosen.log_level)
+    return arguments + _logging(chosen)
+
+
+def _logging(chosen: settings.Settings) -> list[str]:
+    arguments = ["--verbose"] * settings.LOG_LEVELS.index(chosen.log_level)
     return [*arguments, "--log-json"] if chosen.log_json else arguments
 
 

@@ -3,13 +3,15 @@
 Used by `manager`, `dispatcher` and `embedded`.
 """
 
+import contextlib
+import hmac
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from kilnwork import controllers
-from kilnwork.api import kinds, manager, reasons
+from kilnwork.api import attempts, kinds, manager, reasons, task
 from kilnwork.channel import errors as channel_errors
 from kilnwork.controllers import caches as known_caches
 from kilnwork.controlplane import cluster
@@ -20,6 +22,7 @@ from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal.sqlite import queries
 from kilnwork.jobs import service
 from kilnwork.kit import asgi, ids
+from kilnwork.kube import errors as kube_errors
 from kilnwork.server import errors as server_errors
 from kilnwork.server import metrics, ports
 
@@ -38,9 +41,11 @@ class EmbeddedAccess:
         """The user of a request: by token or certificate, also acting as somebody else."""
         return await self._plane.authenticate(request)
 
-    async def token_user(self, token: str) -> authn.User | None:
-        """The user of a token for the API server or for the manager alone."""
+    async def token_user(self, token: str, *, audience: str | None = None) -> authn.User | None:
+        """The user of a token for `audience`, or for the API server or for the manager alone."""
         people = self._plane.authenticator
+        if audience is not None:
+            return people.token_user(token, audience=audience)
         return people.token_user(token) or people.token_user(token, audience=manager.AUDIENCE)
 
     async def refusal(self, user: Any, question: ports.Question) -> str | None:
@@ -59,7 +64,8 @@ class EmbeddedAccess:
 
 
 class ChannelVerifier:
-    """`channel.ports.TokenVerifier`: workers by their cluster's Secret, drivers by their rights.
+    """`channel.ports.TokenVerifier`: workers by their cluster's Secret, drivers by their rights,
+    sidecars by the Pod that Kubernetes has bound their token to.
 
     A driver shows a token of the API server; who may create Tasks in a namespace may submit calls.
     """
@@ -89,6 +95,50 @@ class ChannelVerifier:
             text = f'namespace "{namespace}" does not exist'
             raise channel_errors.LinkRefused("Namespace", text, retry=False)
         return True
+
+    async def verify_executor(self, executor: str, namespace: str, credential: str) -> bool:
+        """True when the token may `use` the executor of that name, or is that of TaskClaims. Raises
+        LinkRefused when it is good for other things."""
+        claims = self._controllers.claims
+        if claims is not None and hmac.compare_digest(claims.token.encode(), credential.encode()):
+            return True
+        user = await self._access.token_user(credential)
+        if user is None:
+            return False
+        name = executor.removeprefix(task.EXTERNAL)
+        question = ports.Question(
+            verb="use",
+            resource=EXECUTORS,
+            namespace=namespace,
+            name=name,
+            subresource="" if name == executor else "external",
+        )
+        refused = await self._access.refusal(user, question)
+        if refused is not None:
+            raise channel_errors.LinkRefused("Forbidden", refused, retry=False)
+        return True
+
+    async def verify_attempt(
+        self, ref: attempts.AttemptRef, namespace: str, pod: str, credential: str
+    ) -> bool:
+        """True when the API server says that the token is bound to that Pod, and the Pod is that
+        attempt. Raises NotYet while the Pod is not in the cache."""
+        user = await self._access.token_user(credential, audience=manager.ATTEMPT_AUDIENCE)
+        if user is None or not user.name.startswith(f"system:serviceaccount:{namespace}:"):
+            return False
+        facts = dict(user.extra)
+        if tuple(facts.get(POD_NAME, ())) != (pod,):
+            return False
+        uid = next(iter(facts.get(POD_UID, ())), "")
+        return await self._controllers.is_pod_of(ref, namespace, pod, uid=uid)
+
+
+EXECUTORS = "executors"
+"""Resource of our group that stands for executors in rules of RBAC; it has no objects."""
+
+POD_NAME = "authentication.kubernetes.io/pod-name"
+POD_UID = "authentication.kubernetes.io/pod-uid"
+"""Of a user's `extra`: the Pod that a token is bound to (KEP-2799, pkg/serviceaccount/util.go)."""
 
 
 class KnownClusters:
@@ -126,6 +176,25 @@ class KnownClusters:
             busy=0 if view is None else view.busy,
             queued=0 if view is None else view.queued,
         )
+
+
+class LiveOutputs:
+    """`server.ports.Outputs`: from where the executors of the controllers run attempts."""
+
+    def __init__(self, known: controllers.Controllers) -> None:
+        self._controllers = known
+
+    async def catch_up(self, ref: attempts.AttemptRef) -> None:
+        """Bring what an attempt has printed until now. Raises NoOutput."""
+        try:
+            await self._controllers.outputs.catch_up(ref)
+        except kube_errors.KubeError as error:
+            text = f"cannot read what it prints: {error}. What it has printed is kept when it ends"
+            raise server_errors.NoOutput(text) from error
+
+    def following(self, ref: attempts.AttemptRef) -> contextlib.AbstractAsyncContextManager[None]:
+        """Bring what it prints as it does."""
+        return self._controllers.outputs.following(ref)
 
 
 class HubJournal:

@@ -13,11 +13,12 @@ from kilnwork.channel import lease
 from kilnwork.channel import ports as channel_ports
 from kilnwork.cli.wiring import adapters, steps
 from kilnwork.controllers import caches
+from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.jobs import service
 from kilnwork.kit import asgi, clock, ids, paths
-from kilnwork.server import api, channel, guard, health, metrics, objects, ports
+from kilnwork.server import api, callbacks, channel, guard, health, metrics, objects, ports
 from kilnwork.server import blobs as blob_server
 from kilnwork.server.jobs import app as jobs_api
 from kilnwork.server.jobs import settings as jobs_settings
@@ -30,6 +31,8 @@ class Callers:
     verifier: channel_ports.TokenVerifier
     rights: ports.Rights
     clusters: Callable[[hub.Hub], ports.Clusters]
+    outputs: ports.Outputs
+    images: model.ImageRule
 
 
 FAR_FILES = "kiln:"
@@ -85,6 +88,8 @@ class Dispatcher:
         self.hub: hub.Hub | None = None
         self.term: int | None = None
         """The epoch of the leadership that it runs under; None where there is no election."""
+        self.blobs = data_dir / "blobs"
+        """Large values, a folder for each namespace."""
         self._data_dir = data_dir
         self._journal = journal.Journal(data_dir / "journal.db")
         self._clock = time
@@ -96,6 +101,7 @@ class Dispatcher:
         self._api, self._metrics = guard.Gate(), guard.Gate()
         self._channel, self._blobs = guard.Gate(), guard.Gate()
         self._jobs, self._objects = guard.Gate(), guard.Gate()
+        self._callbacks = guard.Gate()
 
     @property
     def mounts(self) -> tuple[guard.Mount, ...]:
@@ -108,6 +114,7 @@ class Dispatcher:
             guard.Mount(prefix=manager.CHANNEL_PATH, app=self._channel, asks=False),
             guard.Mount(prefix="/blobs", app=self._blobs, asks=False),
             guard.Mount(prefix="/objects", app=self._objects, asks=False),
+            guard.Mount(prefix=callbacks.PREFIX, app=self._callbacks, asks=False),
             *(guard.Mount(prefix=path, app=self._jobs) for path in jobs_api.PREFIXES),
         )
 
@@ -125,12 +132,19 @@ class Dispatcher:
         return self._journal.identify()
 
     async def start(
-        self, callers: Callers, parts: steps.Steps, *, terms: LeaseTerms = LOCAL
+        self,
+        callers: Callers,
+        parts: steps.Steps,
+        *,
+        reached_at: str,
+        terms: LeaseTerms = LOCAL,
     ) -> hub.Hub:
-        """Take over the journal and open the paths; `parts` will stop it."""
+        """Take over the journal and open the paths; `parts` will stop it. `reached_at`: base of
+        URLs at which others reach this manager."""
         data = self._data_dir
-        blobs = data / "blobs"
-        blobs.mkdir(mode=0o700, exist_ok=True)
+        key = callbacks.load_key(data / "callback.key")
+        urls = callbacks.Urls(key, reached_at, self._clock)
+        self.blobs.mkdir(mode=0o700, exist_ok=True)
         running = hub.Hub(
             self._journal,
             clock=self._clock,
@@ -141,7 +155,9 @@ class Dispatcher:
                 lease_s=terms.lease_s,
                 renew_s=terms.renew_s,
                 on_failure=lambda error: self._fail("dispatcher", error),
-                blobs_dir=blobs,
+                images=callers.images,
+                blobs_dir=self.blobs,
+                callback_url=urls.url,
                 clock_file=data / "journal.clock",
             ),
         )
@@ -155,7 +171,9 @@ class Dispatcher:
             reader,
             callers.rights,
             clusters,
+            outputs=callers.outputs,
             channel=str(self.socket),
+            blobs=self.blobs,
             time=self._clock,
         )
         files = jobs_api.App(
@@ -165,9 +183,10 @@ class Dispatcher:
             shown,
             metrics.app(self._samples, callers.rights),
             channel.Channel(running.new_link),
-            blob_server.Blobs(blobs, callers.verifier),
+            blob_server.Blobs(self.blobs, callers.verifier),
             files,
             objects.Objects(jobs.store, callers.verifier),
+            callbacks.Callbacks(urls, running),
         )
 
         async def close() -> None:
@@ -201,6 +220,7 @@ class Dispatcher:
             self._blobs,
             self._jobs,
             self._objects,
+            self._callbacks,
         )
 
     def _set(self, *apps: asgi.App | None) -> None:

@@ -34,6 +34,8 @@ class Settings:
     """Of TaskCluster `default`, when it is made."""
     files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
     """Of the Jobs API."""
+    allowed_kinds: tuple[str, ...] = ("*",)
+    """Kinds of objects that tasks may make."""
 
 
 class Server:
@@ -60,6 +62,7 @@ class Server:
                 worker_command=WORKER_COMMAND,
                 worker_dir=str(settings.workdir),
                 files=settings.files,
+                allowed_kinds=settings.allowed_kinds,
             ),
             time=self._clock,
             on_failure=on_failure,
@@ -119,11 +122,15 @@ class Server:
 
     async def _start_dispatcher(self) -> None:
         self._client = await self._manager.connect("client", self._new_client)
-        await self._manager.start_dispatcher(self._client)
+        await self._manager.start_dispatcher(
+            self._client, reached_at=self._plane.http_address, read_log=self._plane.read_log
+        )
 
     def _new_client(self) -> client.Client:
         settings = self._plane.admin_config()
-        return client.Client(settings, user_agent="kiln-manager", time=self._clock)
+        return client.Client(
+            settings, user_agent="kiln-manager", time=self._clock, app=self._plane.app
+        )
 
     async def _start_node(self) -> None:
         self._steps.then("node and its Pods", self._stop_node)

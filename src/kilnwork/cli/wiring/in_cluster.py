@@ -44,7 +44,9 @@ class Settings:
     `advertise`: HOST:PORT where workers connect; `unix` for workers on this machine. `worker_image`
     and `worker_command`: of worker Pods whose TaskCluster names none. `machine`: for people who
     read the Lease. `absence_s`: how long the manager may be away before workers end their tasks.
+    `callback_url`: base of URLs for callbacks, None: `advertise`, over TLS.
     `adopt`: lead though the Lease names another journal. `files`: of the Jobs API.
+    `allowed_kinds`: of objects that tasks may make.
     """
 
     data_dir: Path
@@ -57,9 +59,11 @@ class Settings:
     worker_image: str
     worker_command: tuple[str, ...]
     machine: str
+    callback_url: str | None = None
     absence_s: float = manager.ABSENCE_S
     adopt: bool = False
     files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
+    allowed_kinds: tuple[str, ...] = ()
 
 
 class Server:
@@ -80,6 +84,7 @@ class Server:
                 worker_command=settings.worker_command,
                 advertise=None if settings.advertise == UNIX else settings.advertise,
                 only_in=settings.only_in,
+                allowed_kinds=settings.allowed_kinds,
                 terms=dispatcher.LeaseTerms.for_absence(settings.absence_s),
                 files=settings.files,
             ),
@@ -256,8 +261,13 @@ class Server:
         self._manager.fail("leadership", errors.KilnError(await term.lost()))
 
     async def _start_dispatcher(self) -> None:
-        ca = None if self._settings.advertise == UNIX else self._pki.ca_data()
-        await self._manager.start_dispatcher(self._client, ca=ca)
+        local = self._settings.advertise == UNIX
+        where = f"127.0.0.1:{self._settings.port}" if local else self._settings.advertise
+        await self._manager.start_dispatcher(
+            self._client,
+            reached_at=self._settings.callback_url or f"https://{where}",
+            ca=None if local else self._pki.ca_data(),
+        )
 
     async def _start_controllers(self) -> None:
         await self._manager.start_controllers()

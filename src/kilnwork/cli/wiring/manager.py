@@ -32,6 +32,8 @@ class Settings:
     """HOST:PORT where workers connect over TLS; None: on this machine, by the Unix socket."""
     only_in: Sequence[str] = ()
     """Namespaces to serve; empty: all."""
+    allowed_kinds: Sequence[str] = ()
+    """Kinds of objects that tasks may make, as `--allow-kind` has them."""
     terms: dispatcher.LeaseTerms = dispatcher.LOCAL
     files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
 
@@ -74,8 +76,16 @@ class Manager:
         self.steps.then(name, functools.partial(made.__aexit__, None, None, None))
         return made
 
-    async def start_dispatcher(self, kube: client.Client, *, ca: bytes | None = None) -> None:
-        """Take over the journal and serve; `ca` is for workers that connect over TLS."""
+    async def start_dispatcher(
+        self,
+        kube: client.Client,
+        *,
+        reached_at: str,
+        ca: bytes | None = None,
+        read_log: controllers.ReadLog | None = None,
+    ) -> None:
+        """Take over the journal and serve; `ca` is for workers that connect over TLS, `read_log`
+        for Pods of a node in this process, `reached_at` the base of URLs for callbacks."""
         chosen, advertise = self._settings, self._settings.advertise
         unix = f"unix:{self.dispatcher.socket}"
         self._controllers = controllers.Controllers(
@@ -86,17 +96,26 @@ class Manager:
                 worker_command=chosen.worker_command,
                 worker_image=chosen.worker_image,
                 worker_dir=chosen.worker_dir,
+                blobs=self.dispatcher.blobs,
+                blobs_shared=advertise is None,
+                allowed_kinds=tuple(chosen.allowed_kinds),
+                socket=self.dispatcher.socket,
             ),
             time=self._clock,
             on_failure=self.fail,
             namespaces=chosen.only_in,
+            read_log=read_log,
         )
         callers = dispatcher.Callers(
             verifier=adapters.ChannelVerifier(self._controllers, self._access),
             rights=self._access,
+            outputs=adapters.LiveOutputs(self._controllers),
+            images=self._controllers.image_of_spawned,
             clusters=lambda running: adapters.KnownClusters(running, self._controllers),
         )
-        self.hub = await self.dispatcher.start(callers, self.steps, terms=chosen.terms)
+        self.hub = await self.dispatcher.start(
+            callers, self.steps, reached_at=reached_at, terms=chosen.terms
+        )
 
     async def start_controllers(self) -> None:
         await self._controllers.start(self.hub)

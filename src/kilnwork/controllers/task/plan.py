@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import attempts, inputs, reasons, task, task_cluster, validation
-from kilnwork.controllers.task import status
+from kilnwork.controllers.task import images, status
 from kilnwork.dispatch import model
 from kilnwork.kit import clock, ids
 
@@ -19,6 +19,10 @@ Reason = reasons.Reason
 
 FORCE_ANNOTATION = "kilnwork.dev/force-run"
 """On a Task: the number of a run that may start although the run before it succeeded."""
+
+
+IMAGE_LOOK_S = 1.0
+"""Between looks for the first worker of a cluster: Pods wake no Task."""
 
 
 class Ready(msgspec.Struct, frozen=True):
@@ -58,10 +62,14 @@ class Kill(msgspec.Struct, frozen=True):
 
 
 class Output(msgspec.Struct, frozen=True):
-    """Make this TaskObject before the status says that it is there."""
+    """Make this TaskObject before the status says that it is there.
+
+    `obstacle`: why the result cannot be one, "" if it can.
+    """
 
     name: str
-    data: Any
+    data: Any = None
+    obstacle: str = ""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +77,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     `view`: the dispatcher's view of this very object (by uid). `strays`: tasks that the dispatcher
     still has under this name whose objects are gone. `sources`: what was found of each input.
+    `workers`: of `cluster`, None while none has a container.
     `output_made`: name of the TaskObject that holds the result of this run, None before that was
     tried, "" when it cannot be made. `refused`: the dispatcher does not take `spec.run`
     after a success. `unfit`: why it can never take this spec, "" if it can.
@@ -78,6 +87,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     view: model.TaskView | None
     strays: tuple[ids.TaskId, ...] = ()
     cluster: task_cluster.TaskCluster | None = None
+    workers: images.Workers | None = None
     sources: Mapping[inputs.Source, Found] = {}
     output_made: str | None = None
     refused: bool = False
@@ -203,7 +213,12 @@ def _report(
     if view.reason == Reason.NO_WORKER:
         wakes = frozenset({Wake("TaskCluster", view.cluster)})
     shown = status.of_view(
-        seen, view, why=why, output_object=facts.output_made or "", now=facts.now
+        seen,
+        view,
+        why=why,
+        output_object=facts.output_made or "",
+        image=images.ignored(seen, facts.cluster, facts.workers),
+        now=facts.now,
     )
     return Plan(kills=kills, status=shown, wakes=wakes, again_s=again_s)
 
@@ -223,7 +238,9 @@ def _output(facts: Facts, seen: task.Task, view: model.TaskView) -> Output | Non
     if name is None or facts.output_made is not None or view.state is not task.State.SUCCESS:
         return None
     found = _decoded(seen.metadata.name, view.result)
-    return Output(name, found.value) if isinstance(found, Ready) else None
+    if isinstance(found, Ready):
+        return Output(name, found.value)
+    return Output(name, obstacle=found.message)
 
 
 def _after(facts: Facts, seen: task.Task, finish_time: str | None) -> Plan:
@@ -252,9 +269,13 @@ def _before_dispatcher(facts: Facts, seen: task.Task) -> Plan:
         text = "; ".join(f"{field} {why}" for field, why in problems)
         return _ends(facts, seen, task.State.FAILED, status.Why(Reason.INVALID_SPEC, text))
     again_s = _soonest(kill_in, _deadline_in(facts, spec))
-    if facts.cluster is None or facts.cluster.metadata.deletion_timestamp is not None:
+    if spec.executor == task.WORKER and _is_gone(facts.cluster):
         wakes = frozenset({Wake("TaskCluster", spec.cluster_name)})
         return _waits(facts, seen, _no_cluster(facts, seen), wakes=wakes, again_s=again_s)
+    if facts.cluster is not None and images.needs_pod(spec, facts.cluster, facts.workers) is None:
+        wakes = frozenset({Wake("TaskCluster", spec.cluster_name)})
+        again_s = _soonest(again_s, IMAGE_LOOK_S)
+        return _waits(facts, seen, _no_workers(spec), wakes=wakes, again_s=again_s)
     return _with_inputs(facts, seen, again_s=again_s)
 
 
@@ -284,11 +305,27 @@ def _submission(facts: Facts, seen: task.Task, document: bytes | None) -> model.
         task=ids.task_id(seen.metadata.uid),
         namespace=seen.metadata.namespace,
         name=seen.metadata.name,
-        spec=seen.spec,
+        spec=_submitted(facts, seen.spec),
         inputs=document,
         declared=True,
         pending_since=facts.pending_since,
     )
+
+
+def _submitted(facts: Facts, spec: task.TaskSpec) -> task.TaskSpec:
+    """The spec as the dispatcher gets it; the object stays as it is."""
+    cluster = facts.cluster
+    if cluster is not None and images.needs_pod(spec, cluster, facts.workers):
+        return images.in_pod(spec, cluster)
+    return spec
+
+
+def _no_workers(spec: task.TaskSpec) -> status.Why:
+    message = (
+        f"no worker of TaskCluster {spec.cluster_name} has started: whether image {spec.image} "
+        "needs a Pod of its own depends on where they run"
+    )
+    return status.Why(Reason.NO_WORKER, message)
 
 
 def _waits(
@@ -305,6 +342,10 @@ def _waits(
 
 def _ends(facts: Facts, seen: task.Task, state: task.State, why: status.Why) -> Plan:
     return Plan(status=status.without_view(seen, state, why, now=facts.now))
+
+
+def _is_gone(cluster: task_cluster.TaskCluster | None) -> bool:
+    return cluster is None or cluster.metadata.deletion_timestamp is not None
 
 
 def _no_cluster(facts: Facts, seen: task.Task) -> status.Why:
@@ -370,7 +411,15 @@ def _decoded(name: str, payload: attempts.Payload | None) -> Found:
         return Ready(None)
     if payload.media_type != "application/json":
         return Broken(f"the result of Task {name} is {payload.media_type}, not JSON")
-    return Ready(msgspec.json.decode(payload.data))
+    if payload.digest is not None:
+        return Broken(
+            f"the result of Task {name} is {payload.size} bytes, too large for an input or a "
+            "TaskObject: have the task return its address"
+        )
+    try:
+        return Ready(msgspec.json.decode(payload.data))
+    except RecursionError:
+        return Broken(f"the result of Task {name} has lists and objects too deep in each other")
 
 
 def _kept(name: str, result: task.Result | None) -> Found:

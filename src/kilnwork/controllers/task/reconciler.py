@@ -8,7 +8,7 @@ import msgspec
 
 from kilnwork.api import inputs, kinds, task, task_cluster, task_object
 from kilnwork.controllers import ports, status_writer, tools, views, wakes
-from kilnwork.controllers.task import memory, outputs, plan, status
+from kilnwork.controllers.task import images, memory, outputs, plan, status
 from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
 from kilnwork.kit import ids
@@ -31,14 +31,25 @@ class Reconciler:
         self._wakes = wakes.Wakes()
         self._writer = status_writer.StatusWriter(given.kube, kinds.TASKS, task.TaskStatus)
         self._memories: dict[Key, memory.Memory] = {}
+        self._submitting: set[Key] = set()
+        """Their passes decide once more with the view that comes."""
 
     # What happens around us: each only names the keys that must be looked at.
 
     def task_changed(self, key: Key, old: task.Task | None, new: task.Task | None) -> None:
         """A Task came, changed or went."""
-        self._queue.add(key)
         if old is None or new is None:
             self._wake("Task", key)
+        elif self._is_own_write(old, new):
+            return
+        self._queue.add(key)
+
+    def _is_own_write(self, old: task.Task, new: task.Task) -> bool:
+        """Nothing but our own status is new, with which the pass that wrote it has reckoned."""
+        version = new.metadata.resource_version
+        before = msgspec.structs.replace(old.metadata, resource_version=version)
+        same = before == new.metadata and old.spec == new.spec
+        return same and self._writer.has_written(new)
 
     def object_changed(
         self, key: Key, old: task_object.TaskObject | None, new: task_object.TaskObject | None
@@ -67,7 +78,8 @@ class Reconciler:
                 self._seen_view(view)
 
     async def reconcile(self, key: Key) -> float | None:
-        """One pass; gives when to look again."""
+        """One pass; gives when to look again, which replaces what the passes before have said."""
+        self._queue.cancel(key)
         decided, facts = self._decide(key)
         await self._kill(decided)
         if decided.submit is not None:
@@ -109,11 +121,13 @@ class Reconciler:
         view = self._views.get(own)
         run = seen.spec.run if view is None else view.run
         now = self._clock.wall()
+        cluster = self._caches.clusters.get((key[0], _cluster_of(seen, view)))
         return plan.Facts(
             task=seen,
             view=view,
             strays=_unfinished(tuple(v for v in views if v.task != own)),
-            cluster=self._caches.clusters.get((key[0], _cluster_of(seen, view))),
+            cluster=cluster,
+            workers=self._workers(cluster) if seen.spec.image else None,
             sources=self._sources(seen) if view is None or view.run < seen.spec.run else {},
             output_made=remembered.output_made(seen, run),
             unfit=remembered.unfit_for(seen.spec.run),
@@ -121,6 +135,12 @@ class Reconciler:
             pending_since=remembered.pending_since(seen, now),
             now=now,
         )
+
+    def _workers(self, cluster: task_cluster.TaskCluster | None) -> images.Workers | None:
+        """Of tasks with an image only: most have none, and this looks at all Pods of a cluster."""
+        if cluster is None:
+            return None
+        return images.workers(self._caches.pods.owned_by(cluster.metadata.uid))
 
     def _sources(self, seen: task.Task) -> dict[inputs.Source, plan.Found]:
         try:
@@ -167,8 +187,11 @@ class Reconciler:
         if not view.declared:
             return
         key = (view.namespace, view.name)
+        is_news = self._views.get(view.task) != view
         self._views.put(view)
-        self._queue.add(key)
+        if is_news and key not in self._submitting:
+            steps = status.is_pod(view) and not view.state.final
+            self._queue.add(key, status.POD_SETTLE_S if steps else 0.0)
         if view.state.final:
             self._wake("Task", key)
 
@@ -188,6 +211,7 @@ class Reconciler:
             self._views.put(newer)
 
     async def _submit(self, key: Key, submission: model.Submission, *, force: bool) -> None:
+        self._submitting.add(key)
         try:
             view = await self._dispatcher().submit(submission, force=force)
         except dispatch_errors.RunRefused as error:
@@ -198,6 +222,8 @@ class Reconciler:
             if seen is not None:
                 self._memory(key, seen).unfit = (submission.spec.run, str(error))
             return
+        finally:
+            self._submitting.discard(key)
         self._views.put(view)
 
     def _refused(self, key: Key, run: int, why: str) -> None:
@@ -211,9 +237,11 @@ class Reconciler:
     async def _make_output(
         self, key: Key, seen: task.Task, view: model.TaskView, *, output: plan.Output
     ) -> None:
-        obstacle = await outputs.make(
-            self._client, seen, run=view.run, name=output.name, data=output.data
-        )
+        obstacle: str | None = output.obstacle
+        if not obstacle:
+            obstacle = await outputs.make(
+                self._client, seen, run=view.run, name=output.name, data=output.data
+            )
         if obstacle is not None:
             self._say(seen, "Warning", "OutputObjectNotMade", obstacle)
         made = output.name if obstacle is None else ""
@@ -239,7 +267,10 @@ class Reconciler:
         if due:
             self._say(seen, "Warning", wanted.reason, wanted.message)
         wanted = status.settle(seen.status, wanted)
-        known.held, wait_s = status.hold(seen.status, wanted, held=known.held, now=now)
+        view = self._views.get(ids.task_id(seen.metadata.uid))
+        known.held, wait_s = status.hold(
+            seen.status, wanted, held=known.held, now=now, is_pod=status.is_pod(view)
+        )
         if wait_s is None or wait_s > 0:
             return [wait_s, later_s]
         try:
@@ -247,7 +278,6 @@ class Reconciler:
         except errors.NotFound:
             return []
         known.held = None
-        view = self._views.get(ids.task_id(seen.metadata.uid))
         tale = status.tale(seen.status, wanted, loss="" if view is None else view.loss)
         if tale is not None:
             self._say(seen, tale.type, tale.reason, tale.message)

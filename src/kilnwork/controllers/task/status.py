@@ -4,8 +4,8 @@ Pure. Used by `plan` and `reconciler`. The journal is the authority: a status is
 view of the task, or from why the task is not with the hub yet.
 
 Conditions: `Started` (an attempt of this run has started its command), `Finished` (the run is
-over), when a kill or a loss leaves room for doubt `Stopped` (nothing of it runs any more), and
-`FieldsIgnored` when fields of the spec have no effect.
+over), when a kill or a loss leaves room for doubt `Stopped` (nothing of it runs any more),
+`FieldsIgnored` when fields of the spec have no effect, and `ImageIgnored` when its image has none.
 """
 
 import hashlib
@@ -13,8 +13,9 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import attempts, kinds, meta, reasons, task, task_fields
+from kilnwork.api import attempts, documents, kinds, meta, reasons, task, task_fields
 from kilnwork.dispatch import model
+from kilnwork.executors.pod import template
 from kilnwork.kit import clock
 
 WAITING_HOLD_S = 0.5
@@ -23,9 +24,19 @@ WAITING_HOLD_S = 0.5
 RUNNING_HOLD_S = 0.05
 """How long a task runs before that is written: a shorter one costs one write, its end."""
 
+POD_START_HOLD_S = 0.9
+"""As `WAITING_HOLD_S`, of a Pod that starts: most on a local node have started by then."""
+
+POD_RUNNING_HOLD_S = 0.5
+"""As `RUNNING_HOLD_S`, of a Pod: its end is seen some hundred milliseconds after it was."""
+
+POD_SETTLE_S = 0.05
+"""How long the steps of a Pod may wait to be looked at together: none is written so soon."""
+
 MINOR_HOLD_S = 5.0
 """Between writes of what changes often and decides nothing: counts of children."""
 
+_PODS = task.executor_queue(template.EXECUTOR)
 _WAITING = frozenset({task.State.PENDING, task.State.STAGING})
 _CHATTY = frozenset(
     {reasons.Reason.NO_FREE_SLOT, reasons.Reason.STARTING, reasons.Reason.TAKEN_BACK}
@@ -79,9 +90,16 @@ def without_view(seen: task.Task, state: task.State, why: Why, *, now: float) ->
 
 
 def of_view(
-    seen: task.Task, view: model.TaskView, *, why: Why, output_object: str, now: float
+    seen: task.Task,
+    view: model.TaskView,
+    *,
+    why: Why,
+    output_object: str,
+    image: meta.Condition | None = None,
+    now: float,
 ) -> task.TaskStatus:
-    """The status that tells the hub's view; `why` replaces the view's own reason and message."""
+    """The status that tells the hub's view; `why` replaces the view's own reason and message.
+    `image`: the condition `ImageIgnored`, if it is so."""
     wanted = task.TaskStatus(
         state=view.state,
         reason=str(why.reason),
@@ -89,7 +107,7 @@ def of_view(
         run=view.run,
         attempts=view.attempt,
         losses=view.losses,
-        pod_name=view.worker or "",
+        pod_name=view.worker or _own_pod(view),
         node_name=view.node or "",
         exit_code=view.exit_code,
         result=_result(view.result),
@@ -99,15 +117,31 @@ def of_view(
         children=view.children if view.children.total else None,
         observed_generation=seen.metadata.generation,
     )
-    return _with_conditions(seen, wanted, stopped=view.stopped, now=now)
+    return _with_conditions(seen, wanted, stopped=view.stopped, image=image, now=now)
+
+
+def is_pod(view: model.TaskView | None) -> bool:
+    """Whether its attempts are Pods of their own."""
+    return view is not None and view.cluster == _PODS
+
+
+def _own_pod(view: model.TaskView) -> str:
+    """The Pod that the newest attempt is, where executor `pod` runs it."""
+    if not is_pod(view) or not view.attempt:
+        return ""
+    ref = attempts.AttemptRef(view.task, view.run, view.attempt)
+    return template.pod_name(view.name, ref)
 
 
 def _result(payload: attempts.Payload | None) -> task.Result | None:
     if payload is None:
         return None
+    if payload.digest is not None:
+        digest = f"sha256:{payload.digest.hex()}"
+        return task.Result(media_type=payload.media_type, size_bytes=payload.size, digest=digest)
     value: Any = msgspec.UNSET
     if payload.media_type == "application/json" and len(payload.data) <= attempts.MAX_STATUS_BYTES:
-        value = msgspec.json.decode(payload.data)
+        value = _storable(payload.data)
     return task.Result(
         value=value,
         media_type=payload.media_type,
@@ -116,8 +150,32 @@ def _result(payload: attempts.Payload | None) -> task.Result | None:
     )
 
 
+def _storable(data: bytes) -> Any:
+    """A JSON value, if it may be in a status: the integers of API servers have 64 bits, and who
+    reads it must not fail because of its depth. Else UNSET."""
+    try:
+        value = msgspec.json.decode(data)
+        documents.measure(value)
+    except (documents.LimitExceeded, RecursionError):
+        return msgspec.UNSET
+    return value if _fits_64_bits(value) else msgspec.UNSET
+
+
+def _fits_64_bits(value: Any) -> bool:
+    if isinstance(value, int):
+        return -(1 << 63) <= value < 1 << 63
+    if isinstance(value, dict):
+        return all(map(_fits_64_bits, value.values()))
+    return all(map(_fits_64_bits, value)) if isinstance(value, list) else True
+
+
 def _with_conditions(
-    seen: task.Task, wanted: task.TaskStatus, *, stopped: bool | None, now: float
+    seen: task.Task,
+    wanted: task.TaskStatus,
+    *,
+    stopped: bool | None,
+    image: meta.Condition | None = None,
+    now: float,
 ) -> task.TaskStatus:
     state = task.State(wanted.state)
     started = wanted.start_time is not None
@@ -133,8 +191,7 @@ def _with_conditions(
         new.append(_condition(seen, "Stopped", "True" if proved else "Unknown", why))
     generation = seen.metadata.generation
     ignored = task_fields.ignored(kinds.TASKS.kind, seen.spec, generation=generation)
-    if ignored is not None:
-        new.append(ignored)
+    new += [condition for condition in (ignored, image) if condition is not None]
     known = {c.type for c in new}
     before = tuple(c for c in seen.status.conditions if c.type in known)
     if seen.status.run != wanted.run:
@@ -169,30 +226,39 @@ def settle(current: task.TaskStatus, wanted: task.TaskStatus) -> task.TaskStatus
 
 
 def hold(
-    current: task.TaskStatus, wanted: task.TaskStatus, *, held: Hold | None, now: float
+    current: task.TaskStatus,
+    wanted: task.TaskStatus,
+    *,
+    held: Hold | None,
+    now: float,
+    is_pod: bool = False,
 ) -> tuple[Hold | None, float | None]:
     """When to write `wanted`: the hold to remember, and seconds to wait.
 
     0 means now, None that there is nothing to write. `now`: monotonic seconds. Waiting reasons are
     written after `WAITING_HOLD_S` (design: everything that waits says why within a second), Running
-    after `RUNNING_HOLD_S`, ends at once.
+    after `RUNNING_HOLD_S`, ends at once. `is_pod`: its attempt is a Pod, which takes longer.
     """
     if current == wanted:
         return None, None
-    sort, delay_s = _sort(current, wanted)
+    sort, delay_s = _sort(current, wanted, is_pod=is_pod)
     if held is None or held.sort != sort:
         held = Hold(sort, now)
     return held, max(0.0, held.since + delay_s - now)
 
 
-def _sort(current: task.TaskStatus, wanted: task.TaskStatus) -> tuple[str, float]:
+def _sort(current: task.TaskStatus, wanted: task.TaskStatus, *, is_pod: bool) -> tuple[str, float]:
     if _class(current) == _class(wanted):
         return "minor", MINOR_HOLD_S
     state = task.State(wanted.state)
     if state.final:
         return "final", 0.0
+    if is_pod and wanted.reason == reasons.Reason.STARTING:
+        return f"starting/{wanted.run}", POD_START_HOLD_S
     if state in _WAITING:
         return f"waiting/{wanted.run}", WAITING_HOLD_S
+    if is_pod:
+        return f"running/{wanted.run}", POD_RUNNING_HOLD_S
     reported = current.run == wanted.run and current.state != ""
     return f"running/{wanted.run}", WAITING_HOLD_S if reported else RUNNING_HOLD_S
 
@@ -237,6 +303,6 @@ def tale(current: task.TaskStatus, wanted: task.TaskStatus, *, loss: str = "") -
 
 def _loss(before: task.TaskStatus, why: str) -> str:
     """The first loss costs no delay, so that no status between the attempts may tell of it."""
-    where = f" on worker {before.pod_name} (node {before.node_name})" if before.pod_name else ""
+    where = f" in Pod {before.pod_name} (node {before.node_name})" if before.pod_name else ""
     cause = f" ({why})" if why else ""
     return f"attempt {before.attempts or 1}{where} was lost{cause}: the task runs again"

@@ -13,6 +13,7 @@ from kilnwork.dispatch import model
 
 FEWER = "the TaskCluster asks for fewer workers"
 OUTDATED = "it was made from an older template"
+USED_UP = "it has had as many ephemeral containers as a Pod should have"
 
 
 class Leaving(msgspec.Struct, frozen=True):
@@ -74,13 +75,17 @@ def choose(
     view: model.ClusterView | None,
     digest: str,
     replaceable: bool,
+    used_up: frozenset[str] = frozenset(),
 ) -> Leaving:
-    """As many as are too many; else one that is outdated.
+    """As many as are too many; else one that is outdated; and all that are used up.
 
     `digest`: of the template that new Pods are made from. `replaceable`: new Pods can be made.
+    `used_up`: uids of Pods that take no more, in whose place others are made at once.
     """
     facts = _Facts(cluster, view, digest)
-    staying = [p for p in pods if not p.terminating and not p.over]
+    there = [p for p in pods if not p.terminating and not p.over]
+    finished = [p for p in there if p.metadata.uid in used_up]
+    staying = [p for p in there if p.metadata.uid not in used_up]
     surplus = len(staying) - cluster.spec.replicas
     if surplus > 0:
         chosen, why = sorted(staying, key=facts.rank)[:surplus], FEWER
@@ -88,6 +93,8 @@ def choose(
         chosen, why = _outdated(staying, facts), OUTDATED
     else:
         chosen, why = [], ""
+    if finished:
+        chosen, why = [*finished, *chosen], USED_UP
     gone = facts.draining & {p.metadata.uid for p in pods if p.terminating}
     drained = [p for p in chosen if p.metadata.uid in facts.draining]
     return Leaving(

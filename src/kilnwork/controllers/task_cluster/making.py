@@ -45,6 +45,20 @@ async def make(
         return Made(None, status.Refusal(_refused(error), error.message), LATER_S)
 
 
+async def try_out(
+    kube: client.Client, body: meta.JsonObject, *, cluster: task_cluster.TaskCluster
+) -> status.Refusal | None:
+    """Why the API server would not make such a Pod, beside a quota that Pods of now use up."""
+    try:
+        await kube.create(resource.PODS, body, cluster.metadata.namespace, dry_run=True)
+    except errors.AlreadyExists:
+        return None
+    except (errors.Forbidden, errors.Invalid) as error:
+        reason = _refused(error)
+        return None if reason is Reason.QUOTA_EXCEEDED else status.Refusal(reason, error.message)
+    return None
+
+
 async def mend(
     kube: client.Client, name: str, data: dict[str, str], *, cluster: task_cluster.TaskCluster
 ) -> None:

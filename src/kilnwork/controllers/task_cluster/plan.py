@@ -6,6 +6,7 @@ to go is drained first: its Pod is deleted when the dispatcher says that it hold
 get nothing.
 """
 
+import functools
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -54,7 +55,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     `account_exists`: whether the ServiceAccount that the Pods will use is there. `refusal`: what
     stood in the way of the last Pod or Secret, None when nothing did. `view`: the dispatcher's.
     `heard`: by uid of a Pod, when its worker was last seen connected. `worked`: when the cluster
-    was last seen to have tasks.
+    was last seen to have tasks. `used_up`: uids of Pods that can take no more containers.
+    `accepted`: digest of the template from which the API server has said that it would make Pods;
+    None: it need not be asked.
     """
 
     cluster: task_cluster.TaskCluster | None
@@ -67,6 +70,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     now: float = 0.0
     heard: Mapping[str, float] = {}
     worked: float = 0.0
+    used_up: frozenset[str] = frozenset()
+    accepted: str | None = None
 
     @property
     def draining(self) -> frozenset[str]:
@@ -81,7 +86,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     deleted, so those that no worker has must end. `finalizer`: whether it is to have that of
     `closing`, None to leave it as it is. `drain`: uids of all Pods
     whose workers are to get nothing new, None to leave that as it is. `mend_secret`: what the
-    channel Secret should say of the CA; empty when it does. `missing`: workers whose
+    channel Secret should say of the CA; empty when it does. `trial`: a Pod of a template by which
+    others would be replaced, if the API server would make it. `missing`: workers whose
     Pods are not among the known ones; the API server is asked before they are given up.
     """
 
@@ -93,6 +99,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     mend_secret: dict[str, str] = {}
     remove: tuple[Removal, ...] = ()
     create: tuple[meta.JsonObject, ...] = ()
+    trial: meta.JsonObject | None = None
     missing: tuple[model.WorkerView, ...] = ()
     gone: tuple[Gone, ...] = ()
     again_s: float | None = None
@@ -128,15 +135,16 @@ def decide(facts: Facts, settings: worker_pods.Settings) -> Plan:
     ca = worker_pods.ca_data(settings.ca)
     mend = {} if facts.secret_ca == ca.get(worker_pods.CA_KEY, facts.secret_ca) else ca
     made_from = worker_pods.template(cluster, settings, secret_uid=facts.secret_uid)
-    going = leaving.choose(
-        cluster,
-        facts.pods,
-        view=facts.view,
-        digest=worker_pods.digest_of(made_from),
-        replaceable=facts.account_exists,
+    digest = worker_pods.digest_of(made_from)
+    choose = functools.partial(
+        leaving.choose, cluster, facts.pods, view=facts.view, digest=digest, used_up=facts.used_up
     )
+    accepted = facts.accepted in (None, digest)
+    going = choose(replaceable=facts.account_exists and accepted)
+    tried = facts.account_exists and not accepted and choose(replaceable=True) != going
     return msgspec.structs.replace(
         base,
+        trial=_trial(facts, cluster, made_from) if tried else None,
         drain=going.draining,
         create=_create(facts, cluster, made_from),
         remove=(*_ended(facts), *(_removal(p, going.why) for p in going.empty)),
@@ -173,10 +181,18 @@ def _create(
     """Pods in place of those that are gone or on their way out: on a lost node that may last."""
     if not facts.account_exists:
         return ()
-    missing = cluster.spec.replicas - sum(not p.terminating for p in facts.pods)
+    staying = (p for p in facts.pods if p.metadata.uid not in facts.used_up)
+    missing = cluster.spec.replicas - sum(not p.terminating for p in staying)
     taken = frozenset(p.metadata.name for p in facts.pods)
     free = worker_pods.free_names(cluster, missing, taken)
     return tuple(worker_pods.named(made_from, name) for name in free)
+
+
+def _trial(
+    facts: Facts, cluster: task_cluster.TaskCluster, made_from: meta.JsonObject
+) -> meta.JsonObject:
+    [name] = worker_pods.free_names(cluster, 1, frozenset(p.metadata.name for p in facts.pods))
+    return worker_pods.named(made_from, name)
 
 
 def account(cluster: task_cluster.TaskCluster) -> str:

@@ -33,6 +33,7 @@ class Reconciler:
         *,
         settings: worker_pods.Settings,
         new_token: NewToken,
+        is_used_up: Callable[[pod.Pod], bool] = lambda seen: False,
     ) -> None:
         self._client = given.kube
         self._caches = given.caches
@@ -41,6 +42,7 @@ class Reconciler:
         self._queue = work
         self._settings = settings
         self._new_token = new_token
+        self._is_used_up = is_used_up
         self._hub: ports.ClusterHub | None = None
         self._wakes = wakes.Wakes()
         self._writer = status_writer.StatusWriter(
@@ -49,6 +51,7 @@ class Reconciler:
         self._refusals: dict[Key, status.Refusal] = {}
         self._written: dict[Key, float] = {}
         self._worked: dict[Key, float] = {}
+        self._accepted: dict[Key, str] = {}
         self._may_hold = True
         self._heard: dict[str, float] = {}
         self._expected = making.ExpectedPods(given.time)
@@ -69,6 +72,10 @@ class Reconciler:
     def part_changed(self, key: Key, old: Any, new: Any) -> None:
         """A worker Pod or channel Secret came, changed or went."""
         metadata: meta.ObjectMeta = (new or old).metadata
+        if isinstance(old, pod.Pod) and isinstance(new, pod.Pod):
+            same = worker_pods.is_same(old, new)
+            if same and self._is_used_up(old) == self._is_used_up(new):
+                return  # a task has begun or ended in it
         self._expected.heard_of(metadata.uid)
         if new is None:
             self._heard.pop(metadata.uid, None)
@@ -114,6 +121,8 @@ class Reconciler:
             return None
         await self._remove(facts.cluster, decided.remove)
         refusal, wait_s = await self._make(facts.cluster, decided)
+        if decided.trial is not None and refusal is None:
+            refusal, wait_s = await self._try_out(key, facts.cluster, decided.trial)
         self._wakes.set(key, (plan.wakes_on(facts.cluster),))
         if refusal != self._refusals.get(key):
             self._refused(key, facts.cluster, refusal)
@@ -149,12 +158,15 @@ class Reconciler:
             now=now,
             heard=self._heard,
             worked=self._worked.setdefault(key, now),
+            used_up=frozenset(p.metadata.uid for p in owned if self._is_used_up(p)),
+            accepted=self._accepted.get(key, ""),
         )
 
     def _forget(self, key: Key) -> None:
         self._refusals.pop(key, None)
         self._written.pop(key, None)
         self._worked.pop(key, None)
+        self._accepted.pop(key, None)
         self._wakes.set(key, ())
 
     # Writing
@@ -222,6 +234,16 @@ class Reconciler:
                 pod_made = msgspec.convert(made.body, pod.Pod, strict=False)
                 self._expected.add(cluster.metadata.uid, pod_made)
         return None, wait_s
+
+    async def _try_out(
+        self, key: Key, cluster: task_cluster.TaskCluster, trial: meta.JsonObject
+    ) -> tuple[status.Refusal | None, float]:
+        """No worker goes for a template of which no Pod could be made."""
+        refusal = await making.try_out(self._client, trial, cluster=cluster)
+        if refusal is not None:
+            return refusal, making.LATER_S
+        self._accepted[key] = worker_pods.digest_of(trial)
+        return None, 0.0
 
     def _refused(
         self, key: Key, cluster: task_cluster.TaskCluster, refusal: status.Refusal | None

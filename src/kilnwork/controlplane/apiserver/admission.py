@@ -24,6 +24,7 @@ from kilnwork.controlplane.apiserver import (
     rules_custom,
     rules_data,
     rules_definitions,
+    rules_ephemeral,
     rules_meta,
     rules_pods,
     rules_rbac,
@@ -104,11 +105,18 @@ async def admit(asked: Question, *, user: authn.User, reader: lookup.Lookup) -> 
         known = read(served, obj, field_validation=asked.field_validation)
         obj, warnings = known.obj, list(known.warnings)
     obj["metadata"] = dict(obj.get("metadata") or {})
+    if asked.subresource == "ephemeralcontainers":
+        before = asked.old or {}
+        rules_ephemeral.default(obj, before)
+        _refuse_if(kind, obj, list(rules_ephemeral.validate(before, obj)))
+        return Admitted(obj, (*warnings, *asked.pod_warnings(obj, asked.old)))
     if asked.subresource:
         _refuse_if(kind, obj, list(_status_causes(served, obj, asked.old)))
+        _check_right(served, obj, user=user, reader=reader)
         return Admitted(obj, tuple(warnings))
     if asked.operation == "create":
         _admit_create(served, obj, reader=reader)
+        _check_right(served, obj, user=user, reader=reader)
     else:
         old = asked.old or {}
         _admit_update(served, old, obj)
@@ -235,6 +243,8 @@ def _status_causes(
 ) -> Iterator[causes.Cause]:
     found = rules_custom.validate_schema(served, obj, old=old)
     yield from found or rules_cel.validate(served, obj, old=old)
+    if not found:
+        yield from rules_custom.validate_status(served, obj, old=old or {})
 
 
 def _refuse_if(
@@ -245,6 +255,28 @@ def _refuse_if(
     if found:
         name = obj["metadata"].get("name") or obj["metadata"].get("generateName") or ""
         raise statuses.invalid(kind, name, found)
+
+
+def _check_right(
+    served: builtin.Served, obj: meta.JsonObject, *, user: authn.User, reader: lookup.Lookup
+) -> None:
+    """403 without the right that is registered for the kind."""
+    if served.extension is None or served.extension.right is None:
+        return
+    full, name = served.extension.right(obj)
+    plural, _, below = full.partition("/")
+    attributes = authz.Attributes(
+        verb="use",
+        api_group=served.resource.group,
+        resource=plural,
+        subresource=below,
+        namespace=obj["metadata"].get("namespace", ""),
+        name=name,
+    )
+    if not authz.Authorizer(reader).allowed(user, attributes).allowed:
+        raise statuses.refused(
+            served.resource, obj["metadata"].get("name", ""), authz.refusal(user, attributes)
+        )
 
 
 def _guard(

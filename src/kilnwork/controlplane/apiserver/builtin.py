@@ -130,6 +130,7 @@ _PODS = Served(
     ),
     subresources=(
         STATUS,
+        Subresource(name="ephemeralcontainers"),
         Subresource(name="log", verbs=("get",)),
         Subresource(name="exec", verbs=_CONNECT, kind="PodExecOptions"),
         Subresource(name="attach", verbs=_CONNECT, kind="PodAttachOptions"),

@@ -19,6 +19,7 @@ from kilnwork.controlplane.apiserver import (
     metadata,
     patching,
     places,
+    samples,
     statuses,
     typed,
     updating,
@@ -335,6 +336,10 @@ class Writer:
     ) -> Outcome:
         sent = updating.sent_names(place.kind, known.obj)
         admitted = await self._admit(place, new, options)
+        if place.served.extension is not None:
+            await samples.check(
+                self.kinds, place, admitted.obj, user=options.user, reader=self.lookup
+            )
         if self.store.head(place.key) is not None:
             raise errors.Superseded
         admitted.obj["apiVersion"] = place.served.stored_as

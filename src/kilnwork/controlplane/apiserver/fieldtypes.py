@@ -29,6 +29,7 @@ class Form(IntEnum):
     INTEGER = auto()
     NUMBER = auto()
     BOOLEAN = auto()
+    QUANTITY = auto()
     ANY = auto()
 
 
@@ -142,8 +143,11 @@ def named(name: str) -> Type:
 
 
 def _fill(made: Type, schema: Schema) -> None:
-    if "oneOf" in schema or schema.get("format") == "int-or-string":
-        return  # Quantity, IntOrString
+    if schema.get("format") == "int-or-string":
+        return
+    if "oneOf" in schema:
+        made.form = Form.QUANTITY  # no other built-in type has it
+        return
     match schema.get("type"):
         case "object" if "properties" in schema:
             made.form = Form.STRUCT

@@ -28,44 +28,66 @@ class DoesNotApply(ValueError):
 
 def apply(document: dict[str, Any], operations: Sequence[Operation]) -> dict[str, Any]:
     """A new document with all operations done in order; raises DoesNotApply."""
-    changed = copy.deepcopy(document)
+    draft = _Draft(document)
     copied = 0
-    for operation in copy.deepcopy(operations):  # later ones change what earlier ones have put in
+    for operation in operations:
         kind = operation.get("op")
         if not isinstance(kind, str) or kind not in _OPERATIONS:
             raise DoesNotApply(f"unexpected kind: {kind}")
         if kind == "copy":
-            copied += len(msgspec.json.encode(_copied(changed, operation)))
+            copied += len(msgspec.json.encode(_copied(draft.root, operation)))
             if copied > MAX_COPIED_BYTES:
                 raise DoesNotApply(f"copies more than {MAX_COPIED_BYTES} bytes")
-        _OPERATIONS[kind](changed, operation)
-    return changed
+        _OPERATIONS[kind](draft, operation)
+    return draft.root
 
 
-def _add(document: Any, operation: Operation) -> None:
-    _put(document, _path(operation, "path"), operation.get("value"))
+class _Draft:
+    """A document that shares with the one before all that is not changed."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self.root = dict(document)
+        self._own: dict[int, Any] = {id(self.root): self.root}
+        """What was copied here, by id: it may be changed."""
+
+    def holder(self, path: str) -> tuple[Any, str]:
+        """As `_holder`, with all on the way copied, so that it may be changed."""
+        holder: Any = self.root
+        *steps, last = _steps(path)
+        for step in steps:
+            below = _step(holder, step)
+            if isinstance(below, dict | list) and id(below) not in self._own:
+                below = below.copy()
+                self._own[id(below)] = below
+                holder[_position(step, len(holder)) if isinstance(holder, list) else step] = below
+            holder = below
+        return _checked(holder, path), last
 
 
-def _remove(document: Any, operation: Operation) -> None:
-    _take(document, _path(operation, "path"))
+def _add(draft: _Draft, operation: Operation) -> None:
+    _put(draft, _path(operation, "path"), operation.get("value"))
 
 
-def _replace(document: Any, operation: Operation) -> None:
-    holder, key = _holder(document, _path(operation, "path"))
+def _remove(draft: _Draft, operation: Operation) -> None:
+    _take(draft, _path(operation, "path"))
+
+
+def _replace(draft: _Draft, operation: Operation) -> None:
+    holder, key = draft.holder(_path(operation, "path"))
     if isinstance(holder, list):
         holder[_position(key, len(holder))] = operation.get("value")
     else:
         holder[key] = operation.get("value")
 
 
-def _move(document: Any, operation: Operation) -> None:
+def _move(draft: _Draft, operation: Operation) -> None:
     source, target = _path(operation, "from"), _path(operation, "path")
-    _put(document, target, _take(document, source))
+    _put(draft, target, _take(draft, source))
 
 
-def _copy(document: Any, operation: Operation) -> None:
-    found = copy.deepcopy(_copied(document, operation))
-    _put(document, _path(operation, "path"), found)
+def _copy(draft: _Draft, operation: Operation) -> None:
+    found = copy.deepcopy(_copied(draft.root, operation))  # changes of one are not of the other
+    _put(draft, _path(operation, "path"), found)
 
 
 def _copied(document: Any, operation: Operation) -> Any:
@@ -74,15 +96,15 @@ def _copied(document: Any, operation: Operation) -> Any:
     return holder.get(key) if isinstance(holder, dict) else _step(holder, key)
 
 
-def _test(document: Any, operation: Operation) -> None:
+def _test(draft: _Draft, operation: Operation) -> None:
     path = _path(operation, "path")
-    holder, key = _holder(document, path)
+    holder, key = _holder(draft.root, path)
     found = holder.get(key) if isinstance(holder, dict) else _step(holder, key)
     if not _same(found, operation.get("value")):
         raise DoesNotApply(f"testing value {path} failed")
 
 
-_OPERATIONS: dict[str, Callable[[Any, Operation], None]] = {
+_OPERATIONS: dict[str, Callable[[_Draft, Operation], None]] = {
     "add": _add,
     "remove": _remove,
     "replace": _replace,
@@ -101,12 +123,20 @@ def _path(operation: Operation, name: str) -> str:
 
 def _holder(document: Any, path: str) -> tuple[Any, str]:
     """What the last step of `path` is in, and that step."""
-    _, *steps = path.split("/") if path.startswith("/") else ("", *path.split("/"))
-    for step in steps[:-1]:
-        document = _step(document, _plain(step))
-    if not isinstance(document, dict | list):
+    *steps, last = _steps(path)
+    for step in steps:
+        document = _step(document, step)
+    return _checked(document, path), last
+
+
+def _checked(holder: Any, path: str) -> Any:
+    if not isinstance(holder, dict | list):
         raise DoesNotApply(f"nothing is at the parent of {path}")
-    return document, _plain(steps[-1])
+    return holder
+
+
+def _steps(path: str) -> list[str]:
+    return [_plain(step) for step in path.removeprefix("/").split("/")]
 
 
 def _plain(step: str) -> str:
@@ -121,12 +151,8 @@ def _step(holder: Any, key: str) -> Any:
     return holder[key]
 
 
-def _value(document: Any, path: str) -> Any:
-    return _step(*_holder(document, path))
-
-
-def _put(document: Any, path: str, value: Any) -> None:
-    holder, key = _holder(document, path)
+def _put(draft: _Draft, path: str, value: Any) -> None:
+    holder, key = draft.holder(path)
     if isinstance(holder, dict):
         holder[key] = value
     elif key == "-":
@@ -135,8 +161,8 @@ def _put(document: Any, path: str, value: Any) -> None:
         holder.insert(_position(key, len(holder) + 1), value)
 
 
-def _take(document: Any, path: str) -> Any:
-    holder, key = _holder(document, path)
+def _take(draft: _Draft, path: str) -> Any:
+    holder, key = draft.holder(path)
     found = _step(holder, key)
     del holder[_position(key, len(holder)) if isinstance(holder, list) else key]
     return found

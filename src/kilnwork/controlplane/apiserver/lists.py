@@ -5,6 +5,7 @@ encoded wherever nobody has to look inside. All pages of a list show the moment 
 `continuing`.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -59,6 +60,49 @@ def _term_matches(term: selectors.FieldTerm, obj: meta.JsonObject) -> bool:
     path = _FIELD_PATHS.get(term.path, term.path)
     found = selectors.text_at(obj, path) or _FIELD_DEFAULTS.get(term.path, "")
     return (found == term.value) != term.negated
+
+
+Look = Callable[[bytes], meta.JsonObject]
+"""Decodes of an encoded object what selectors may ask for."""
+
+_Tree = dict[str, Any]
+
+
+@functools.lru_cache(maxsize=256)
+def look_for(selectable: tuple[str, ...]) -> Look:
+    """Return what finds labels and these fields without decoding the rest of an object.
+
+    Most of a large Pod is of no concern to a watch of the Pods of one node.
+    """
+    wanted: _Tree = {}
+    paths = (_FIELD_PATHS.get(path, path) for path in selectable)
+    for path in ("metadata.labels", "metadata.name", "metadata.namespace", *paths):
+        *steps, last = path.split(".")
+        tree = wanted
+        for step in steps:
+            tree = tree.setdefault(step, {})
+        tree.setdefault(last, {})
+    decode = msgspec.json.Decoder(_type_of(wanted)).decode
+
+    def look(raw: bytes) -> meta.JsonObject:
+        try:
+            found: meta.JsonObject = msgspec.to_builtins(decode(raw))
+        except msgspec.ValidationError:  # a text where an object is looked into
+            found = msgspec.json.decode(raw)
+        return found
+
+    return look
+
+
+def _type_of(wanted: _Tree) -> Any:
+    if not wanted:
+        return Any
+    names = {f"f{number}": name for number, name in enumerate(wanted)}
+    fields = [
+        (field, _type_of(wanted[name]) | None, msgspec.UNSET)  # a field that is not there
+        for field, name in names.items()
+    ]
+    return msgspec.defstruct("Part", fields, rename=names)
 
 
 def selection(request: requests.ApiRequest, served: builtin.Served) -> Selection:

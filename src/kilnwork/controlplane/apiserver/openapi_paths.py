@@ -59,8 +59,9 @@ def paths(served: builtin.Served) -> meta.JsonObject:
     found: meta.JsonObject = {base: _collection(served), f"{base}/{{name}}": _item(served)}
     if what.namespaced:
         found[what.base()] = {"get": _operation(served, "list", _LIST, suffix="List")}
-    if served.status_subresource:
-        found[f"{base}/{{name}}/status"] = _item(served, status=True)
+    for name in ("status", "ephemeralcontainers"):
+        if served.subresource(name) is not None:
+            found[f"{base}/{{name}}/{name}"] = _item(served, below=True)
     return found
 
 
@@ -75,7 +76,7 @@ def _collection(served: builtin.Served) -> meta.JsonObject:
     return found
 
 
-def _item(served: builtin.Served, *, status: bool = False) -> meta.JsonObject:
+def _item(served: builtin.Served, *, below: bool = False) -> meta.JsonObject:
     patches = _PATCHES if served.custom else (*_PATCHES, _STRATEGIC)
     found = {
         "parameters": _path_parameters(served, named=True),
@@ -83,7 +84,7 @@ def _item(served: builtin.Served, *, status: bool = False) -> meta.JsonObject:
         "put": _operation(served, "put", _WRITE, bodies=("application/json",)),
         "patch": _operation(served, "patch", (*_WRITE, "force"), bodies=patches),
     }
-    if not status:
+    if not below:
         found["delete"] = _operation(served, "delete", _DELETE)
     return found
 

@@ -85,15 +85,26 @@ def _json_patch(raw: bytes) -> Patch:
     if len(operations) > jsonpatch.MAX_OPERATIONS:
         raise statuses.too_many_operations(len(operations), jsonpatch.MAX_OPERATIONS)
 
+    nests = _may_nest(raw, operations)
+
     def change(obj: meta.JsonObject) -> meta.JsonObject:
         try:
             changed = jsonpatch.apply(obj, operations)
         except (jsonpatch.DoesNotApply, RecursionError) as error:
             raise statuses.rejected() from error
-        bodies.check_nesting(changed)
+        if nests:
+            bodies.check_nesting(changed)
         return changed
 
     return Patch(change, tuple(_operation_oddities(raw, operations)))
+
+
+def _may_nest(raw: bytes, operations: list[dict[str, Any]]) -> bool:
+    """False when nothing that these operations put anywhere can be nested too deep."""
+    if any(operation.get("op") in ("copy", "move") for operation in operations):
+        return True
+    deepest = max((str(operation.get("path")).count("/") for operation in operations), default=0)
+    return deepest + raw.count(b"{") + raw.count(b"[") >= bodies.MAX_DEPTH
 
 
 def _operation_oddities(raw: bytes, operations: list[dict[str, Any]]) -> list[str]:

@@ -131,7 +131,8 @@ def _options(query: requests.Query) -> dict[str, str]:
 def _container(pod: meta.JsonObject, wanted: str) -> str:
     metadata, spec = pod["metadata"], pod.get("spec") or {}
     names = [c.get("name", "") for c in spec.get("containers") or ()]
-    others = [c.get("name", "") for c in spec.get("initContainers") or ()]
+    kinds = ("initContainers", "ephemeralContainers")
+    others = [c.get("name", "") for kind in kinds for c in spec.get(kind) or ()]
     if wanted:
         if wanted not in names + others:
             raise statuses.bad_request(

@@ -6,13 +6,14 @@ decoder of k8s.io/apiextensions-apiserver (custom kinds: pruning, defaults).
 """
 
 import functools
-from collections.abc import Callable, Sequence
+import types
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
-from kilnwork.api import meta, resource
-from kilnwork.controlplane.apiserver import builtin, fieldtypes, statuses, structural
+from kilnwork.api import meta, quantities, resource
+from kilnwork.controlplane.apiserver import builtin, causes, fieldtypes, statuses, structural
 from kilnwork.controlplane.apiserver.fieldtypes import Form
 
 
@@ -29,7 +30,8 @@ def read(
     """What the server makes of `given`, which stays as it is; raises WrongType.
 
     `known`: an object that was read before. Parts of `given` that are the very same objects are
-    taken as they are: most of an object, when only its status is written.
+    taken as they are: most of an object, when only its status is written. So are the items of
+    lists, most of them when a patch adds one.
     """
     if known is not None:
         return _read_beside(served, given, known)
@@ -46,10 +48,25 @@ def read(
 
 def _read_beside(served: builtin.Served, given: meta.JsonObject, known: meta.JsonObject) -> Read:
     kept = {k: part for k, part in given.items() if part is not None and part is known.get(k)}
-    made, unknown = read(served, {k: part for k, part in given.items() if k not in kept})
+    rest = {k: part for k, part in given.items() if k not in kept}
+    if served.schema is None:
+        unknown: list[str] = []
+        made = _Reader(unknown, _long_lists(known)).struct(fieldtypes.of(served), rest, "")
+    else:
+        made, unknown = read(served, rest)
     parts = made | kept
     in_order = {name: parts[name] for name in given if name in parts}
     return Read(in_order | parts, unknown)
+
+
+def _long_lists(known: meta.JsonObject) -> dict[str, list[Any]]:
+    """Lists of an object that may have hundreds of items, by path."""
+    return {
+        f"{part}.{name}": value
+        for part in ("spec", "status")
+        for name, value in (known.get(part) or {}).items()
+        if isinstance(value, list)
+    }
 
 
 def read_as(type_: fieldtypes.Type, given: meta.JsonObject) -> Read:
@@ -176,11 +193,17 @@ def judge_body(
 
 
 _STRUCT, _MAP, _LIST, _ANY = Form.STRUCT, Form.MAP, Form.LIST, Form.ANY
+_QUANTITY = Form.QUANTITY
 
 
 class _Reader:
-    def __init__(self, unknown: list[str]) -> None:
+    """`known`: lists by path whose items need not be read again."""
+
+    def __init__(
+        self, unknown: list[str], known: Mapping[str, list[Any]] = types.MappingProxyType({})
+    ) -> None:
         self._unknown = unknown
+        self._known = known
 
     def struct(self, type_: fieldtypes.Type, given: dict[str, Any], path: str) -> meta.JsonObject:
         result: meta.JsonObject = {}
@@ -205,6 +228,8 @@ class _Reader:
             return self.struct(type_, value, path)
         if form is _ANY:
             return value
+        if form is _QUANTITY:
+            return _quantity(value)
         if not _FITS[form](value):
             raise WrongType(_problem(type_, value, path, owner))
         if form is _LIST:
@@ -234,9 +259,12 @@ class _Reader:
         if item.form is _ANY:
             return value
         plain = _PLAIN.get(item.form)
+        known = self._known.get(path, ())
         return [
             one
             if type(one) is plain
+            else one
+            if position < len(known) and one is known[position]
             else _ZERO[item.form]()
             if one is None
             else self.value(item, one, f"{path}[{position}]", owner=owner)
@@ -257,6 +285,7 @@ _FITS: dict[Form, Callable[[Any], bool]] = {
         isinstance(v, int) and not isinstance(v, bool) and -(2**63) <= v < 2**63
     ),
     Form.NUMBER: lambda v: isinstance(v, int | float) and not isinstance(v, bool),
+    Form.QUANTITY: lambda _: True,
     Form.ANY: lambda _: True,
 }
 
@@ -268,8 +297,18 @@ _ZERO: dict[Form, Callable[[], Any]] = {
     Form.INTEGER: int,
     Form.NUMBER: int,
     Form.BOOLEAN: bool,
+    Form.QUANTITY: lambda: "0",
 }
 """What null comes to in a list or map: Go has no null there."""
+
+
+def _quantity(value: Any) -> Any:
+    """A resource quantity as it was written. Raises WrongType in the words of Go's parser."""
+    try:
+        quantities.parse(value if isinstance(value, str) else causes.shown(value))
+    except ValueError as error:
+        raise WrongType(str(error)) from None
+    return value
 
 
 def _problem(type_: fieldtypes.Type, value: Any, path: str, owner: fieldtypes.Type | None) -> str:

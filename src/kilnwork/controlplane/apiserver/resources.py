@@ -118,7 +118,7 @@ class Resources:
             await self._streams()
         elif found.name == "scale":
             await self._scale()
-        elif found.name in ("status", "finalize"):
+        elif found.name in ("status", "ephemeralcontainers", "finalize"):
             verbs = {"get": self._get, "update": self._update, "patch": self._patch}
             await verbs[request.verb]()
         else:

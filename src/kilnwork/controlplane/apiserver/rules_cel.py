@@ -1,7 +1,7 @@
 """Rules in CEL that users' definitions have in their schemas (x-kubernetes-validations).
 
-Used by admission, on objects that fulfil their schema, where the extra `cel` is installed; its
-library is loaded at the first rule. Follows pkg/apiserver/schema/cel of
+Used by admission, on objects that fulfil their schema, where the extra `cel` is installed
+(`api.cel`). Follows pkg/apiserver/schema/cel of
 k8s.io/apiextensions-apiserver: `self` and `oldSelf`, places, messages, and that a rule does not
 judge again what is as it was (KEP-4008). The library knows CEL itself and none of the functions
 that Kubernetes adds: `unheld` tells of rules that are not evaluated for that, and
@@ -9,48 +9,17 @@ that Kubernetes adds: `unheld` tells of rules that are not evaluated for that, a
 (`extensions`) have none here.
 """
 
-import functools
-import importlib
-import importlib.util
 import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from kilnwork.api import meta
+from kilnwork.api import cel, meta
 from kilnwork.api import schema as schemas
 from kilnwork.controlplane.apiserver import builtin, causes
 
 Schema = schemas.Schema
 
-LIBRARY = "cel"
-
-MOST_CHARS = 4096
-"""Of a rule. The library goes down a level of its stack for each operator; with five times as many
-in a row that ends the process."""
-
-_KNOWN = frozenset(
-    {
-        *(
-            "bool",
-            "bytes",
-            "double",
-            "duration",
-            "dyn",
-            "int",
-            "string",
-            "timestamp",
-            "type",
-            "uint",
-        ),
-        *("contains", "endsWith", "matches", "size", "startsWith"),
-        *("getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getFullYear", "getMonth"),
-        *("getHours", "getMilliseconds", "getMinutes", "getSeconds"),
-    }
-)
-"""Functions of the CEL specification (cel-spec/doc/langdef.md); its macros are none by then."""
-
-_NAME = re.compile(r"[A-Za-z]\w*")
 _RESERVED = frozenset(
     {
         *("as", "break", "const", "continue", "else", "false", "for", "function", "if", "import"),
@@ -62,27 +31,22 @@ _ESCAPED = {"__": "__underscores__", ".": "__dot__", "-": "__dash__", "/": "__sl
 """How rules write properties whose names are no identifiers."""
 
 
-@functools.cache
-def available() -> bool:
-    """Whether the library is installed; it is not loaded for this."""
-    return importlib.util.find_spec(LIBRARY) is not None
-
-
 def validate(
     served: builtin.Served, obj: meta.JsonObject, *, old: meta.JsonObject | None = None
 ) -> Iterator[causes.Cause]:
     """Where `obj` breaks a rule of its definition."""
-    if served.schema is not None and served.rules and available():
+    if served.schema is not None and served.rules and cel.available():
         yield from _walk(served.schema, obj, old, "")
 
 
 def unheld(rule: meta.JsonObject) -> str:
     """Why this server does not evaluate a rule; "" if it does."""
-    if not available():
+    if not cel.available():
         return "this server evaluates CEL only with the extra kilnwork[cel]"
     if rule.get("optionalOldSelf"):
         return "this server knows no optionalOldSelf"
-    return _program(rule.get("rule") or "")[1]
+    problem = cel.load(rule.get("rule") or "")[1]
+    return f"this server {problem}" if problem else ""
 
 
 def _walk(schema: Schema, value: Any, old: Any, path: str) -> Iterator[causes.Cause]:
@@ -123,7 +87,7 @@ def _judged(
     if value is None or unheld(rule):
         return None
     text = rule["rule"]
-    program = _program(text)[0]
+    program = cel.load(text)[0]
     about_change = "oldSelf" in program.variables()
     if old is None if about_change else old == value:
         return None
@@ -142,10 +106,10 @@ def _judged(
 def _message(rule: meta.JsonObject, variables: dict[str, Any]) -> str:
     plain = str(rule.get("message") or f"failed rule: {rule['rule'].strip()}")
     wanted = rule.get("messageExpression")
-    if not wanted or _program(wanted)[1]:
+    if not wanted or cel.load(wanted)[1]:
         return plain
     try:
-        made = _program(wanted)[0].execute(variables)
+        made = cel.load(wanted)[0].execute(variables)
     except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError):
         return plain
     return made if isinstance(made, str) and made.strip() and "\n" not in made else plain
@@ -161,23 +125,6 @@ def _cause(rule: meta.JsonObject, schema: Schema, field: str, why: str) -> cause
         case "FieldValueDuplicate":
             return causes.duplicate(field, kind)
     return causes.invalid(field, kind, why)
-
-
-@functools.lru_cache(maxsize=512)
-def _program(text: str) -> tuple[Any, str]:
-    """A rule as the library has it, and why it cannot be evaluated; "" if it can."""
-    if len(text) > MOST_CHARS:
-        return None, f"this server reads rules of up to {MOST_CHARS} characters"
-    try:
-        program = importlib.import_module(LIBRARY).compile(text)
-    except (ValueError, RuntimeError) as error:
-        return None, f"this server cannot read it: {str(error).splitlines()[0]}"
-    foreign = sorted(
-        name for name in program.functions() if _NAME.fullmatch(name) and name not in _KNOWN
-    )
-    if foreign:
-        return program, f"this server does not know {', '.join(f'{name}()' for name in foreign)}"
-    return program, ""
 
 
 def _told(schema: Schema, value: Any) -> Any:

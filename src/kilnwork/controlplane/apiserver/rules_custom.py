@@ -23,10 +23,17 @@ from kilnwork.controlplane.apiserver import (
 def validate(
     served: builtin.Served, obj: meta.JsonObject, *, old: meta.JsonObject | None = None
 ) -> Iterator[causes.Cause]:
-    """Yield what is wrong with a custom object; rules only when the schema is fulfilled."""
+    """Yield what is wrong with a custom object; rules only when the schema is fulfilled.
+
+    What was as wrong in `old` is let be, as with schemas (KEP-4008): an object from before a rule
+    can still be killed, and its finalizers removed.
+    """
     found = validate_schema(served, obj, old=old)
     if not found and served.extension is not None:
         found = list(_extended(served.extension, obj))
+        if found and old is not None:
+            known = list(_extended(served.extension, old))
+            found = [cause for cause in found if cause not in known]
     yield from found or rules_cel.validate(served, obj, old=old)
     if old is not None and served.extension is not None:
         yield from _causes(served.extension.validate_update(old, obj), obj)
@@ -37,6 +44,14 @@ def validate_schema(
 ) -> list[causes.Cause]:
     """Return what its schema says is wrong."""
     return [] if served.schema is None else list(structural.validate(served.schema, obj, old=old))
+
+
+def validate_status(
+    served: builtin.Served, obj: meta.JsonObject, *, old: meta.JsonObject
+) -> Iterator[causes.Cause]:
+    """Yield what may not change in the status."""
+    if served.extension is not None:
+        yield from _causes(served.extension.validate_status(old, obj), obj)
 
 
 def warnings(

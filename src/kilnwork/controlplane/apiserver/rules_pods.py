@@ -4,10 +4,10 @@ Used by admission, after `reading`. Texts from k8s.io/kubernetes/pkg/apis/core/v
 purpose: fields that no node here reads are kept as they are and not judged.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-from kilnwork.api import meta, names, resource
+from kilnwork.api import meta, names, quantities, resource
 from kilnwork.controlplane.apiserver import causes, lookup, statuses
 
 _RESTART_POLICIES = ("Always", "OnFailure", "Never")
@@ -47,8 +47,9 @@ def default(pod: meta.JsonObject) -> None:
         spec["securityContext"] = {}
     if spec.get("serviceAccountName"):
         spec["serviceAccount"] = spec["serviceAccountName"]
-    for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
-        _default_container(container)
+    for group in ("initContainers", "containers", "ephemeralContainers"):
+        for container in spec.get(group) or ():
+            default_container(container)
     for volume in spec.get("volumes") or ():
         _default_volume(volume)
 
@@ -152,7 +153,7 @@ def _fill(target: meta.JsonObject, key: str, value: Any) -> None:
         target[key] = value
 
 
-def _default_container(container: meta.JsonObject) -> None:
+def default_container(container: meta.JsonObject) -> None:
     for key, value in _CONTAINER_DEFAULTS.items():
         _fill(container, key, value)
     if container.get("resources") is None:
@@ -214,17 +215,40 @@ def _containers(spec: meta.JsonObject, volumes: set[str]) -> Iterator[causes.Cau
     for group in ("containers", "initContainers"):
         for position, container in enumerate(spec.get(group) or ()):
             field, name = f"spec.{group}[{position}]", container.get("name")
-            if not name:
-                yield causes.required(f"{field}.name")
-            elif problem := names.label_problem(name):
-                yield causes.invalid(f"{field}.name", name, problem)
-            elif name in seen:
+            yield from container_causes(container, field, volumes)
+            if name and name in seen:
                 yield causes.duplicate(f"{field}.name", name)
             seen.add(name or "")
-            if not container.get("image"):
-                yield causes.required(f"{field}.image")
-            yield from _env(container, f"{field}.env")
-            yield from _mounts(container, f"{field}.volumeMounts", volumes)
+
+
+def container_causes(
+    container: meta.JsonObject, field: str, volumes: Collection[str]
+) -> Iterator[causes.Cause]:
+    """What is wrong with a container of any kind, apart from the others of its Pod."""
+    name = container.get("name")
+    if not name:
+        yield causes.required(f"{field}.name")
+    elif problem := names.label_problem(name):
+        yield causes.invalid(f"{field}.name", name, problem)
+    if not container.get("image"):
+        yield causes.required(f"{field}.image")
+    yield from _resources(container["resources"], f"{field}.resources")
+    yield from _env(container, f"{field}.env")
+    yield from _mounts(container, f"{field}.volumeMounts", volumes)
+
+
+def _resources(given: meta.JsonObject, field: str) -> Iterator[causes.Cause]:
+    asked, most = given.get("requests") or {}, given.get("limits") or {}
+    for group, amounts in (("limits", most), ("requests", asked)):
+        for name, amount in amounts.items():
+            if quantities.parse(str(amount)) < 0:
+                text = "must be greater than or equal to 0"
+                yield causes.invalid(f"{field}.{group}[{name}]", str(amount), text)
+    for name in asked.keys() & most.keys():
+        amount, limit = str(asked[name]).strip(), str(most[name]).strip()
+        if quantities.parse(amount) > quantities.parse(limit):
+            text = f"must be less than or equal to {name} limit of {limit}"
+            yield causes.invalid(f"{field}.requests", amount, text)
 
 
 def _env(container: meta.JsonObject, field: str) -> Iterator[causes.Cause]:
@@ -252,7 +276,9 @@ def _env(container: meta.JsonObject, field: str) -> Iterator[causes.Cause]:
             yield causes.invalid(f"{here}.valueFrom", "", text)
 
 
-def _mounts(container: meta.JsonObject, field: str, volumes: set[str]) -> Iterator[causes.Cause]:
+def _mounts(
+    container: meta.JsonObject, field: str, volumes: Collection[str]
+) -> Iterator[causes.Cause]:
     paths: set[str] = set()
     for position, mount in enumerate(container.get("volumeMounts") or ()):
         here, name, path = f"{field}[{position}]", mount.get("name"), mount.get("mountPath")

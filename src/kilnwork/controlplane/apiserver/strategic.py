@@ -7,7 +7,7 @@ replace. Follows k8s.io/apimachinery/pkg/util/strategicpatch; the merge keys are
 named there; new elements of a patch come last.
 """
 
-from collections.abc import Iterable
+from collections.abc import Hashable
 from typing import Any
 
 from kilnwork.controlplane.apiserver import causes, statuses
@@ -122,17 +122,23 @@ def _take_out(merged: dict[str, Any], field: str, gone: list[Any]) -> None:
 def _put_in_order(merged: dict[str, Any], field: str, wanted: list[Any]) -> None:
     """Those that are named in that order, each other one behind what it stood behind."""
     key = MERGE_KEYS.get(field)
-    if not isinstance(merged.get(field), list) or (key is None and field not in SETS):
+    items = merged.get(field)
+    if not isinstance(items, list) or (key is None and field not in SETS):
         return
-    places = [_name(item, key) for item in wanted]
-    named = [item for item in merged[field] if _name(item, key) in places]
-    ordered = iter(sorted(named, key=lambda item: places.index(_name(item, key))))
-    merged[field] = list(_refilled(merged[field], named, ordered))
-
-
-def _refilled(items: list[Any], named: list[Any], ordered: Iterable[Any]) -> Iterable[Any]:
-    following = iter(ordered)
-    return (next(following) if item in named else item for item in items)
+    places: dict[Hashable, int] = {}
+    for place, item in enumerate(wanted):
+        if isinstance(name := _name(item, key), Hashable):
+            places.setdefault(name, place)
+    found = [
+        places.get(name) if isinstance(name := _name(item, key), Hashable) else None
+        for item in items
+    ]
+    named = [(place, n) for n, place in enumerate(found) if place is not None]
+    ordered = iter(sorted(named))
+    merged[field] = [
+        item if place is None else items[next(ordered)[1]]
+        for item, place in zip(items, found, strict=True)
+    ]
 
 
 def _name(item: Any, key: str | None) -> Any:

@@ -209,6 +209,8 @@ def _compare_maps(type_: Type, old: dict[str, Any], new: dict[str, Any], found: 
 
 def _compare_lists(type_: Type, old: list[Any], new: list[Any], found: Comparison) -> None:
     item_type = type_.item or fieldtypes.ANY
+    same = _same_beginning(old, new)
+    old, new = old[same:], new[same:]
     before, after = dict(_elements(type_, old)), dict(_elements(type_, new))
     for element, item in after.items():
         if element not in before:
@@ -218,6 +220,12 @@ def _compare_lists(type_: Type, old: list[Any], new: list[Any], found: Compariso
     for element, item in before.items():
         if element not in after:
             found.removed[element] = _present(item_type, item)
+
+
+def _same_beginning(old: list[Any], new: list[Any]) -> int:
+    """How many items are the same, from the first on: most of a long list that grows."""
+    pairs = enumerate(zip(old, new, strict=False))
+    return next((n for n, (a, b) in pairs if a is not b and a != b), min(len(old), len(new)))
 
 
 def _compare(type_: Type, old: Any, new: Any, found: Comparison, element: str) -> None:
@@ -284,7 +292,7 @@ def _merge_lists(type_: Type, old: list[Any], new: list[Any]) -> list[Any]:
 
 def _problems(type_: Type, value: Any, path: str) -> Iterator[str]:
     form = type_.form
-    if value is None or form is Form.ANY:
+    if value is None or form in (Form.ANY, Form.QUANTITY):
         return
     if form in (Form.STRUCT, Form.MAP):
         if not isinstance(value, dict):

@@ -34,7 +34,7 @@ def manager(
     *,
     operation: str = managed.UPDATE,
 ) -> managed.Manager:
-    below = subresource if subresource in ("status", "scale") else ""
+    below = subresource if subresource in ("status", "scale", "ephemeralcontainers") else ""
     return managed.Manager(options.manager, place.kind.api_version, below, operation)
 
 
@@ -64,12 +64,15 @@ def undeterminable(place: places.Where) -> statuses.StatusError:
 
 
 def owned_part(place: places.Where, config: meta.JsonObject, subresource: str) -> meta.JsonObject:
-    """What of an applied object belongs to this path: the status, or all but the status."""
-    if subresource == "status":
+    """What of an applied object belongs to this path: the status, all but that, one list."""
+    if subresource:
         given = metadata.of(config)
         named = {k: given[k] for k in ("name", "namespace", "resourceVersion") if given.get(k)}
-        status = {"status": config["status"]} if "status" in config else {}
-        return {**type_of(place), "metadata": named, **status}
+        own = {"status": config["status"]} if "status" in config else {}
+        if subresource == "ephemeralcontainers":
+            spec = config.get("spec") or {}
+            own = {"spec": {k: spec[k] for k in ("ephemeralContainers",) if k in spec}}
+        return {**type_of(place), "metadata": named, **own}
     if place.served.status_subresource:
         return {k: v for k, v in config.items() if k != "status"}
     return config
@@ -228,11 +231,16 @@ def updated(
     place: places.Where, wanted: meta.JsonObject, old: meta.JsonObject, *, subresource: str
 ) -> meta.JsonObject:
     """Main path: everything but status. `status`: only that. `binding`: all but metadata.
+    `ephemeralcontainers`: that list of a Pod.
 
     The finalizers of a Namespace are written by `finalize` alone.
     """
     if subresource == "binding":
         return wanted | {"metadata": old["metadata"]}
+    if subresource == "ephemeralcontainers":
+        more = (wanted.get("spec") or {}).get("ephemeralContainers")
+        spec = {k: v for k, v in old["spec"].items() if k != "ephemeralContainers"}
+        return old | {"spec": spec | ({"ephemeralContainers": more} if more else {})}
     if subresource == "status":
         new = dict(old)
         if place.kind in _OPEN_STATUS:

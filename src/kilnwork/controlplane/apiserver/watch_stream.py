@@ -8,6 +8,7 @@ watches that take it as it is stored.
 import asyncio
 import collections
 import contextlib
+import functools
 import logging
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
@@ -55,19 +56,21 @@ class SharedChange:
 
     def __init__(self, change: objects.Change) -> None:
         self.change = change
-        self._new: meta.JsonObject | None = None
-        self._old: meta.JsonObject | None = None
+        self._new: tuple[lists.Look, meta.JsonObject] | None = None
+        self._old: tuple[lists.Look, meta.JsonObject] | None = None
         self._lines: dict[str, bytes] = {}
 
-    def new(self) -> meta.JsonObject:
-        if self._new is None:
-            self._new = self.change.decode()
-        return self._new
+    def new(self, look: lists.Look) -> meta.JsonObject:
+        """What a selector sees of the object after the change."""
+        if self._new is None or self._new[0] is not look:
+            self._new = look, look(self.change.raw)
+        return self._new[1]
 
-    def old(self) -> meta.JsonObject:
-        if self._old is None:
-            self._old = msgspec.json.decode(self.change.previous or b"{}")
-        return self._old
+    def old(self, look: lists.Look) -> meta.JsonObject:
+        """What a selector sees of the object before the change."""
+        if self._old is None or self._old[0] is not look:
+            self._old = look, look(self.change.previous or b"{}")
+        return self._old[1]
 
     def line(self, action: str, raw: bytes) -> bytes:
         """The line of the stream; the same bytes for every watch that needs no other form."""
@@ -143,10 +146,13 @@ class Watch:
             return None
         if chosen.everything:
             return change.action, change.raw
-        was = change.previous is not None and chosen.matches(change.key, shared.old)
+        look = lists.look_for(self.wants.served.selectable)
+        was = change.previous is not None and chosen.matches(
+            change.key, functools.partial(shared.old, look)
+        )
         if change.action == objects.Action.DELETED:
             return (change.action, change.raw) if was else None
-        now = chosen.matches(change.key, shared.new)
+        now = chosen.matches(change.key, functools.partial(shared.new, look))
         if now:
             return objects.Action.MODIFIED if was else objects.Action.ADDED, change.raw
         if was and change.previous is not None:

@@ -121,6 +121,11 @@ class Records:
         return self._folder / f"{container.replace('/', '.')}.json"
 
 
+def root(record: Record) -> Path:
+    """The folder under which it finds its mounts, `FOLDER/root`."""
+    return Path(record.folder) / "root"
+
+
 def log_path(record: Record) -> Path:
     """The container's log, `FOLDER/NUMBER.log`."""
     return Path(record.folder) / f"{record.number}.log"
@@ -153,6 +158,7 @@ class Container:
         self._now = now
         self._adopted = adopted
         self._root: processes.ProcessId | None = None
+        self._boot = boot_id()
         self._status: int | None = None
         self._kill_at: float | None = None
         self._drain_until: float | None = None
@@ -194,7 +200,7 @@ class Container:
         self.record = self.record._replace(
             pid=pid,
             started=self._root.started if self._root else 0,
-            boot=boot_id(),
+            boot=self._boot,
             started_at=self._now.wall(),
         )
 
@@ -241,7 +247,7 @@ class Container:
     def adopt(self) -> None:
         """Take over what an earlier shim started: from now on its end is seen, its code is not."""
         root = processes.ProcessId(self.record.pid, self.record.started)
-        if self.record.boot == boot_id() and root.alive():
+        if self.record.boot == self._boot and root.alive():
             self._root = root
             self._again_at = self._now.monotonic() + _ADOPTED_LOOK_S
         else:
@@ -288,14 +294,14 @@ class Container:
         times = [t for t in (self._kill_at, self._again_at, self._drain_until) if t is not None]
         return min(times, default=None)
 
-    def step(self, *, alone: bool) -> None:
-        """Do what is due. `alone`: the shim has no child left, so nothing can have escaped."""
+    def step(self, *, alone: bool, clear: bool) -> None:
+        """Do what is due. `alone`: the shim has no child left, so nothing can have escaped;
+        `clear`: none of its processes is left, as `processes.unmarked` has it."""
         now = self._now.monotonic()
         if self._root is not None:
             self._step_running(now)
         elif self._drain_until is None:
-            clear = alone and not self._adopted
-            if clear or processes.kill_belonging(None, marker=self.marker, rounds=4):
+            if clear or (alone and not self._adopted) or self._kill(None):
                 self._drain_until = now if not self.pipes else now + _DRAIN_S
                 self._again_at = None
             else:
@@ -310,8 +316,19 @@ class Container:
             return
         self._again_at = now + _ADOPTED_LOOK_S if self._adopted else None
         if self._kill_at is not None and now >= self._kill_at:
-            processes.kill_belonging(self._root.pid, marker=self.marker, rounds=4)
+            self._kill(self._root.pid)
             self._kill_at = now + self._patience_s()
+
+    def _kill(self, root: int | None) -> bool:
+        """See `processes.kill_belonging`."""
+        known = self.record.boot == self._boot  # else its numbers mean nothing
+        return processes.kill_belonging(
+            root,
+            marker=self.marker,
+            rounds=4,
+            since=self.record.started if known else 0,
+            session=self.record.pid if known and root is None else None,
+        )
 
     def _patience_s(self) -> float:
         """Time for killed processes to go; longer each time, for some sleep uninterruptibly."""
@@ -335,7 +352,7 @@ class Container:
     def _end(self, code: int, *, number: int = 0, reason: str = "", message: str = "") -> None:
         self._stdio.close()
         self._log.close()
-        self._kill_at = self._again_at = self._drain_until = None
+        self._kill_at = self._again_at = self._drain_until = self._surroundings = None
         self.record = self.record._replace(
             exit_code=code,
             signal=number,

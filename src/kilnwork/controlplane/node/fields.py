@@ -10,15 +10,10 @@ import math
 import re
 from collections.abc import Mapping
 
+from kilnwork.api import quantities
 from kilnwork.controlplane.node import errors, inputs, pods
 
 _SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.+)'\]")
-_QUANTITY = re.compile(r"([+-]?[0-9.]+)(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE][+-]?[0-9]+)?")
-_SUFFIXES = {
-    "m": decimal.Decimal("0.001"),
-    **{suffix: decimal.Decimal(1000) ** n for n, suffix in enumerate("kMGTPE", start=1)},
-    **{f"{suffix}i": decimal.Decimal(1024) ** n for n, suffix in enumerate("KMGTPE", start=1)},
-}
 
 
 def field(path: str, pod: pods.Pod, facts: inputs.Facts) -> str:
@@ -78,13 +73,7 @@ def resource(
 
 def quantity(text: str) -> decimal.Decimal:
     """The number that a resource quantity means; 0 for what is none."""
-    match = _QUANTITY.fullmatch(text)
-    if match is None:
-        return decimal.Decimal(0)
-    number, suffix = match.groups()
     try:
-        if suffix and suffix[0] in "eE" and len(suffix) > 1 and suffix[1] != "i":
-            return decimal.Decimal(number + suffix)
-        return decimal.Decimal(number) * _SUFFIXES.get(suffix or "", decimal.Decimal(1))
-    except decimal.InvalidOperation:
+        return quantities.parse(text)
+    except ValueError:
         return decimal.Decimal(0)

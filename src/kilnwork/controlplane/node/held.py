@@ -21,7 +21,7 @@ class Held:
     run here. `renew_at` (monotonic): when the files of its volumes are to be made anew, None while
     there are none. `waits`: tries in a row to start that came to nothing. `recalled`: what its
     status says of former starts has been taken over. `ignored_told`: a kube event has named the
-    fields that have no effect.
+    fields that have no effect. `write_at` (monotonic): when starts are told that wait for more.
     """
 
     uid: str
@@ -36,6 +36,7 @@ class Held:
     waits: int = 0
     recalled: bool = False
     ignored_told: bool = False
+    write_at: float | None = None
 
     @property
     def running(self) -> int:

@@ -24,7 +24,11 @@ UNSEEN_GRACE_S = 1.0
 """What a container gets whose Pod is gone (the kubelet's smallest grace period)."""
 
 SIDECAR_GRACE_S = 2.0
-"""What a sidecar gets at least when the others have used up the grace (the kubelet's)."""
+"""What a sidecar gets at least when the others have ended or used up the grace (the kubelet's
+minimumGracePeriodInSeconds): it may have a result to hand over."""
+
+MAX_EPHEMERAL_STARTS = 8
+"""Started at once: what becomes of the first is not told only after hundreds more have started."""
 
 DEADLINE = "DeadlineExceeded"
 
@@ -93,7 +97,11 @@ class Remove(NamedTuple):
     """Nothing of it is left: let the Pod object go."""
 
 
-Decision = Refuse | Start | Wait | Stop | Remove
+class More(NamedTuple):
+    """There is more to start: decide again at once."""
+
+
+Decision = Refuse | Start | Wait | Stop | Remove | More
 
 
 class Moment(NamedTuple):
@@ -114,12 +122,27 @@ def decide(pod: pods.Pod, views: Views, now: Moment) -> list[Decision]:
     if refusal := recipe.refusal(pod):
         return [Refuse(refusal)]
     if over(pod, views):
-        return list(_stops(pod, views, grace_s, rest_s=grace_s))
+        return list(_stops(pod, views, grace_s, rest_s=max(SIDECAR_GRACE_S, grace_s)))
     decided, initialised = _initialise(pod, views, now)
     if initialised:
         for container in pod.spec.containers:
             decided += _keep_up(pod, container, views, now)
-    return decided
+    return decided + _ephemeral_starts(pod, views, now)
+
+
+def _ephemeral_starts(pod: pods.Pod, views: Views, now: Moment) -> list[Decision]:
+    """Start each once, also before the Pod is initialised: they are there to look into it."""
+    names = [container.name for container in pod.ephemeral_containers]
+    new = [name for name in names if name not in views]
+    waiting = (
+        name
+        for name in names
+        if (view := views.get(name)) is not None
+        and view.last is None
+        and view.start_at <= now.monotonic
+    )
+    starts = [Start(name, 0) for name in (*new[:MAX_EPHEMERAL_STARTS], *waiting)]
+    return [*starts, More()] if len(new) > MAX_EPHEMERAL_STARTS else [*starts]
 
 
 def _decide_deleted(pod: pods.Pod, views: Views, now: Moment) -> list[Decision]:
@@ -132,12 +155,15 @@ def _decide_deleted(pod: pods.Pod, views: Views, now: Moment) -> list[Decision]:
 
 
 def _stops(pod: pods.Pod, views: Views, grace_s: float, *, rest_s: float) -> Iterator[Stop]:
-    """Sidecars end when the others have, with `rest_s`; what was asked before is only shortened."""
-    others = [c.name for c in pod.all_containers if not c.sidecar]
-    busy = any(_view(views, name).running for name in others)
+    """Sidecars end when the others have, with `rest_s`; what was asked before is only shortened.
+
+    They do not wait for ephemeral containers, as with the kubelet.
+    """
+    sidecars = {c.name for c in pod.all_containers if c.sidecar}
+    busy = any(_view(views, c.name).running for c in pod.all_containers if not c.sidecar)
     for name, view in views.items():
-        wanted_s = grace_s if name in others else rest_s
-        if not view.running or (busy and name not in others):
+        wanted_s = rest_s if name in sidecars else grace_s
+        if not view.running or (busy and name in sidecars):
             continue
         if view.stop_s is None or wanted_s < view.stop_s:
             yield Stop(name, wanted_s)

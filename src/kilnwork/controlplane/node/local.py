@@ -10,9 +10,10 @@ import contextlib
 import logging
 import os
 import platform
+import shutil
 import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 from urllib import parse
@@ -27,6 +28,7 @@ from kilnwork.controlplane.node import (
     exec_paths,
     inputs,
     kubelet,
+    log_reader,
     node_lease,
     pods,
     preparing,
@@ -35,6 +37,7 @@ from kilnwork.controlplane.node import (
     shim,
     supervisor,
     telling,
+    volumes,
 )
 from kilnwork.kit import asgi, clock, coroutines
 from kilnwork.kube import cache, client, controller, events, manager, objects, queue, reflector
@@ -95,6 +98,7 @@ class LocalNode:
         self._removed = False
         self._now = time or clock.SystemClock()
         self._pods = settings.folder / "pods"
+        self._links = volumes.links_folder(settings.run_dir, self._pods)
         self._cache: cache.Cache[pods.Pod] = cache.Cache()
         self._queue = queue.WorkQueue(time=self._now)
         self._recorder = events.Recorder(
@@ -156,6 +160,7 @@ class LocalNode:
             preparer=preparing.Preparer(kube, accounts, known, self._now),
             teller=telling.Teller(kube, self._recorder, known.address, self._now),
             folder=self._pods,
+            links=self._links,
             now=self._now,
         )
 
@@ -237,6 +242,7 @@ class LocalNode:
         await self._reconciler.stop()
         await self._streaming.stop()
         await self._shim.stop(grace_s=0)
+        shutil.rmtree(self._links, ignore_errors=True)  # who starts a container makes them anew
         await self._server.stop()
 
     async def abandon(self) -> None:
@@ -277,6 +283,16 @@ class LocalNode:
         deadline = self._now.monotonic() + seconds
         while not done() and self._now.monotonic() < deadline:  # noqa: ASYNC110  no one event
             await asyncio.sleep(_LOOK_S)
+
+    def read_log(
+        self, namespace: str, pod: str, container: str, *, limit_bytes: int | None
+    ) -> AsyncGenerator[bytes, None] | None:
+        """What a container has printed until now, for readers in this process; None if there is
+        no log of it here."""
+        found = self._find_log(namespace, pod, container, False)
+        if isinstance(found, asgi.Refusal):
+            return None
+        return log_reader.read(found.path, log_reader.Options(limit_bytes=limit_bytes))
 
     def _find_log(
         self,

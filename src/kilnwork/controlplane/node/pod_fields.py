@@ -13,6 +13,7 @@ from kilnwork.api.field_effects import Effect, Finding, Row, Side
 from kilnwork.kit import sandbox
 
 _CONTAINER_LISTS = ("spec.containers[]", "spec.initContainers[]")
+_EPHEMERAL = "spec.ephemeralContainers[]"
 _RESOLVER = "names are resolved as on the machine"
 _HOST_NAME = "the host is called as the machine, and HOSTNAME is the Pod's name"
 _SHARED = "processes of the machine share it in any case"
@@ -85,7 +86,6 @@ _POD = [
         "spec.priorityClassName", "Pods are taken as they come, and there are no PriorityClasses"
     ),
     Row("spec.preemptionPolicy", Effect.DEFAULT, Effect.SCHEDULED, "no Pod makes room for another"),
-    Row("spec.ephemeralContainers", Effect.INVALID, Effect.IGNORED, "cannot be added", whole=True),
     *_ignored("spec.dnsConfig", "spec.hostAliases", reason=_RESOLVER),
     *_ignored("spec.dnsPolicy", reason=_RESOLVER, unless=("ClusterFirst", "Default")),
     *_ignored("spec.hostname", "spec.setHostnameAsFQDN", "spec.subdomain", reason=_HOST_NAME),
@@ -183,16 +183,11 @@ def _container(at: str) -> list[Row]:
         ),
         *_ignored(f"{security}.procMount", reason=_RULED_OUT, unless=("Default",)),
         *_ignored(f"{security}.readOnlyRootFilesystem", reason="processes see the machine's files"),
-        *_ignored(
+        *_honoured(
             f"{at}.terminationMessagePath",
-            reason="the message of an end is the end of its log, by FallbackToLogsOnError",
-            unless=("/dev/termination-log",),
+            reason=f"below the directory that ${sandbox.VARIABLE} names",
         ),
-        _same(
-            f"{at}.terminationMessagePolicy",
-            Effect.HONOURED,
-            "with File there is no message, since there is no file for it",
-        ),
+        *_honoured(f"{at}.terminationMessagePolicy"),
         *_refused(f"{at}.volumeDevices", reason=_DEVICES),
         *_mounts(f"{at}.volumeMounts[]"),
     ]
@@ -258,6 +253,25 @@ def _mounts(at: str) -> list[Row]:
     ]
 
 
+_NOT_OF_EPHEMERAL = (
+    *("lifecycle", "livenessProbe", "ports", "readinessProbe", "resizePolicy", "resources"),
+    *("restartPolicy", "startupProbe", "volumeMounts[].subPath", "volumeMounts[].subPathExpr"),
+)
+
+
+def _ephemeral(at: str) -> list[Row]:
+    """As of any container, but for what Kubernetes refuses."""
+    refused = tuple(f"{at}.{field}" for field in _NOT_OF_EPHEMERAL)
+    return [
+        *(row for row in _container(at) if not row.path.startswith(refused)),
+        *(
+            _same(path, Effect.INVALID, "not of ephemeral containers", whole=True)
+            for path in refused
+        ),
+        *_honoured(f"{at}.targetContainerName", reason=_SHARED),
+    ]
+
+
 _OFFERED = ("configMap", "downwardAPI", "hostPath", "secret")
 _PROJECTED = ("configMap", "downwardAPI", "secret", "serviceAccountToken")
 _NOT_OFFERED = (
@@ -285,6 +299,7 @@ ROWS: Sequence[Row] = (
     *_POD_SECURITY,
     *_security("spec.securityContext"),
     *(row for at in _CONTAINER_LISTS for row in _container(at)),
+    *_ephemeral(_EPHEMERAL),
     *_VOLUMES,
 )
 
@@ -304,7 +319,36 @@ def warnings(new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]
     Nothing is refused for it: a Pod may be meant for another node. The real API server has no such
     warnings; there nodes say the same in conditions.
     """
-    yield from field_effects.added(lambda pod: findings(pod.get("spec"), Side.EMBEDDED), new, old)
+    spec, before = new.get("spec") or {}, (old or {}).get("spec") or {}
+    if spec == before:
+        return
+    yield from field_effects.added(lambda pod: findings(_lasting(pod), Side.EMBEDDED), new, old)
+    known = {container.get("name") for container in before.get("ephemeralContainers") or ()}
+    for position, container in enumerate(spec.get("ephemeralContainers") or ()):
+        if container.get("name") not in known:
+            found = ephemeral_findings(container, position, spec.get("volumes"), Side.EMBEDDED)
+            yield from map(field_effects.sentence, found)
+
+
+def _lasting(pod: meta.JsonObject) -> Any:
+    """The spec without ephemeral containers: there may be hundreds, which never change."""
+    spec = pod.get("spec")
+    if not isinstance(spec, dict):
+        return spec
+    return {name: value for name, value in spec.items() if name != "ephemeralContainers"}
+
+
+def ephemeral_findings(
+    container: dict[str, Any], position: int, volumes: Any, side: Side
+) -> Iterator[Finding]:
+    """Yield fields of one ephemeral container, the one at `position`, that are ignored or refused.
+
+    `volumes`: of its Pod.
+    """
+    at = "spec.ephemeralContainers"
+    for found in findings({"ephemeralContainers": [container], "volumes": volumes}, side):
+        if found.path.startswith(f"{at}[0]"):
+            yield found._replace(path=f"{at}[{position}]{found.path.removeprefix(f'{at}[0]')}")
 
 
 def findings(spec: Any, side: Side, *, at: str = "spec") -> Iterator[Finding]:

@@ -5,6 +5,7 @@ of unusual fields stay decoded JSON, so that a Pod we cannot run is still unders
 say why; fields that have no effect here (`pod_fields`) are read to be named.
 """
 
+import itertools
 from typing import Any
 
 import msgspec
@@ -201,6 +202,15 @@ class Container(_Struct, frozen=True):
         return {k: str(v) for k, v in ((self.resources or {}).get("requests") or {}).items()}
 
 
+class EphemeralContainer(Container, frozen=True):
+    """EphemeralContainer: added to a Pod that runs, started once, never restarted.
+
+    `target_container_name` changes nothing here: all processes see each other.
+    """
+
+    target_container_name: str = ""
+
+
 class KeyToPath(_Struct, frozen=True):
     """KeyToPath."""
 
@@ -254,6 +264,7 @@ class PodSpec(_Struct, frozen=True):
 
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] | None = None
+    ephemeral_containers: tuple[EphemeralContainer, ...] | None = None
     volumes: tuple[dict[str, Any], ...] | None = None
     node_name: str = ""
     restart_policy: str = "Always"
@@ -265,7 +276,6 @@ class PodSpec(_Struct, frozen=True):
     security_context: dict[str, Any] | None = None
     dns_config: Any = None
     dns_policy: Any = None
-    ephemeral_containers: Any = None
     host_aliases: Any = None
     host_users: Any = None
     hostname: Any = None
@@ -291,27 +301,35 @@ class Pod(_Struct, frozen=True):
         return self.spec.init_containers or ()
 
     @property
+    def ephemeral_containers(self) -> tuple[EphemeralContainer, ...]:
+        """Those that were added while it runs; there may be hundreds."""
+        return self.spec.ephemeral_containers or ()
+
+    @property
     def all_containers(self) -> tuple[Container, ...]:
-        """Every container, in the order of starting."""
+        """Every container but the ephemeral ones, in the order of starting."""
         return (*self.init_containers, *self.spec.containers)
 
     def container(self, name: str) -> Container | None:
-        return next((c for c in self.all_containers if c.name == name), None)
+        every = itertools.chain(self.all_containers, self.ephemeral_containers)
+        return next((c for c in every if c.name == name), None)
 
     def path(self, container: Container) -> str:
         """Where a container stands in the object: `spec.containers[0]`."""
+        if isinstance(container, EphemeralContainer):
+            return f"spec.ephemeralContainers[{self.ephemeral_containers.index(container)}]"
         if container in self.init_containers:
             return f"spec.initContainers[{self.init_containers.index(container)}]"
         return f"spec.containers[{self.spec.containers.index(container)}]"
 
     def shown(self, name: str) -> dict[str, Any]:
         """What the object's status says of a container; empty if nothing."""
-        both = ("initContainerStatuses", "containerStatuses")
-        known = (s for field in both for s in self.status.get(field) or ())
+        fields = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
+        known = (s for field in fields for s in self.status.get(field) or ())
         return next((s for s in known if s.get("name") == name), {})
 
     def mounts(self, path: str) -> bool:
-        """True if every container has a mount of its own there."""
+        """True if every container but the ephemeral ones has a mount of its own there."""
         return all(
             any(m.mount_path.rstrip("/") == path for m in c.volume_mounts or ())
             for c in self.all_containers

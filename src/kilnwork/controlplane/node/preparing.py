@@ -20,6 +20,7 @@ from kilnwork.controlplane.node import (
     pods,
     recipe,
     sources,
+    termination,
     volumes,
 )
 from kilnwork.kit import clock
@@ -57,9 +58,12 @@ class Preparer(NamedTuple):
         if known.renew_at is None or self.now.monotonic() >= known.renew_at:
             await self.fill(pod, known)
         found = await self._find(recipe.wanted(of), pod.metadata.namespace)
-        root = known.folder.root(of.name)
+        root = known.folder.mount_point(of.name)
+        if isinstance(of, pods.EphemeralContainer):
+            recipe.check_ephemeral(pod, of)
         done = recipe.make(pod, of, found=found, facts=self.facts, root=root)
         known.folder.link(of.name, done.links)
+        termination.make_file(known.folder.root(of.name), of)
         return container.Order(
             id=f"{known.uid}/{of.name}/{number}",
             argv=done.argv,

@@ -6,6 +6,7 @@ carries them out. What users name (keys, paths, volumes) is data: a path that wo
 makes the Pod fail, it is never followed.
 """
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -93,8 +94,32 @@ def refusal(pod: pods.Pod) -> str:
 
 
 def ignored(pod: pods.Pod) -> list[field_effects.Finding]:
-    """Fields of the Pod that this node refuses or that have no effect on it."""
-    return list(pod_fields.findings(msgspec.to_builtins(pod.spec), Side.CLUSTER))
+    """Fields of the Pod that this node refuses or that have no effect on it.
+
+    Not those of ephemeral containers, which have no part in what becomes of the Pod.
+    """
+    spec = msgspec.structs.replace(pod.spec, ephemeral_containers=None)
+    return list(_ignored(msgspec.json.encode(spec)))
+
+
+@functools.lru_cache(maxsize=256)
+def _ignored(spec: bytes) -> tuple[field_effects.Finding, ...]:
+    """Several are asked for in every pass over a Pod, whose spec hardly ever changes."""
+    return tuple(pod_fields.findings(msgspec.json.decode(spec), Side.CLUSTER))
+
+
+def ignored_of(pod: pods.Pod, container: pods.EphemeralContainer) -> list[field_effects.Finding]:
+    """The same of an ephemeral container."""
+    volumes, position = pod.spec.volumes, pod.ephemeral_containers.index(container)
+    given = msgspec.to_builtins(container)
+    return list(pod_fields.ephemeral_findings(given, position, volumes, Side.CLUSTER))
+
+
+def check_ephemeral(pod: pods.Pod, container: pods.EphemeralContainer) -> None:
+    """Raise `Unsupported` for one that this node cannot run whatever happens."""
+    for found in ignored_of(pod, container):
+        if found.effect == Effect.REFUSED:
+            raise errors.Unsupported(field_effects.sentence(found))
 
 
 def wanted(container: pods.Container) -> list[inputs.Want]:
@@ -124,21 +149,23 @@ def make(
 
     Raises `NotYet` for what is missing and may come, `Unsupported` for what never can work.
     """
-    env = _environment(pod, container, found, facts=facts)
-    env[sandbox.VARIABLE] = str(root)
-    if not container.command:
+    env = _environment(pod, container, found, facts=facts, root=root)
+    command = [*(container.command or ()), *(container.args or ())]
+    # args alone are a program where an image has no entrypoint; options are for one that has.
+    if not command or (not container.command and command[0].startswith("-")):
         raise errors.NotYet(
             "no command specified: images are labels on this node, so the container must "
-            "name its program in command",
+            "name its program in command or args",
             reason="CreateContainerError",
         )
     given_up = _privileges(pod, container, facts)
-    command = [*container.command, *(container.args or ())]
+    # With Kubernetes too an ephemeral container has only the mounts that it names.
+    implicit = facts.mounts_accounts and not isinstance(container, pods.EphemeralContainer)
     return Recipe(
         argv=[expand(word, env) for word in command],
         env=env,
         cwd=container.working_dir or facts.workdir,
-        links=tuple(_links(pod, container, env, implicit=facts.mounts_accounts)),
+        links=tuple(_links(pod, container, env, implicit=implicit)),
         given_up=given_up,
     )
 
@@ -172,9 +199,15 @@ class _Context(NamedTuple):
 
 
 def _environment(
-    pod: pods.Pod, container: pods.Container, found: inputs.Found, *, facts: inputs.Facts
+    pod: pods.Pod,
+    container: pods.Container,
+    found: inputs.Found,
+    *,
+    facts: inputs.Facts,
+    root: Path,
 ) -> dict[str, str]:
-    env = {**facts.env, "HOSTNAME": pod.metadata.name}
+    """Its variables; that of the mounts is known to all of them, and set by nobody else."""
+    env = {**facts.env, "HOSTNAME": pod.metadata.name, sandbox.VARIABLE: str(root)}
     if pod.uses_account:
         env.update(facts.service_env)
     for source in container.env_from or ():
@@ -188,7 +221,7 @@ def _environment(
 
 
 def _usable(name: str) -> bool:
-    return bool(name) and "=" not in name and "\0" not in name
+    return bool(name) and "=" not in name and "\0" not in name and name != sandbox.VARIABLE
 
 
 def _whole_object(source: pods.EnvFrom, found: inputs.Found) -> dict[str, str]:

@@ -50,6 +50,7 @@ class Tools:
     preparer: preparing.Preparer
     teller: telling.Teller
     folder: Path
+    links: Path
     now: clock.Clock
 
 
@@ -155,7 +156,7 @@ class Reconciler:
         self._tools.queue.add(of.key)
 
     def _new(self, uid: str, key: objects.Key) -> held.Held:
-        made = held.Held(uid, key, volumes.PodFolder(self._tools.folder, uid))
+        made = held.Held(uid, key, self._folder(uid))
         self._held[uid] = made
         return made
 
@@ -200,7 +201,7 @@ class Reconciler:
         """Remove the folders of Pods that are neither in `uids` nor held."""
         for path in self._tools.folder.iterdir():
             if path.name not in uids and path.name not in self._held:
-                volumes.PodFolder(self._tools.folder, path.name).remove()
+                self._folder(path.name).remove()
 
     # What is done
 
@@ -222,7 +223,7 @@ class Reconciler:
         looks.append(await self._tend(pod, of))
         left_s = lifecycle.deadline_left_s(pod, now.wall)
         looks.append(left_s if left_s is not None and left_s > 0 else None)
-        await self._tell.write_status(pod, of, leaving=self._leaving_s is not None)
+        looks.append(await self._tell.write_status(pod, of, leaving=self._leaving_s is not None))
         if lifecycle.Remove() in decided:
             await self._tell.remove(pod)
         return min((max(0.0, look) for look in looks if look is not None), default=None)
@@ -232,9 +233,10 @@ class Reconciler:
         if of.recalled:
             return
         of.recalled = True
-        for wanted in pod.all_containers:
+        for wanted in (*pod.all_containers, *pod.ephemeral_containers):
             name, shown = wanted.name, pod.shown(wanted.name)
-            if of.view(name).last is None:
+            last = of.view(name).last
+            if last is None:
                 record = lifecycle.recall(pod, name, wall=self._tools.now.wall())
                 if record is not None:
                     folder = str(of.folder.container(name))
@@ -243,6 +245,8 @@ class Reconciler:
                 started = wanted.startup_probe is None or bool(shown.get("started"))
                 ready = wanted.readiness_probe is None or bool(shown.get("ready"))
                 of.change(name, started=started, ready=ready)
+            else:  # it may have ended while there was no server: the shim reads no messages
+                of.change(name, last=termination.with_message(pod, name, last))
 
     async def _carry_out(
         self, decision: lifecycle.Decision, pod: pods.Pod, of: held.Held
@@ -259,6 +263,8 @@ class Reconciler:
                 return seconds
             case lifecycle.Stop(name, grace_s):
                 await self._stop(pod, of, name, grace_s=grace_s)
+            case lifecycle.More():
+                return 0.0
             case _:
                 pass
         return None
@@ -271,12 +277,14 @@ class Reconciler:
         except errors.NotYet as error:
             return self._wait(pod, of, name, error)
         except errors.Unsupported as error:
-            self._tell.refuse(pod, of, str(error))
+            self._tell.cannot_start(pod, of, wanted, error)
             return None
         except OSError as error:
             why = errors.NotYet(str(error), reason="CreateContainerError")
             return self._wait(pod, of, name, why)
         of.waits = 0
+        if isinstance(wanted, pods.EphemeralContainer):
+            self._tell.ignored_of(pod, wanted)
         record = await self._tools.link().start(order)
         record = termination.with_message(pod, name, self._early.pop(record.id, record))
         older, last = of.view(name).before, of.view(name).last
@@ -286,7 +294,7 @@ class Reconciler:
             before=last,
             row=row,
             start_at=start_at,
-            started=wanted.startup_probe is None,
+            started=wanted.startup_probe is None and not hooks.has_post_start(wanted),
             ready=wanted.readiness_probe is None,
         )
         if older is not None:
@@ -313,9 +321,15 @@ class Reconciler:
         why = await self._hooks.post_start(wanted, record)
         if why:
             self._tell.warn(pod, "FailedPostStartHook", f"PostStartHook failed: {why}")
-            if of.view(wanted.name).last == record:
+        if of.view(wanted.name).last == record:
+            if why:
                 of.change(wanted.name, failing=True)
-                self._tools.queue.add(of.key)
+            elif wanted.startup_probe is None:
+                of.change(wanted.name, started=True)
+            self._tools.queue.add(of.key)
+
+    def _folder(self, uid: str) -> volumes.PodFolder:
+        return volumes.PodFolder(self._tools.folder, uid, links=self._tools.links)
 
     async def _tend(self, pod: pods.Pod, of: held.Held) -> float | None:
         """Probe what runs; make files anew that are due. When to look again."""
@@ -323,7 +337,7 @@ class Reconciler:
             view = of.view(wanted.name)
             if view.running and view.last is not None and view.stop_s is None:
                 self._probers.watch(wanted, view.last)
-        if not of.running or not self._tools.preparer.renews(pod):
+        if not self._tools.preparer.renews(pod) or not of.running:
             return None
         now = self._tools.now.monotonic()
         if of.renew_at is None or of.renew_at <= now:

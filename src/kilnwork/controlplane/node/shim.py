@@ -15,6 +15,7 @@ A process that clears its environment *and* leaves its parent cannot be told fro
 ended together with the last container that can have started it.
 """
 
+import contextlib
 import json
 import os
 import selectors
@@ -60,6 +61,8 @@ class Shim:
         self._now = now
         self._selector = selectors.DefaultSelector()
         self._held: dict[str, containers.Container] = {}
+        self._running: dict[str, containers.Container] = {}
+        """Those of `_held` that have not ended; a Pod may leave hundreds that have."""
         self._execs = exec_shim.Execs()
         self._attachments = attach_shim.Attachments()
         self._connection: socket.socket | None = None
@@ -81,7 +84,7 @@ class Shim:
         self._adopt()
         listener = self._listen()
         self._reap()
-        while not (self._leaving and all(c.ended for c in self._held.values())):
+        while self._running or not self._leaving:
             for key, _ in self._selector.select(self._wait_s()):
                 if key.fileobj is listener:
                     self._accept(listener)
@@ -124,6 +127,7 @@ class Shim:
             held = containers.Container(record, now=self._now, adopted=True)
             self._held[record.id] = held
             if not held.ended:
+                self._running[record.id] = held
                 held.adopt()
                 self._watch_pipes(held)
 
@@ -136,6 +140,8 @@ class Shim:
 
     def _hear(self, guest: exec_shim.Guest) -> None:
         """Whoever connects says first what they are; until then they are nobody."""
+        if guest.connection.fileno() < 0:
+            return  # its process has ended, which came in before this
         alive = guest.read()
         said = guest.take() if alive else None
         if said is None:
@@ -228,6 +234,8 @@ class Shim:
             self._records.save(record)
             held = self._held[order.id] = containers.Container(record, now=self._now)
             held.start(order)
+            if not held.ended:
+                self._running[record.id] = held
             self._watch_pipes(held)
             self._save(held)
         return {"container": held.record._asdict()}
@@ -249,36 +257,44 @@ class Shim:
 
     def _leave(self, request: dict[str, Any]) -> dict[str, Any]:
         self._leaving = True
-        for held in self._held.values():
+        for held in self._running.values():
             held.stop(float(request.get("grace_s", LEAVE_GRACE_S)))
         return {}
 
     # What is due
 
     def _wait_s(self) -> float:
-        times = [due for held in self._held.values() if (due := held.due()) is not None]
+        times = [due for held in self._running.values() if (due := held.due()) is not None]
         if self._connection is None and not self._leaving:
             times.append(self._alone_since + self._patience_s)
         return max(0.0, min([_TICK_S, *(t - self._now.monotonic() for t in times)]))
 
     def _tick(self) -> None:
         now = self._now.monotonic()
-        due = [h for h in self._held.values() if (at := h.due()) is not None and at <= now]
+        due = [h for h in self._running.values() if (at := h.due()) is not None and at <= now]
         if due:
-            alone = self._childless()
-            for held in due:
-                self._step(held, alone=alone)
+            self._step_all(due)
         abandoned = self._connection is None and now >= self._alone_since + self._patience_s
         if abandoned and not self._leaving:
             note(f"no server for {self._patience_s:g} s: leaving")
             self._leave({})
         self._flush()
 
-    def _step(self, held: containers.Container, *, alone: bool) -> None:
-        if held.root is None and not alone:
+    def _step_all(self, due: list[containers.Container]) -> None:
+        """One look at all processes for those that end together: a look for each would take a
+        minute where hundreds are killed at once."""
+        alone = self._childless()
+        over = [held.marker for held in due if held.root is None]
+        if over and not alone:
             self._end_strays()
-        held.step(alone=alone)
+        clear = processes.unmarked(over) if len(over) > 1 and not alone else set()
+        for held in due:
+            self._step(held, alone=alone, clear=held.marker in clear)
+
+    def _step(self, held: containers.Container, *, alone: bool, clear: bool) -> None:
+        held.step(alone=alone, clear=clear)
         if held.ended:
+            del self._running[held.record.id]
             self._watch_pipes(held)
             for guest in self._attachments.ended(held):
                 self._part(guest)
@@ -287,7 +303,7 @@ class Shim:
 
     def _end_strays(self) -> None:
         """SIGKILL children that no container which still runs can have started."""
-        roots = [root for h in self._held.values() if (root := h.root) is not None]
+        roots = [root for h in self._running.values() if (root := h.root) is not None]
         known = {root.pid for root in roots}
         for pid in processes.children(os.getpid()):
             child = processes.identify(pid)
@@ -297,7 +313,7 @@ class Shim:
                 processes.send([pid, *processes.descendants(pid)], signal.SIGKILL)
 
     def _reap(self) -> None:
-        roots = {held.root.pid: held for held in self._held.values() if held.root is not None}
+        roots = {held.root.pid: held for held in self._running.values() if held.root is not None}
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -363,9 +379,10 @@ class Shim:
 
 
 def note(text: str) -> None:
-    """One line to standard error, which is the shim's log file."""
-    sys.stderr.write(f"{clock.rfc3339_micro(clock.SystemClock().wall())} shim {text}\n")
-    sys.stderr.flush()
+    """One line to standard error, which is the shim's log file. A full disk does not take it."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"{clock.rfc3339_micro(clock.SystemClock().wall())} shim {text}\n")
+        sys.stderr.flush()
 
 
 def main() -> int:

@@ -21,6 +21,10 @@ _OURS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady",
 _SHOWN_FIELDS = 20
 """Fields that a condition names; the others are counted."""
 
+EPHEMERAL = "ephemeralContainerStatuses"
+_SHUT_DOWN = ("Terminated", "Pod was terminated in response to imminent node shutdown.")
+"""As a kubelet says it (pkg/kubelet/nodeshutdown), so that it is taken for the node's doing."""
+
 UNSUPPORTED = "UnsupportedPod"
 """Reason of a Pod that this node can never run."""
 
@@ -28,11 +32,13 @@ UNSUPPORTED = "UnsupportedPod"
 class Facts(NamedTuple):
     """What is known besides the containers. `wall`: now. `written`: the status that was written
     last, where known: times of transitions and the start are kept from there, else from the object.
+    `leaving`: the node ends all containers, because it goes down itself.
     """
 
     address: str
     wall: float
     written: Mapping[str, Any] | None = None
+    leaving: bool = False
 
 
 def refused(pod: pods.Pod, message: str) -> dict[str, Any]:
@@ -45,6 +51,7 @@ def status(pod: pods.Pod, views: lifecycle.Views, facts: Facts) -> dict[str, Any
     before = pod.status if facts.written is None else facts.written
     phase = _phase(pod, views)
     failure = lifecycle.failure(pod, facts.wall)
+    shut_down = facts.leaving and phase == "Failed" and not pod.final
     if failure is not None and not pod.final:
         phase = "Running" if _any_running(views) else "Failed"
     conditions = _conditions(pod, views, phase)
@@ -63,8 +70,12 @@ def status(pod: pods.Pod, views: lifecycle.Views, facts: Facts) -> dict[str, Any
     }
     if pod.init_containers:
         answer["initContainerStatuses"] = [_container(pod, c, views) for c in pod.init_containers]
+    if pod.ephemeral_containers:
+        answer[EPHEMERAL] = _ephemeral(pod, views, before)
     if failure is not None and phase == "Failed" and not pod.final:
         answer["reason"], answer["message"] = failure
+    elif shut_down:
+        answer["reason"], answer["message"] = _SHUT_DOWN
     return answer
 
 
@@ -171,7 +182,12 @@ def _fields_ignored(pod: pods.Pod) -> Iterator[dict[str, str]]:
 
 def ignored_message(pod: pods.Pod) -> str:
     """Fields of the Pod that have no effect on this node, and why; empty when there are none."""
-    found = [field_effects.sentence(one) for one in recipe.ignored(pod)]
+    return sentences(recipe.ignored(pod))
+
+
+def sentences(ignored: Sequence[field_effects.Finding]) -> str:
+    """Name fields without effect, and why; empty when there are none."""
+    found = [field_effects.sentence(one) for one in ignored]
     more = [f"and {len(found) - _SHOWN_FIELDS} more"] if len(found) > _SHOWN_FIELDS else []
     return "; ".join([*found[:_SHOWN_FIELDS], *more])
 
@@ -231,6 +247,72 @@ def _container(pod: pods.Pod, container: pods.Container, views: lifecycle.Views)
         if older is not None and older.exit_code is not None:
             answer["lastState"] = {"terminated": _terminated(older)}
     return answer
+
+
+def _ephemeral(
+    pod: pods.Pod, views: lifecycle.Views, before: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Of each ephemeral container; what has ended is as it was written: a Pod may have hundreds."""
+    written = {s.get("name"): s for s in before.get(EPHEMERAL) or ()}
+    made = []
+    for container in pod.ephemeral_containers:
+        known = written.get(container.name)
+        if known is None or "terminated" not in (known.get("state") or {}):
+            known = _ephemeral_status(pod, container, _view(views, container.name))
+        made.append(known)
+    return made
+
+
+def only_started(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
+    """True if all that is new of ephemeral containers is that some have started, or are there."""
+    known = {s.get("name"): s for s in before.get(EPHEMERAL) or ()}
+    return not any(
+        "terminated" in now["state"] or "message" in now["state"].get("waiting", {})
+        for now in after[EPHEMERAL]
+        if now is not (was := known.get(now["name"])) and now != was
+    )
+
+
+def ephemeral_patch(
+    uid: str, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """JSON patch from one status to another that differs in its ephemeral containers alone."""
+    path, old, new = f"/status/{EPHEMERAL}", before.get(EPHEMERAL) or [], after[EPHEMERAL]
+    operations = [{"op": "test", "path": "/metadata/uid", "value": uid}]
+    if not old or [s.get("name") for s in old] != [s["name"] for s in new[: len(old)]]:
+        return [*operations, {"op": "add", "path": path, "value": new}]
+    for position, (was, now) in enumerate(zip(old, new, strict=False)):
+        if was is not now and was != now:
+            here = f"{path}/{position}"
+            operations.append({"op": "test", "path": f"{here}/name", "value": now["name"]})
+            operations.append({"op": "replace", "path": here, "value": now})
+    added = new[len(old) :]
+    return [*operations, *({"op": "add", "path": f"{path}/-", "value": one} for one in added)]
+
+
+def _ephemeral_status(
+    pod: pods.Pod, container: pods.EphemeralContainer, view: lifecycle.View
+) -> dict[str, Any]:
+    last = view.last
+    state: dict[str, Any] = {
+        "waiting": {"reason": "PodInitializing" if pod.init_containers else "ContainerCreating"}
+    }
+    if last is not None and view.running:
+        state = {"running": {"startedAt": clock.rfc3339(last.started_at)}}
+    elif last is not None:
+        state = {"terminated": _terminated(last)}
+    elif view.reason:
+        state = {"waiting": {"reason": view.reason, "message": view.message}}
+    return {
+        "name": container.name,
+        "image": container.image,
+        "imageID": "",
+        "ready": False,
+        "restartCount": 0,
+        "state": state,
+        "lastState": {},
+        **({} if last is None else {"containerID": f"kiln://{last.id}"}),
+    }
 
 
 def _state(pod: pods.Pod, container: pods.Container, views: lifecycle.Views) -> dict[str, Any]:

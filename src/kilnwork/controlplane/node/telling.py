@@ -3,13 +3,25 @@
 Used by `reconciler`. What is to be said is decided by `statuses` and `lifecycle`.
 """
 
+import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import msgspec
+
 from kilnwork.api import resource
-from kilnwork.controlplane.node import errors, held, lifecycle, pods, statuses
-from kilnwork.kit import clock
+from kilnwork.controlplane.node import errors, held, lifecycle, pods, recipe, statuses
+from kilnwork.kit import clock, http_types
 from kilnwork.kube import client, events
 from kilnwork.kube import errors as kube_errors
+
+STARTED_S = 0.05
+"""How long the start of an ephemeral container may wait to be told: of one that ends by then only
+the end is written. A kubelet looks at its containers once a second."""
+
+SIDECAR_S = 0.2
+"""The same of a Pod with sidecars, which has more steps (those start before the others, and end
+after them): of one that has ended by then only the end is written."""
 
 
 class Teller(NamedTuple):
@@ -43,33 +55,81 @@ class Teller(NamedTuple):
             self.warn(pod, statuses.UNSUPPORTED, message)
         of.refusal = message
 
+    def cannot_start(
+        self, pod: pods.Pod, of: held.Held, wanted: pods.Container, error: errors.Unsupported
+    ) -> None:
+        """A container can never run here, and so its Pod; an ephemeral one only waits."""
+        if isinstance(wanted, pods.EphemeralContainer):
+            self.not_yet(pod, of, wanted.name, errors.NotYet(str(error)))
+            of.change(wanted.name, start_at=math.inf)
+        else:
+            self.refuse(pod, of, str(error))
+
     def ignored(self, pod: pods.Pod, of: held.Held) -> None:
         """Fields of the Pod have no effect here; told once."""
         if not of.ignored_told and (message := statuses.ignored_message(pod)):
             self.warn(pod, "FieldsIgnored", message)
         of.ignored_told = True
 
-    async def write_status(self, pod: pods.Pod, of: held.Held, *, leaving: bool) -> None:
-        """Patch the status if it is not as it should be.
+    def ignored_of(self, pod: pods.Pod, container: pods.EphemeralContainer) -> None:
+        """Fields of an ephemeral container that is started have no effect here."""
+        if message := statuses.sentences(recipe.ignored_of(pod, container)):
+            self.warn(pod, "FieldsIgnored", message)
+
+    async def write_status(self, pod: pods.Pod, of: held.Held, *, leaving: bool) -> float | None:
+        """Patch the status if it is not as it should be; gives when to look again.
 
         A list in a merge patch replaces the whole: the version makes sure that no condition is lost
         which somebody else has written meanwhile. Then the watch tells, and it is written again.
         """
         wanted = self._status(pod, of, leaving=leaving)
+        if wanted is None:
+            return None
         known = pod.status if of.written is None else of.written
-        if wanted is None or all(known.get(field) == value for field, value in wanted.items()):
-            return
+        changed = {f: value for f, value in wanted.items() if known.get(f) != value}
+        if not changed:
+            return None
+        now = self.now.monotonic()
+        hold_s = _hold_s(pod, known, changed)
+        if hold_s and (of.write_at is None or now < of.write_at):
+            of.write_at = now + hold_s if of.write_at is None else of.write_at
+            return of.write_at - now
+        of.write_at = None
+        try:
+            if changed.keys() == {statuses.EPHEMERAL}:
+                await self._write_ephemeral(pod, known, changed)
+            else:
+                await self._write_all(pod, of, wanted)
+        except (kube_errors.NotFound, kube_errors.Conflict):
+            return None  # it is gone, has changed, or another has its name: the watch will tell
+        of.written = wanted
+        return None
+
+    async def _write_all(self, pod: pods.Pod, of: held.Held, wanted: dict[str, Any]) -> None:
         m = pod.metadata
         version = of.version if of.seen == m.resource_version else m.resource_version
         patch = {"metadata": {"uid": m.uid, "resourceVersion": version}, "status": wanted}
-        try:
-            answer = await self.kube.merge_patch(
+        answer = await self.kube.merge_patch(
+            resource.PODS, m.name, patch, m.namespace, subresource="status"
+        )
+        of.seen, of.version = m.resource_version, str(answer["metadata"]["resourceVersion"])
+
+    async def _write_ephemeral(
+        self, pod: pods.Pod, known: Mapping[str, Any], changed: dict[str, Any]
+    ) -> None:
+        """Nobody else writes this list, so no version is demanded: each container that is added
+        would make it an old one. A Pod may have hundreds, so only those that changed are sent.
+        """
+        m = pod.metadata
+        path = f"{resource.PODS.base(m.namespace)}/{m.name}/status"
+        body = msgspec.json.encode(statuses.ephemeral_patch(m.uid, known, changed))
+        try:  # the response is the whole Pod: not decoded
+            await self.kube.raw("PATCH", path, body=body, content_type=http_types.JSON_PATCH)
+        except kube_errors.Invalid:  # somebody has written it after all, or it is another Pod
+            patch = {"metadata": {"uid": m.uid}, "status": changed}
+            await self.kube.merge_patch(
                 resource.PODS, m.name, patch, m.namespace, subresource="status"
             )
-        except (kube_errors.NotFound, kube_errors.Conflict):
-            return  # it is gone, has changed, or another has its name: the watch will tell
-        of.written = wanted
-        of.seen, of.version = m.resource_version, str(answer["metadata"]["resourceVersion"])
 
     def _status(self, pod: pods.Pod, of: held.Held, *, leaving: bool) -> dict[str, Any] | None:
         """What is to be written; None if nothing is to be said now."""
@@ -77,12 +137,20 @@ class Teller(NamedTuple):
         if pod.final and (not begun or of.refusal):
             return None
         if not begun and pod.metadata.deletion_timestamp is not None:
-            return None
+            # Whoever keeps the object by a finalizer must see that nothing of it will run (kubelet,
+            # getPhase of a terminal Pod).
+            return {"phase": "Failed"} if pod.metadata.finalizers else None
+        facts = statuses.Facts(self.address, self.now.wall(), of.written, leaving)
         if leaving and begun and not lifecycle.over(pod, of.views):
-            return None  # the next process on this folder goes on with it
+            # The next process on this folder goes on with it. But a worker ends when it hears that
+            # the ephemeral containers of its attempts have.
+            if not pod.ephemeral_containers:
+                return None
+            ended = statuses.status(pod, of.views, facts)[statuses.EPHEMERAL]
+            known = pod.status if of.written is None else of.written
+            return {**known, statuses.EPHEMERAL: ended}
         if of.refusal:
             return statuses.refused(pod, of.refusal)
-        facts = statuses.Facts(self.address, self.now.wall(), of.written)
         return statuses.status(pod, of.views, facts)
 
     async def remove(self, pod: pods.Pod) -> None:
@@ -92,3 +160,11 @@ class Teller(NamedTuple):
             await self.kube.delete(resource.PODS, m.name, m.namespace, uid=m.uid, grace_s=0)
         except (kube_errors.NotFound, kube_errors.Conflict):
             return
+
+
+def _hold_s(pod: pods.Pod, known: Mapping[str, Any], changed: Mapping[str, Any]) -> float:
+    """How long what has changed may wait to be written."""
+    if changed.keys() == {statuses.EPHEMERAL}:
+        return STARTED_S if statuses.only_started(known, changed) else 0.0
+    ends = changed.get("phase") in ("Succeeded", "Failed") or pod.metadata.deletion_timestamp
+    return 0.0 if ends or not any(c.sidecar for c in pod.init_containers) else SIDECAR_S

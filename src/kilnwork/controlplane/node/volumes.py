@@ -3,9 +3,13 @@
 Carries out a `recipe.Recipe` below `DIR/pods/UID` (mode 0700):
 `volumes/NAME` holds each volume, `account` the service account's files, `containers/NAME` the logs
 of a container and `containers/NAME/root` a link for each of its mounts. Files are replaced at once,
-so that a reader sees old or new.
+so that a reader sees old or new. A container knows its `root` by a short link elsewhere: paths of
+Unix sockets in volumes have at most 107 bytes (unix(7)), wherever the node keeps its Pods.
 """
 
+import contextlib
+import hashlib
+import os
 import shutil
 import stat
 from collections.abc import Callable, Iterable, Mapping
@@ -14,12 +18,17 @@ from pathlib import Path
 from kilnwork.controlplane.node import errors, pods, recipe, sources
 from kilnwork.kit import paths
 
+_LINK_LENGTH = 12
+_LONGEST_RUN_DIR = 50
+"""What is left for a socket's path in a container is 40 bytes."""
+
 
 class PodFolder:
-    """Where one Pod keeps things on this node."""
+    """Where one Pod keeps things on this node. `links`: folder of the short links."""
 
-    def __init__(self, base: Path, uid: str) -> None:
+    def __init__(self, base: Path, uid: str, *, links: Path) -> None:
         self.path = base / uid
+        self._links = links
         self.account = self.path / "account"
         self._volumes = self.path / "volumes"
 
@@ -31,6 +40,11 @@ class PodFolder:
         """The folder under which a container finds its mounts."""
         return self.container(name) / "root"
 
+    def mount_point(self, name: str) -> Path:
+        """What a container is told instead of `root`: a link to it."""
+        digest = hashlib.sha256(os.fsencode(self.root(name))).hexdigest()
+        return self._links / digest[:_LINK_LENGTH]
+
     def link(self, name: str, links: Iterable[recipe.Link]) -> None:
         """Make the mounts of a container as they should be; repeatable.
 
@@ -38,6 +52,8 @@ class PodFolder:
         """
         for folder in (self.path, self.root(name)):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        paths.make_private(self._links)
+        _point(self.mount_point(name), self.root(name))
         for link in links:
             self._link(self.root(name) / link.path, link)
 
@@ -62,6 +78,10 @@ class PodFolder:
 
     def remove(self) -> None:
         """Remove everything; what cannot be removed stays."""
+        with contextlib.suppress(OSError):
+            for container in (self.path / "containers").iterdir():
+                self.mount_point(container.name).unlink(missing_ok=True)
+            self._links.rmdir()  # if it is empty; whoever starts a container makes it anew
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _fill(self, volume: sources.Volume) -> None:
@@ -90,11 +110,23 @@ class PodFolder:
             elif not target.exists():
                 raise errors.NotYet(f'subPath "{link.sub}" is not in volume "{link.volume}"')
         path.parent.mkdir(parents=True, exist_ok=True)
-        if path.is_symlink():
-            if path.readlink() == target:
-                return
-            path.unlink()
-        path.symlink_to(target)
+        _point(path, target)
+
+
+def links_folder(run_dir: Path, pods_folder: Path) -> Path:
+    """Where the short links of a node are: in its folder for sockets unless that is long."""
+    if len(os.fsencode(run_dir)) <= _LONGEST_RUN_DIR:
+        return run_dir / "m"
+    digest = hashlib.sha256(os.fsencode(pods_folder.resolve())).hexdigest()[:16]
+    return Path("/tmp") / f"kiln-m-{digest}"  # noqa: S108  0700, owner checked, name is no secret
+
+
+def _point(link: Path, target: Path) -> None:
+    if link.is_symlink():
+        if link.readlink() == target:
+            return
+        link.unlink()
+    link.symlink_to(target)
 
 
 _HOST_CHECKS: Mapping[str, tuple[Callable[[int], bool], str]] = {

@@ -1,10 +1,12 @@
 """Messages of agents of workers, turned into inputs of the machine.
 
 Used by the hub. An agent holds the lease of its worker, runs commands, owns the slot processes, and
-passes on requests of commands from their sockets: children (`Spawn`), states of tasks (`Ask`).
+passes on requests of commands from their sockets: children (`Spawn`), states of tasks (`Ask`). The
+sidecar of an attempt in a Pod makes the same requests, for that attempt alone.
 """
 
 import asyncio
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -12,13 +14,16 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import attempts, reasons
+from kilnwork.api import task as api_task
 from kilnwork.channel import messages
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import (
     attempt_logs,
     authentication,
+    callbacks,
     child_requests,
     commits,
+    containers,
     links,
 )
 from kilnwork.dispatch.machine import inputs
@@ -26,6 +31,9 @@ from kilnwork.kit import ids
 
 MAX_MESSAGE_LENGTH = 4096
 """Characters of a peer's message that are kept."""
+
+MAX_ROW_OUTPUT = 8 * 1024
+"""Of what an executor has exchanged, in the journal; more goes to a file, as that of commands."""
 
 MAX_WAIT_S = 3600.0
 """Longest wait of one request; a command that waits longer sends another."""
@@ -106,11 +114,15 @@ class Agents:
         authenticator: authentication.Authenticator,
         logs: attempt_logs.AttemptLogs,
         view: View,
+        in_pods: containers.Containers,
+        concluded: callbacks.Concluded,
     ) -> None:
         self._core = core
         self._authenticator = authenticator
         self._logs = logs
         self._view = view
+        self._containers = in_pods
+        self._concluded = concluded
         self._status_requests = _StatusRequests(self._respond)
         self._confirmations: dict[attempts.AttemptRef, int] = {}
         self._requesting: dict[int, links.Link] = {}
@@ -120,10 +132,13 @@ class Agents:
             messages.Finished: self._finished,
             messages.Log: self._log,
             messages.Progress: self._progress,
+            messages.Seen: self._seen,
             messages.Spawn: self._spawn,
             messages.Ask: self._request_status,
             messages.SlotOpening: self._slot_opening,
             messages.SlotGone: self._slot_gone,
+            messages.StartContainer: in_pods.start,
+            messages.StopContainer: in_pods.stop,
             messages.Hello: _second_hello,
         }
 
@@ -142,11 +157,17 @@ class Agents:
                 slots=hello.slots,
                 running=tuple(running.ref for running in hello.running),
                 processes=tuple(opening.slot for opening in hello.processes),
+                labels=dict(hello.labels),
             )
         )
         for opening in hello.processes:
             self._announce(link, opening)
         return self.received
+
+    def join_attempt(self, link: links.Link, hello: messages.AttemptHello) -> links.Receive:
+        """The authenticated sidecar of an attempt joins. Its messages go to what is returned."""
+        self._core.apply(inputs.JoinAttempt(link.number, hello.ref))
+        return functools.partial(self._from_attempt, hello.ref)
 
     def received(self, link: links.Link, message: messages.FromWorker) -> None:
         """A message of an agent that has joined."""
@@ -170,11 +191,36 @@ class Agents:
     def gone(self, link: links.Link) -> None:
         """The connection is closed."""
         self._requesting.pop(link.number, None)
+        self._containers.gone(link)
         self._status_requests.drop_link(link.number)
 
     def clear(self) -> None:
         """Respond to no request any more."""
         self._status_requests.clear()
+
+    def _from_attempt(
+        self, ref: attempts.AttemptRef, link: links.Link, message: messages.FromAttempt
+    ) -> None:
+        """A message of the sidecar of `ref`, which speaks for no other. It has no lease that could
+        end: by its renewals it only knows that we are there."""
+        if isinstance(message, messages.Renew):
+            link.write_all([messages.Renewed(message.number)])
+            return
+        if isinstance(message, messages.AttemptHello):
+            link.refuse("Malformed", "a second Hello", retry=False)
+            return
+        if isinstance(message, messages.Progress):
+            about = message.ref
+        elif isinstance(message, messages.Spawn | messages.Ask):
+            about = message.parent
+        else:
+            kind = type(message).__name__
+            link.refuse("Malformed", f"{kind} is not for the sidecar of an attempt", retry=False)
+            return
+        if about != ref:
+            link.refuse("Malformed", f"this is the sidecar of {ref}, not of {about}", retry=False)
+            return
+        self._handlers[type(message)](link, message)
 
     def _renew(self, link: links.Link, message: messages.Renew) -> None:
         self._core.apply(inputs.Renew(link.number))
@@ -185,21 +231,36 @@ class Agents:
         self._core.apply(inputs.Started(link.number, message.serial, message.ref, message.at))
 
     def _finished(self, link: links.Link, message: messages.Finished) -> None:
-        outcome = _bounded(message.outcome)
+        outcome = bounded(message.outcome)
+        if message.callback and self._core.machine.held_by(link.number, message.ref):
+            self._concluded.add(message.ref, message.callback)
         self._core.apply(inputs.Finished(link.number, message.serial, message.ref, outcome))
         self._logs.forget(message.ref)
+        self._containers.forget(message.ref)
 
     def _log(self, link: links.Link, message: messages.Log) -> None:
-        """Output of a command; or the last output of a slot, which is not confirmed."""
+        """Output of a command; or the last output of a slot, or what an executor has exchanged,
+        which are not confirmed."""
         held = self._core.machine.held_by(link.number, message.ref)
-        if held is not None:
-            kept = self._logs.append(message.ref, message.offset, message.data)
-            if held.slot is None:
-                self._confirmations[message.ref] = kept
+        if held is None:
+            return
+        outside = held.spec.executor in api_task.OUTSIDE
+        if outside and not message.offset and len(message.data) <= MAX_ROW_OUTPUT:
+            self._core.machine.memory.batch.outputs.append((held.row, held.attempt, message.data))
+            self._core.schedule()
+            return
+        kept = self._logs.append(message.ref, message.offset, message.data)
+        if held.slot is None and not outside:
+            self._confirmations[message.ref] = kept
 
     def _progress(self, link: links.Link, message: messages.Progress) -> None:
         progress = model.Progress(message.fraction, message.message)
         self._core.apply(inputs.Progress(link.number, message.ref, progress))
+
+    def _seen(self, link: links.Link, message: messages.Seen) -> None:
+        seen = model.Observed(message.reason, message.message[:MAX_MESSAGE_LENGTH])
+        handover = message.handover[:MAX_ROW_OUTPUT]
+        self._core.apply(inputs.Observed(link.number, message.ref, seen, message.parked, handover))
 
     def _slot_opening(self, link: links.Link, message: messages.SlotOpening) -> None:
         self._core.apply(inputs.SlotOpening(link.number, message.slot))
@@ -230,16 +291,24 @@ class Agents:
             self._authenticator.forget_slot(message.slot)
 
     def _spawn(self, link: links.Link, message: messages.Spawn) -> None:
-        refusal = child_requests.refusal(message)
+        refusal = child_requests.refusal(message, executors=self._core.limits.executors)
         if refusal:
             link.respond(message.serial, 422, child_requests.error_response(refusal))
             return
         parent, key = message.parent, child_requests.child_key(message)
+        task = self._core.machine.task(parent.task)
+        namespace = "" if task is None else task.namespace
+        use = child_requests.with_image(message, namespace, self._core.limits.images)
+        if use.refusal:
+            link.respond(message.serial, use.status, child_requests.error_response(use.refusal))
+            return
         found = None
         if self._core.machine.may_have_child(parent, key):
             found = self._core.reader.child(parent.task, parent.run, key)
         new_id = ids.new_task_id()
-        self._core.apply(child_requests.spawn(link.number, message, new_id=new_id, found=found))
+        self._core.apply(
+            child_requests.spawn(link.number, message, use=use, new_id=new_id, found=found)
+        )
 
     def _request_status(self, link: links.Link, message: messages.Ask) -> None:
         parent_task = self._core.machine.held_by(link.number, message.parent)
@@ -273,7 +342,7 @@ def _second_hello(link: links.Link, _: messages.Hello) -> None:
     link.refuse("Malformed", "a second Hello", retry=False)
 
 
-def _bounded(outcome: attempts.Outcome) -> attempts.Outcome:
+def bounded(outcome: attempts.Outcome) -> attempts.Outcome:
     """Return the outcome, cut to what may be stored."""
     result = outcome.result
     if result is not None and len(result.data) > attempts.MAX_INLINE_BYTES:

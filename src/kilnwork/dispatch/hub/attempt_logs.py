@@ -82,6 +82,14 @@ class AttemptLogs:
         self._kept[ref] = end
         return end
 
+    def discard(self, ref: attempts.AttemptRef) -> None:
+        """Its output comes again from the beginning."""
+        self._kept[ref] = 0
+        if self.logs_dir is not None:
+            newer = path(self.logs_dir, ref)
+            for file in (newer, _older(newer), _rotations(newer)):
+                file.unlink(missing_ok=True)
+
     def forget(self, ref: attempts.AttemptRef) -> None:
         """The attempt is over: its files stay."""
         self._kept.pop(ref, None)
@@ -107,10 +115,8 @@ class AttemptLogs:
         return rotations * self._file_bytes + size
 
     def _write(self, logs_dir: Path, newer: Path, data: bytes) -> None:
-        logs_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        newer.parent.mkdir(mode=0o700, exist_ok=True)
         while data:
-            with os.fdopen(os.open(newer, _APPEND, 0o600), "ab") as file:
+            with os.fdopen(_open(logs_dir, newer), "ab") as file:
                 room = self._file_bytes - file.tell()
                 file.write(data[:room])
             data = data[room:]
@@ -122,3 +128,17 @@ class AttemptLogs:
         before = int(counter.read_text()) if counter.exists() else 0
         newer.replace(_older(newer))
         counter.write_text(str(before + 1))
+
+
+def _open(logs_dir: Path, newer: Path) -> int:
+    """A descriptor to append to; the directories are made if they are not there."""
+    try:
+        return os.open(newer, _APPEND, 0o600)
+    except FileNotFoundError:
+        pass
+    try:
+        newer.parent.mkdir(mode=0o700, exist_ok=True)
+    except FileNotFoundError:
+        logs_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        newer.parent.mkdir(mode=0o700, exist_ok=True)
+    return os.open(newer, _APPEND, 0o600)

@@ -1,14 +1,15 @@
 """Authentication: the first frame of a peer is checked before the machine gets any input of it.
 
-Used by the hub. Agents and drivers present a token, which the `TokenVerifier` knows; a slot
-presents the secret that its agent gave it, whose digest the agent has announced. A refusal names
-its reason and whether to try again.
+Used by the hub. Agents, drivers and sidecars present a token, which the `TokenVerifier` knows; a
+slot presents the secret that its agent gave it, whose digest the agent has announced. A refusal
+names its reason and whether to try again.
 """
 
 import hashlib
 import hmac
 from collections.abc import Awaitable, Callable, Container
 
+from kilnwork.api import task
 from kilnwork.channel import errors as channel_errors
 from kilnwork.channel import messages, ports
 from kilnwork.dispatch.hub import links
@@ -16,6 +17,11 @@ from kilnwork.kit import coroutines, errors
 
 MAX_SLOTS = 10_000
 """Of one worker. After so many new secrets, those of slots that are gone are dropped."""
+
+_EXECUTOR = "executor"
+"""Role of a process of an executor."""
+
+_TokenHello = messages.Hello | messages.DriverHello | messages.AttemptHello
 
 OnAuthenticated = Callable[[links.Link, messages.AnyHello], None]
 
@@ -78,10 +84,19 @@ class Authenticator:
             message = f"not the secret of slot {hello.slot.hex()}"
             link.refuse("Credential", message, retry=False)
 
-    def _check_token(self, link: links.Link, hello: messages.Hello | messages.DriverHello) -> None:
-        if isinstance(hello, messages.Hello):
+    def _check_token(self, link: links.Link, hello: _TokenHello) -> None:
+        if isinstance(hello, messages.Hello) and hello.role == _EXECUTOR:
+            what = hello.cluster
+            name = hello.cluster.removeprefix(task.executor_queue(""))
+            verdict = self._verifier.verify_executor(name, hello.namespace, hello.credential)
+        elif isinstance(hello, messages.Hello):
             what = f"TaskCluster {hello.namespace}/{hello.cluster}"
             verdict = self._verifier.verify(hello.namespace, hello.cluster, hello.credential)
+        elif isinstance(hello, messages.AttemptHello):
+            what = f"Pod {hello.namespace}/{hello.pod}"
+            verdict = self._verifier.verify_attempt(
+                hello.ref, hello.namespace, hello.pod, hello.credential
+            )
         else:
             what = f"namespace {hello.namespace}"
             verdict = self._verifier.verify_driver(hello.namespace, hello.credential)
@@ -92,7 +107,7 @@ class Authenticator:
     async def _verify(
         self,
         link: links.Link,
-        hello: messages.Hello | messages.DriverHello,
+        hello: _TokenHello,
         *,
         what: str,
         verdict: Awaitable[bool],
@@ -108,7 +123,11 @@ class Authenticator:
         if accepted:
             self._on_authenticated(link, hello)
         elif isinstance(hello, messages.Hello):
-            link.refuse("Credential", f"not the channel token of {what}", retry=True)
+            kind = "a token for" if hello.role == _EXECUTOR else "the channel token of"
+            link.refuse("Credential", f"not {kind} {what}", retry=True)
+        elif isinstance(hello, messages.AttemptHello):
+            message = f"not the token of {what}, or not the Pod of attempt {hello.ref}"
+            link.refuse("Credential", message, retry=True)
         else:
             link.refuse("Credential", f"not a token for drivers in {what}", retry=False)
 
@@ -116,10 +135,14 @@ class Authenticator:
 def _problem(hello: messages.AnyHello) -> str:
     if isinstance(hello, messages.SlotHello):
         return "" if len(hello.slot) == 16 else "slot: 16 bytes"
+    if isinstance(hello, messages.AttemptHello):
+        return "" if hello.namespace and hello.pod else "namespace and pod must not be empty"
     if len(hello.session) != 16:
         return "session: 16 bytes"
     if isinstance(hello, messages.DriverHello):
         return "" if hello.namespace else "namespace must not be empty"
+    if hello.role == _EXECUTOR:
+        return _executor_problem(hello)
     if hello.role != "worker":
         return f"no role {hello.role[:64]!r}"
     if not 0 <= hello.slots <= MAX_SLOTS:
@@ -127,3 +150,15 @@ def _problem(hello: messages.AnyHello) -> str:
     if not (hello.worker and hello.pod_uid and hello.namespace and hello.cluster):
         return "worker, pod_uid, namespace and cluster must not be empty"
     return ""
+
+
+def _executor_problem(hello: messages.Hello) -> str:
+    """An executor has all namespaces, or one if it is external, slots but no processes, and no Pod
+    that we know."""
+    external = task.is_external_queue(hello.cluster)
+    known = external or hello.cluster == task.executor_queue("http")
+    if not known or external != bool(hello.namespace):
+        return f"no executor {hello.cluster[:64]!r}"
+    if not 1 <= hello.slots <= MAX_SLOTS or not (hello.worker and hello.pod_uid):
+        return f"slots must be 1 to {MAX_SLOTS}, worker and pod_uid not empty"
+    return "an executor has no slot processes" if hello.processes else ""

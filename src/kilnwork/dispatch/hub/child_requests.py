@@ -7,6 +7,7 @@ language sees on its socket, so that fields are only added.
 
 import base64
 import hashlib
+from collections.abc import Collection
 
 import msgspec
 
@@ -37,30 +38,60 @@ def child_key(message: messages.Spawn) -> str:
     return f"#{message.ordinal}" if message.key is None else f"={message.key}"
 
 
-def refusal(message: messages.Spawn) -> str:
-    """Why there can be no such child; "" when there can."""
+def refusal(message: messages.Spawn, *, executors: bool = True) -> str:
+    """Why there can be no such child; "" when there can. `executors`: there are others than the
+    worker."""
     if message.key is not None and len(message.key) > MAX_KEY_LENGTH:
         return f"key: at most {MAX_KEY_LENGTH} characters"
     if message.name is not None and not 0 < len(message.name) <= MAX_NAME_LENGTH:
         return f"name: 1 to {MAX_NAME_LENGTH} characters"
     if problem := _only_declared(message.spec):
         return problem
-    if message.inputs is not None and not _is_object(message.inputs):
+    given = {} if message.inputs is None else _object(message.inputs)
+    if given is None:
         return "inputs: must be a JSON object"
+    if message.spec.executor != api_task.WORKER and (
+        problem := _executor_problem(message.spec, given, executors=executors)
+    ):
+        return problem
     return lifecycle.too_large(message.spec, message.inputs)
 
 
-def template_refusal(spec: api_task.TaskSpec) -> str:
-    """Why no call can have such a template; "" when one can."""
+def _executor_problem(
+    spec: api_task.TaskSpec, given_inputs: Collection[str] | None, *, executors: bool
+) -> str:
+    if not executors:
+        return (
+            f"spec.{spec.executor}: kiln.start() runs tasks on its own worker only; `kiln up` and "
+            "a manager in a cluster have other executors"
+        )
+    from kilnwork.api import validation  # noqa: PLC0415 - what it needs, few dispatchers do
+
+    problems = validation.spec_problems(spec, given_inputs=given_inputs)
+    return "; ".join(f"{field}: {why}" for field, why in problems)
+
+
+def template_refusal(spec: api_task.TaskSpec, *, executors: bool = True) -> str:
+    """Why no calls can have such a template; "" when they can."""
+    if spec.executor != api_task.WORKER and (
+        problem := _executor_problem(spec, None, executors=executors)
+    ):
+        return problem
+    return _call_refusal(spec) or _only_declared(spec) or lifecycle.too_large(spec, None)
+
+
+def _call_refusal(spec: api_task.TaskSpec) -> str:
     call = spec.call
     if call is None:
-        return "spec.call is missing: a template is of a Python call"
+        if spec.executor in api_task.WITHOUT_PROGRAM:
+            return ""
+        return "spec.call is missing: a template is of a Python call, or of a task without program"
     if spec.command or spec.args or call.args or call.kwargs:
         return "spec.command and arguments: a template has none, its calls bring their own"
     for digest in (call.code, call.environment):
         if digest is not None and names.digest(digest) is None:
             return "spec.call: code and environment are written sha256: and 64 hexadecimal digits"
-    return _only_declared(spec) or lifecycle.too_large(spec, None)
+    return ""
 
 
 def _only_declared(spec: api_task.TaskSpec) -> str:
@@ -70,11 +101,13 @@ def _only_declared(spec: api_task.TaskSpec) -> str:
     return "" if spec.run == 1 else "spec.run: a spawned task begins with run 1"
 
 
-def _is_object(data: bytes) -> bool:
+def _object(data: bytes) -> dict[str, object] | None:
+    """Return a JSON object, None if the data is none."""
     try:
-        return isinstance(msgspec.json.decode(data), dict)
+        value = msgspec.json.decode(data)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return False
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def digest(spec: api_task.TaskSpec, given: bytes | None) -> bytes:
@@ -83,8 +116,21 @@ def digest(spec: api_task.TaskSpec, given: bytes | None) -> bytes:
     return hashlib.sha256(_encode((spec, value))).digest()
 
 
+def with_image(message: messages.Spawn, namespace: str, rule: model.ImageRule) -> model.ImageUse:
+    """What the image of a command means for the child: only such a child has one."""
+    spec = message.spec
+    if not spec.image or spec.executor != api_task.WORKER:
+        return model.ImageUse(spec)
+    return rule(namespace, spec)
+
+
 def spawn(
-    link: int, message: messages.Spawn, *, new_id: ids.TaskId, found: inputs.StoredChild | None
+    link: int,
+    message: messages.Spawn,
+    *,
+    use: model.ImageUse,
+    new_id: ids.TaskId,
+    found: inputs.StoredChild | None,
 ) -> inputs.Spawn:
     """For the machine; `new_id` is used only when there is no such child yet."""
     return inputs.Spawn(
@@ -94,16 +140,20 @@ def spawn(
         child_key=child_key(message),
         task=new_id,
         name=message.name or ids.task_text(new_id),
-        spec=message.spec,
+        spec=use.spec,
         inputs=message.inputs,
         digest=digest(message.spec, message.inputs),
         found=found,
+        warning=use.warning,
     )
 
 
-def created_response(task: ids.TaskId) -> bytes:
+def created_response(task: ids.TaskId, *, warning: str = "") -> bytes:
     """Return the body for a child that was made or found."""
-    return _encode_response({"id": ids.task_text(task)})
+    body: dict[str, object] = {"id": ids.task_text(task)}
+    if warning:
+        body["warnings"] = [warning]
+    return _encode_response(body)
 
 
 def error_response(message: str) -> bytes:
@@ -127,7 +177,11 @@ def status_response(view: model.TaskView) -> bytes:
 
 
 def _result(result: attempts.Payload) -> object:
-    """A attempts.JSON result is itself; anything else says what it is and comes as base64."""
+    """A JSON result is itself; anything else says what it is and comes as base64, or by its digest
+    if it is large."""
+    if result.digest is not None:
+        digest = f"sha256:{result.digest.hex()}"
+        return {"mediaType": result.media_type, "digest": digest, "sizeBytes": result.size}
     if result.media_type == attempts.JSON:
         return msgspec.Raw(result.data) if result.data else None
     return {"mediaType": result.media_type, "base64": base64.b64encode(result.data).decode()}

@@ -11,7 +11,7 @@ import logging
 from dataclasses import dataclass
 from typing import Protocol
 
-from kilnwork.dispatch import errors
+from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.hub import delivery
 from kilnwork.dispatch.journal import port, restore
 from kilnwork.dispatch.machine import inputs, instructions, machine, memory
@@ -66,6 +66,10 @@ class Limits:
     """How long a worker may be silent."""
     max_backlog: int
     """Calls of one cluster that may wait for a slot before no more are accepted."""
+    executors: bool = True
+    """Tasks may name other executors than the worker."""
+    images: model.ImageRule = model.label_image
+    """What the image of a spawned task means."""
 
 
 class Core:
@@ -84,7 +88,7 @@ class Core:
         self.store = store
         self.clock = clock
         self._entropy = entropy
-        self._limits = limits
+        self.limits = limits
         self._delivery = frames
         self._observer = observer
         self.participants: list[Participant] = []
@@ -102,7 +106,7 @@ class Core:
     def start(self) -> None:
         """Open the store and take up everything unfinished."""
         self._loop = asyncio.get_running_loop()
-        opened = self.store.open(lease_s=self._limits.lease_s)
+        opened = self.store.open(lease_s=self.limits.lease_s)
         self.reader = self.store.reader
         self._restore(opened)
         self.store.start(self._loop.call_soon_threadsafe, on_failure=self._fail)
@@ -112,12 +116,12 @@ class Core:
 
     def _restore(self, opened: port.Opened) -> None:
         mem = memory.Memory(
-            lease_s=self._limits.lease_s,
+            lease_s=self.limits.lease_s,
             entropy=self._entropy,
             task_row=opened.next_task_row,
             worker_row=opened.next_worker_row,
             template_row=opened.next_template_row,
-            max_backlog=self._limits.max_backlog,
+            max_backlog=self.limits.max_backlog,
         )
         mem.longest_lease_s = max(mem.lease_s, opened.longest_lease_s)
         if opened.saved is not None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from kilnwork.api import attempts, http_task
 from kilnwork.channel import errors, frames, messages
 from kilnwork.dispatch.hub import attempt_logs, child_requests, links
 from kilnwork.dispatch.machine import instructions, records
@@ -22,6 +23,9 @@ log = logging.getLogger(__name__)
 
 MAX_KNOWN_TEMPLATES = 1024
 """Templates that one slot holds; beyond that it forgets all, and gets again what it needs."""
+
+CALLBACK_GRACE_S = 60.0
+"""A callback URL is good for so long after the attempt has given up."""
 
 LINGER_S = 0.005
 """A confirmation goes alone after so long, at most twice that: longer than most calls
@@ -36,13 +40,16 @@ class Terms:
     lease_s: float
     renew_s: float
     blobs: Path | None
+    callback_url: Callable[[attempts.AttemptRef, float], str] | None = None
+    """Makes the URL for the result of an attempt, good for so many seconds."""
 
 
 class Outgoing(msgspec.Struct):
-    """What a batch sends: frames by link in order, and confirmations that may follow later; links
-    to close, and those that stand now."""
+    """What a batch sends: frames by link in order, and confirmations that may follow later; what
+    executors are to do; links to close, and those that stand now."""
 
     frames: dict[int, list[bytes]] = {}
+    for_executors: list[instructions.ForExecutor] = []
     accepted: dict[int, int] = {}
     acknowledged: dict[int, int] = {}
     closing: list[instructions.CloseLink] = []
@@ -58,6 +65,8 @@ class Delivery:
         self.epoch = 0
         self.links = by_number
         """All connections by number; `peers` adds and removes them."""
+        self.executors: dict[int, Callable[[instructions.ForExecutor], None]] = {}
+        """Who takes instructions in this process, by the number of its link."""
         self._logs = logs
         self._terms = terms
         self._accepted: dict[int, int] = {}
@@ -67,7 +76,7 @@ class Delivery:
         self._encoders: dict[type, Callable[[Any], frames.Sent]] = {
             instructions.Welcome: self._welcome,
             instructions.AttachPeer: self._attached,
-            instructions.RunAttempt: _run,
+            instructions.RunAttempt: self._run,
             instructions.StopAttempt: lambda s: messages.Stop(s.ref, s.grace_s, s.reason),
             instructions.Respond: _response,
             instructions.OpenSlot: lambda s: messages.OpenSlot(s.slot),
@@ -117,6 +126,8 @@ class Delivery:
             if link is not None:
                 written.extend(self._confirmations(number))
                 link.write(written[0] if len(written) == 1 else b"".join(written))
+        for instruction in out.for_executors:
+            self.executors[instruction.link](instruction)
         for gone in out.closing:
             link = self.links.get(gone.link)
             if link is not None:
@@ -163,7 +174,10 @@ class Delivery:
         return words
 
     def _queue_message(self, out: Outgoing, send: instructions.Send) -> None:
-        if send.link in self.links:
+        if send.link in self.executors:
+            if isinstance(send, instructions.ForExecutor):
+                out.for_executors.append(send)
+        elif send.link in self.links:
             self._queue_frames(
                 out, send.link, map(frames.encode, (self._encoders[type(send)](send),))
             )
@@ -212,6 +226,25 @@ class Delivery:
         terms = self._terms
         return messages.Welcome(self.epoch, terms.lease_s, terms.renew_s, (*keep, *unknown))
 
+    def _run(self, send: instructions.RunAttempt) -> messages.Run:
+        task, callback = send.task, ""
+        sent, make = task.spec.sent, self._terms.callback_url
+        awaited = None if sent is None else sent.awaited
+        if sent is not None and awaited is not None and make is not None:
+            lasts_s = sent.timeout.total_timeout + awaited.timeout_seconds
+            if task.spec.function is not None:  # it may wait before it is sent
+                lasts_s += task.spec.timeouts.pending_seconds or http_task.LONGEST_S
+            callback = make(send.ref, lasts_s + CALLBACK_GRACE_S)
+        return messages.Run(
+            send.ref,
+            task.namespace,
+            task.name,
+            task.spec,
+            task.input_document,
+            callback,
+            task.handover or b"",
+        )
+
     def _attached(self, send: instructions.AttachPeer) -> messages.Attached:
         blobs = self._terms.blobs
         return messages.Attached(
@@ -223,14 +256,9 @@ class Delivery:
         )
 
 
-def _run(send: instructions.RunAttempt) -> messages.Run:
-    task = send.task
-    return messages.Run(send.ref, task.namespace, task.name, task.spec, task.inputs)
-
-
 def _response(send: instructions.Respond) -> messages.Answer:
     if send.task is None:
         body = child_requests.error_response(send.message)
     else:
-        body = child_requests.created_response(send.task)
+        body = child_requests.created_response(send.task, warning=send.message)
     return messages.Answer(send.serial, send.status, body)

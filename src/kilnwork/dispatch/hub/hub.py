@@ -19,6 +19,7 @@ from kilnwork.channel import ports
 from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.hub import (
     attempt_logs,
+    callbacks,
     commits,
     delivery,
     feed,
@@ -27,8 +28,9 @@ from kilnwork.dispatch.hub import (
     peers,
     retention,
     subscriptions,
+    task_views,
 )
-from kilnwork.dispatch.journal import port, restore, task_rows
+from kilnwork.dispatch.journal import port, restore
 from kilnwork.dispatch.machine import inputs, instructions, records, views
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import coroutines, ids
@@ -55,6 +57,12 @@ class Options:
     keep_s: float = retention.KEEP_S
     """How long tasks that are over and have no object are kept, with their output."""
     max_backlog: int = MAX_BACKLOG
+    executors: bool = True
+    """Executors join: tasks may name others than the worker."""
+    callback_url: Callable[[attempts.AttemptRef, float], str] | None = None
+    """As of `delivery.Terms`; None: nobody can call back."""
+    images: model.ImageRule = model.label_image
+    """What the image of a spawned command means."""
     blobs_dir: Path | None = None
     """Where the directories of blobs are, by namespace."""
     clock_file: Path | None = None
@@ -80,9 +88,14 @@ class Hub:
         options: Options = Options(),
     ) -> None:
         self.logs = attempt_logs.AttemptLogs(logs_dir)
-        limits = commits.Limits(options.lease_s, options.max_backlog)
+        limits = commits.Limits(
+            options.lease_s, options.max_backlog, options.executors, options.images
+        )
         terms = delivery.Terms(
-            lease_s=options.lease_s, renew_s=options.renew_s, blobs=options.blobs_dir
+            lease_s=options.lease_s,
+            renew_s=options.renew_s,
+            blobs=options.blobs_dir,
+            callback_url=options.callback_url,
         )
         frames = delivery.Delivery({}, self.logs, terms)
         self._core: commits.Core = commits.Core(
@@ -90,6 +103,10 @@ class Hub:
         )
         self._on_failure = options.on_failure
         self._background = coroutines.Crew("hub")
+        self._tasks: feed.Feed[ids.TaskId] = feed.Feed()
+        self._views = task_views.TaskViews(self._core, self._tasks)
+        self.view = self._views.view
+        self.current = self._views.current
         self._retention = retention.Retention(
             self._core,
             self.logs,
@@ -107,20 +124,26 @@ class Hub:
         )
         self.new_link: Callable[[], links.Link] = self._peers.new_link
         """The protocol of one more connection, from wherever it comes."""
-        self._tasks: feed.Feed[ids.TaskId] = feed.Feed()
+        self.join_executor = self._peers.join_executor
+        self.containers = self._peers.containers
+        """Attempts that run as containers of their workers' Pods."""
         self._clusters: feed.ThrottledFeed[records.ClusterKey] = feed.ThrottledFeed(
             every_s=CLUSTERS_EVERY_S
         )
         self._subscriptions = subscriptions.Subscriptions()
+        self.call_back = callbacks.Callbacks(
+            self._core, frames.links, self._subscriptions, self._peers.concluded
+        ).call_back
         self.participation: participation.Participation = participation.Participation(
             self._core,
             self._subscriptions,
             self.logs,
-            show=self._view,
+            show=self._views.of_row,
             view=self.view,
             cluster=self.cluster,
         )
         """For what stores rows and tasks of its own in the batches."""
+        self.knows = self.participation.knows
         self._server: asyncio.Server | None = None
         self._socket: Path | None = None
 
@@ -189,6 +212,11 @@ class Hub:
         if view is None:
             raise errors.HubStopped("the journal lost a task that it had accepted")
         return view
+
+    def holds(self, ref: attempts.AttemptRef) -> bool:
+        """Somebody has this attempt, or will be asked about it: it is not over."""
+        task = self._core.machine.task(ref.task)
+        return task is not None and task.held and task.ref == ref
 
     async def retry(self, task: ids.TaskId, *, force: bool = False) -> None:
         """Start a new run of a spawned task that is over; on disk when this returns.
@@ -278,7 +306,7 @@ class Hub:
         await self._tasks.newer(since)
         last = self._tasks.last
         if not 0 < since <= last:
-            return last, [self._view(row) for row in self._core.reader.declared()]
+            return last, [self._views.of_row(row) for row in self._core.reader.declared()]
         found = (self.view(task) for task in self._tasks.since(since))
         return last, [view for view in found if view is not None]
 
@@ -288,21 +316,9 @@ class Hub:
         await self._clusters.newer(since)
         last = self._clusters.last
         if not 0 < since <= last:
-            return last, set(self._core.machine.memory.clusters)
+            every = self._core.machine.memory.clusters.values()
+            return last, {cluster.key for cluster in every if not cluster.is_executor}
         return last, set(self._clusters.since(since))
-
-    def view(self, task: ids.TaskId) -> model.TaskView | None:
-        """The newest run of a task as it is on disk, None when there is no such task."""
-        row = self._core.reader.task_row(task)
-        return None if row is None else self._view(row)
-
-    def _view(self, row: task_rows.TaskRow) -> model.TaskView:
-        """What is on disk, and the facts of the moment if memory has the same state."""
-        return self.current(self._core.reader.view(row, seq=self._tasks.number(row.task)))
-
-    def current(self, view: model.TaskView) -> model.TaskView:
-        """A view from disk with the facts of the moment: why the task waits, and its progress."""
-        return views.with_current_facts(view, self._core.machine.task(view.task))
 
     def cluster(self, namespace: str, name: str) -> model.ClusterView | None:
         """A TaskCluster as the dispatcher sees it; None when nothing of it was ever seen."""
@@ -311,8 +327,12 @@ class Hub:
 
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
         """Where the output of an attempt is kept (older part: `.1` appended); need not exist."""
-        folder = self.logs.logs_dir or Path(os.devnull)
-        return attempt_logs.path(folder, attempts.AttemptRef(task, run, attempt))
+        ref = attempts.AttemptRef(task, run, attempt)
+        path = attempt_logs.path(self.logs.logs_dir or Path(os.devnull), ref)
+        if not path.exists() and (data := self._core.reader.output(ref)):
+            self.logs.append(ref, 0, data)  # the journal had it; whoever reads it reads files
+            self.logs.forget(ref)
+        return path
 
     def tick(self) -> None:
         """Look at the clock now: for tests that move it by hand."""
@@ -336,6 +356,7 @@ class Hub:
 
     def committed(self, batch: instructions.Batch) -> None:
         """`commits.Observer`: a batch is stored; publish what changed."""
+        self._views.committed(batch)
         self._peers.committed(batch)
         if batch.dirty or batch.published:
             changed = [task.id for task in batch.dirty if task.declared]
@@ -343,7 +364,7 @@ class Hub:
             self._tasks.publish(batch.published.difference(changed))
             self._subscriptions.publish(batch)
         if batch.clusters:
-            self._clusters.publish(cluster.key for cluster in batch.clusters)
+            self._clusters.publish(c.key for c in batch.clusters if not c.is_executor)
 
     def failed(self, error: BaseException) -> None:
         """`commits.Observer`: the store cannot go on."""

@@ -55,6 +55,7 @@ _DECODERS: dict[type, Callable[[bytes], messages.FromPeer]] = {
     messages.Hello: frames.decode_from_worker,
     messages.DriverHello: frames.decode_from_driver,
     messages.SlotHello: frames.decode_from_slot,
+    messages.AttemptHello: frames.decode_from_attempt,
 }
 
 
@@ -69,6 +70,7 @@ class Link(asyncio.Protocol):
         self.is_open = False
         self.receive: Receive
         """Set before it is opened."""
+        self._closed = False
         self._owner = owner
         self._decode: Callable[[bytes], messages.FromPeer] = frames.decode_from_worker
         self._cutter = frames.Cutter()
@@ -79,6 +81,9 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
+        if self._closed:  # the dispatcher has stopped since it was accepted
+            self._transport.abort()
+            return
         self._transport.set_write_buffer_limits(high=UNREAD_BYTES)
         loop = asyncio.get_running_loop()
         self._hello_timer = loop.call_later(HELLO_TIMEOUT_S, self._refuse_silent_peer)
@@ -159,7 +164,8 @@ class Link(asyncio.Protocol):
         self.close()
 
     def close(self) -> None:
-        """Close after everything written was sent."""
+        """Close after everything written was sent; a connection that is yet to be made, at once."""
+        self._closed = True
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.close()

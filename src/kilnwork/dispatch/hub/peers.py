@@ -13,13 +13,16 @@ from kilnwork.dispatch.hub import (
     agents,
     attempt_logs,
     authentication,
+    callbacks,
     commits,
+    containers,
     delivery,
+    executor_links,
     links,
     submitters,
 )
 from kilnwork.dispatch.machine import inputs, instructions
-from kilnwork.kit import coroutines
+from kilnwork.kit import coroutines, ids
 
 Join = Callable[[links.Link, Any], links.Receive]
 
@@ -40,19 +43,26 @@ class Peers:
         self.greeted = 0
         self._core = core
         self._delivery = frames
+        self._logs = logs
         self._links = frames.links
         self._numbers = 0
         self._authenticator = authentication.Authenticator(
             verifier, background, self._authenticated
         )
-        self._agents = agents.Agents(core, self._authenticator, logs, view)
+        self.containers = containers.Containers(core, frames.links, logs)
+        self.concluded = callbacks.Concluded()
+        self._agents = agents.Agents(
+            core, self._authenticator, logs, view, self.containers, self.concluded
+        )
         self._submitters = submitters.Submitters(core, logs)
         self._joins: dict[type, Join] = {
             messages.Hello: self._agents.join,
             messages.DriverHello: self._submitters.attach,
             messages.SlotHello: self._submitters.join,
+            messages.AttemptHello: self._join_attempt,
         }
         self._paused: list[links.Link] = []
+        self._disconnected = False
 
     @property
     def drivers(self) -> int:
@@ -68,6 +78,20 @@ class Peers:
         self._numbers += 1
         link = links.Link(self, self._numbers)
         self._links[link.number] = link
+        if self._disconnected:
+            link.close()
+        return link
+
+    async def join_executor(
+        self, executor: str, *, capacity: int, receive: executor_links.Receive
+    ) -> executor_links.ExecutorLink:
+        """Let an executor of this process take attempts, `capacity` at once; when this returns,
+        `receive` has been told of all that it had before."""
+        self._numbers += 1
+        link = executor_links.ExecutorLink(self._numbers, self._core, self._logs)
+        self._delivery.executors[link.number] = receive
+        self._core.apply(inputs.JoinExecutor(link.number, executor, capacity))
+        await self._core.flush()
         return link
 
     def hello(self, link: links.Link, message: messages.AnyHello) -> None:
@@ -107,11 +131,23 @@ class Peers:
             link.refuse(messages.LEAVING, why, retry=False)
 
     def disconnect(self) -> None:
-        """Close all links, and respond to no request any more."""
+        """Close all links, also those that are yet to come, and respond to no request any more."""
+        self._disconnected = True
         self._agents.clear()
         self._delivery.confirm()
         for link in list(self._links.values()):
             link.close()
+
+    def _join_attempt(self, link: links.Link, hello: messages.AttemptHello) -> links.Receive:
+        """The sidecar or the call of an attempt joins, if the task is of its namespace."""
+        task = self._core.machine.task(hello.ref.task)
+        if task is not None and task.namespace != hello.namespace:
+            message = f"task {ids.task_text(task.id)} is not of namespace {hello.namespace}"
+            link.refuse("Credential", message, retry=False)
+            return lambda *_: None
+        if hello.runs_call:
+            return self._submitters.join_call(link, hello)
+        return self._agents.join_attempt(link, hello)
 
     def _authenticated(self, link: links.Link, message: messages.AnyHello) -> None:
         if link.number in self._links:

@@ -1,7 +1,8 @@
-"""Messages of drivers and slots, turned into inputs of the machine: one for each frame.
+"""Messages of drivers, slots and calls in Pods, turned into inputs of the machine.
 
-Used by the hub. Both submit calls and watch tasks; a slot also reports on the calls that it was
-given. Calls that may be there already are looked up in the store first.
+Used by the hub, one input for each frame. All submit calls and watch tasks; a slot also reports on
+the calls that it was given, and the process of a call in a Pod on that one. Calls that may be there
+already are looked up in the store first.
 """
 
 from collections.abc import Callable
@@ -27,16 +28,23 @@ class Submitters:
     def __init__(self, core: commits.Core, logs: attempt_logs.AttemptLogs) -> None:
         self._core = core
         self._logs = logs
-        both: Handlers = {
+        all_submit: Handlers = {
             messages.Template: self._template,
             messages.Forget: self._forget,
             messages.Submit: self._submit,
             messages.Watch: self._watch,
             messages.Cancel: self._cancel,
         }
-        self._of_drivers: Handlers = {**both, messages.DriverHello: _second_hello}
+        self._of_drivers: Handlers = {**all_submit, messages.DriverHello: _second_hello}
+        self._of_calls: Handlers = {
+            **all_submit,
+            messages.AttemptHello: _second_hello,
+            messages.Done: self._done,
+            messages.Yielded: self._yielded,
+            messages.Progress: self._progress,
+        }
         self._of_slots: Handlers = {
-            **both,
+            **all_submit,
             messages.SlotHello: _second_hello,
             messages.Started: self._started,
             messages.Done: self._done,
@@ -59,6 +67,11 @@ class Submitters:
         self._core.apply(inputs.SlotJoined(link.number, hello.slot, hello.running))
         return self.from_slot
 
+    def join_call(self, link: links.Link, hello: messages.AttemptHello) -> links.Receive:
+        """The authenticated process of a call joins. Its messages go to what is returned."""
+        self._core.apply(inputs.JoinCall(link.number, hello.ref, hello.namespace))
+        return self._from_call
+
     def from_driver(self, link: links.Link, message: messages.FromDriver) -> None:
         """A message of a driver."""
         self._of_drivers[type(message)](link, message)
@@ -67,8 +80,19 @@ class Submitters:
         """A message of a slot."""
         self._of_slots[type(message)](link, message)
 
+    def _from_call(self, link: links.Link, message: messages.FromAttempt) -> None:
+        """A message of the process of a call; whatever it is about, the machine looks whether that
+        is its own attempt."""
+        handler = self._of_calls.get(type(message))
+        if handler is None:
+            kind = type(message).__name__
+            link.refuse("Malformed", f"{kind} is not for the process of a call", retry=False)
+            return
+        handler(link, message)
+
     def _template(self, link: links.Link, message: messages.Template) -> None:
-        refusal = child_requests.template_refusal(message.spec)
+        executors = self._core.limits.executors
+        refusal = child_requests.template_refusal(message.spec, executors=executors)
         if refusal:
             link.refuse("Invalid", f"template {message.number}: {refusal}", retry=False)
             return
@@ -155,7 +179,9 @@ class Submitters:
         self._core.apply(inputs.Progress(link.number, message.ref, progress))
 
 
-def _second_hello(link: links.Link, _: messages.DriverHello | messages.SlotHello) -> None:
+def _second_hello(
+    link: links.Link, _: messages.DriverHello | messages.SlotHello | messages.AttemptHello
+) -> None:
     link.refuse("Malformed", "a second Hello", retry=False)
 
 

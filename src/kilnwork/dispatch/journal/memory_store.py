@@ -78,6 +78,8 @@ class MemoryStore(reading.RowReader):
         self._children: dict[tuple[ids.TaskId, int], dict[str, records.Task]] = {}
         self._past: dict[int, list[records.PastAttempt]] = {}
         """Attempts that did not succeed, by row of their task."""
+        self._outputs: dict[int, dict[int, bytes]] = {}
+        """By row of their task and number of the attempt."""
         self._workers: dict[int, records.Worker] = {}
         self._released: set[ids.TaskId] = set()
 
@@ -102,6 +104,8 @@ class MemoryStore(reading.RowReader):
             self._workers[worker.row] = worker
         for past in batch.past:
             self._past.setdefault(past.task_row, []).append(past)
+        for row, attempt, data in batch.outputs:
+            self._outputs.setdefault(row, {})[attempt] = data
         for task in batch.dirty:
             if not task.stored:
                 task.stored = True
@@ -144,6 +148,10 @@ class MemoryStore(reading.RowReader):
 
     def past_attempts(self, row: task_rows.TaskRow) -> list[model.AttemptView]:
         return [self._attempt(row, past) for past in self._past.get(row.row, ())]
+
+    def output(self, ref: attempts.AttemptRef) -> bytes | None:
+        row = self.task_row(ref.task, run=ref.run)
+        return None if row is None else self._outputs.get(row.row, {}).get(ref.attempt)
 
     def declared(self) -> Iterator[task_rows.TaskRow]:
         followed = (task for task in self._tasks.values() if task.declared)
@@ -287,6 +295,7 @@ class MemoryStore(reading.RowReader):
         if dropped is None:
             return
         self._past.pop(dropped.row, None)
+        self._outputs.pop(dropped.row, None)
         self._released.discard(task)
         self._children.pop((task, dropped.run), None)
         key = dropped.child_key

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from kilnwork.api import calls
+from kilnwork.api import attempts, calls
 from kilnwork.dispatch import model
 from kilnwork.dispatch.journal import task_rows
 from kilnwork.dispatch.machine import inputs, instructions
@@ -71,6 +71,10 @@ class TaskReader(Protocol):
 
     def view(self, row: task_rows.TaskRow, *, seq: int = 0) -> model.TaskView:
         """The view of a row, with its children counted."""
+        ...
+
+    def output(self, ref: attempts.AttemptRef) -> bytes | None:
+        """What an attempt has printed, if it is kept here."""
         ...
 
     def declared(self) -> Iterator[task_rows.TaskRow]:

@@ -52,6 +52,10 @@ class RowReader(abc.ABC):
         """Attempts of one run that are over and did not succeed, in order."""
 
     @abc.abstractmethod
+    def output(self, ref: attempts.AttemptRef) -> bytes | None:
+        """What an attempt has printed, if it is kept here."""
+
+    @abc.abstractmethod
     def declared(self) -> Iterator[task_rows.TaskRow]:
         """The newest run of every declared task whose object was not gone yet."""
 

@@ -33,6 +33,7 @@ _S = api_task.State
 _R = reasons.Reason
 _INTENTS: dict[str, records.Intent] = {
     _R.TIMED_OUT: records.Intent.TIMEOUT,
+    _R.PENDING_TIMED_OUT: records.Intent.PENDING_TIMEOUT,
     _R.TOTAL_TIMED_OUT: records.Intent.TOTAL_TIMEOUT,
     _R.DEADLOCK: records.Intent.DEADLOCK,
     _R.CLUSTER_DELETED: records.Intent.CLUSTER,
@@ -177,8 +178,9 @@ def _hold(
     session = row.session or b""
     worker = mem.workers.get(session)
     if worker is None:
+        cluster = mem.cluster(row.namespace, row.cluster)
         worker = records.Worker(
-            mem.cluster(row.namespace, row.cluster),
+            cluster.base or cluster,
             session,
             row=row.worker or 0,
             name=row.worker_name or "",
@@ -186,10 +188,11 @@ def _hold(
             node=row.node or "",
         )
         worker.from_before = True
-        worker.lease_until = now.mono + mem.longest_lease_s
         mem.workers[session] = worker
         worker.cluster.workers[session] = worker
-        mem.set_timer(worker.lease_until, memory.Timer.LEASE, worker)
+        if not worker.cluster.is_executor or task.spec.executor in api_task.OUTSIDE:
+            worker.lease_until = now.mono + mem.longest_lease_s
+            mem.set_timer(worker.lease_until, memory.Timer.LEASE, worker)
     task.worker = worker
     workers.expect(worker, task)
     lifecycle.watch_running(mem, task, now)

@@ -31,8 +31,8 @@ _NO_INTENT = records.Intent.NONE
 class Rows:
     """What one transaction writes, by statement.
 
-    `calls`, `arguments`, `reserved` and `finished` are flat: the values of all rows, one row after
-    the other, for statements that write many rows in one step.
+    `calls`, `arguments`, `outputs`, `reserved` and `finished` are flat: the values of all rows, one
+    row after the other, for statements that write many rows in one step.
     """
 
     workers: list[tuple[Value, ...]] = field(default_factory=list)
@@ -40,6 +40,7 @@ class Rows:
     inserts: list[tuple[Value, ...]] = field(default_factory=list)
     calls: list[Value] = field(default_factory=list)
     arguments: list[Value] = field(default_factory=list)
+    outputs: list[Value] = field(default_factory=list)
     reserved: list[Value] = field(default_factory=list)
     finished: list[Value] = field(default_factory=list)
     updates: list[tuple[Value, ...]] = field(default_factory=list)
@@ -54,6 +55,7 @@ def of_batch(batch: instructions.Batch) -> Rows:
     """The rows of a batch, as its records are now."""
     rows = Rows(
         workers=[_worker(worker) for worker in batch.workers],
+        outputs=[value for output in batch.outputs for value in output],
         past=batch.past,
         released=[(task,) for task in batch.released],
         forgotten=[(task,) for task in batch.forgotten],

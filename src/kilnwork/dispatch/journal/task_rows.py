@@ -149,6 +149,8 @@ class TaskRow(NamedTuple):
         ),
     ]
     """None: since it was created. It changes when a suspended task is resumed."""
+    placed: Annotated[str, _C(changes=True, new_call=None)]
+    handover: Annotated[bytes | None, _C(changes=True, new_call=None)]
     released: Annotated[int, _C("0", stored=False)]
     """1: its object is gone."""
     template: Annotated[
@@ -282,7 +284,7 @@ def view(row: TaskRow, children: api_task.ChildCounts, *, seq: int = 0) -> model
         row,
         name=row.shown_name,
         worker=row.worker_name or "",
-        node=row.node or "",
+        node=row.node or row.placed,
         result=row.payload,
         children=children,
         progress=None,

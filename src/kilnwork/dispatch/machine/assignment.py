@@ -20,6 +20,7 @@ from kilnwork.dispatch.machine import (
     reservations,
     transitions,
 )
+from kilnwork.kit import ids
 
 # What every call passes: a member by way of its class takes ten times as long to look up.
 _STAGING = api_task.State.STAGING
@@ -50,8 +51,12 @@ def assign(mem: memory.Memory, now: inputs.Moment) -> None:
     """Give waiting tasks to workers and slots, in every cluster where something changed."""
     if not mem.closing:
         for cluster in list(mem.starved):
-            workers = [worker for worker in cluster.workers.values() if worker.ready]
-            if workers:
+            workers = [worker for worker in cluster.eligible if worker.ready]
+            if not workers:
+                continue
+            if cluster.is_executor:
+                _assign_to_executors(mem, cluster, workers, now)
+            else:
                 _assign_in(mem, cluster, workers, now)
     mem.starved.clear()
 
@@ -76,6 +81,45 @@ def _assign_in(
             mem.set_timer(now.mono + SPARE_SLOT_S, memory.Timer.SPARE, worker)
     if not len(queue):
         _take_back(mem, workers, now)
+
+
+def _assign_to_executors(
+    mem: memory.Memory,
+    cluster: records.Cluster,
+    workers: Sequence[records.Worker],
+    now: inputs.Moment,
+) -> None:
+    """Give attempts, of calls too, to whoever has a slot free now: what waits is bound to nobody
+    before."""
+    queue = cluster.queue
+    free = [worker for worker in workers if worker.slots > worker.busy]
+    if not free or not len(queue):
+        return
+    while free and (task := queue.pop()) is not None:
+        chosen = _choose(task, free, mem.entropy)
+        _reserve_command(mem, task, chosen, now)
+        if chosen.slots <= chosen.busy:
+            free.remove(chosen)
+    turns = (cluster.base or cluster).queues
+    if turns:  # next time the other queues of these workers come first
+        turns.remove(cluster)
+        turns.append(cluster)
+
+
+def _choose(
+    task: records.Task, free: Sequence[records.Worker], entropy: ids.Entropy
+) -> records.Worker:
+    """Prefer labels, then the share that is free; of equals any, so that none is always first."""
+    if len(free) == 1:
+        return free[0]
+    sent = task.spec.sent
+    preferred = {} if sent is None else sent.affinity.preferred
+
+    def rank(worker: records.Worker) -> tuple[int, float, float]:
+        liked = sum(worker.labels.get(key) == value for key, value in preferred.items())
+        return liked, 1 - worker.busy / worker.slots, entropy.random()
+
+    return max(free, key=rank)
 
 
 def _reserve_any(
@@ -150,9 +194,14 @@ def _begin(
     mem.move_attempt(task, _RESERVED, state=_STAGING)
     task.reason, task.message = _STARTING, ""
     task.attempt += 1
+    if not worker.row:
+        worker.row = next(mem.worker_rows)
+        mem.batch.workers.append(worker)
     task.worker = worker
     task.reserved = now.wall
     if task.attempt > 1:
+        task.observed = None
+        task.placed = ""
         task.attempt_started = None
         task.exit_code = None
         task.stopped = None

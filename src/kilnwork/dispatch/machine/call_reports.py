@@ -1,7 +1,7 @@
-"""What slots report of their calls: ended, given back, yielded. Pure.
+"""What slots, and Pods that run one call, report: ended, given back, yielded. Pure.
 
-Used by `machine`. Only the newest attempt may report, and only the slot that has it; whatever comes
-late is acknowledged and changes nothing.
+Used by `machine`. Only the newest attempt may report, and only the slot that has it or the Pod that
+it is; whatever comes late is acknowledged and changes nothing.
 """
 
 from kilnwork.api import attempts, calls, reasons
@@ -26,6 +26,7 @@ _SUCCESS = api_task.State.SUCCESS
 _RESERVED, _OVER = transitions.AttemptState.RESERVED, transitions.AttemptState.SUCCEEDED
 _NO_INTENT = records.Intent.NONE
 _SUCCEEDED = attempts.Ending.SUCCEEDED
+_OWN_ENDS = (_SUCCEEDED, attempts.Ending.FAILED)
 
 WEIGHT = 0.2
 """Of the newest call in the running mean of a template: the last dozen or so count."""
@@ -36,6 +37,7 @@ def ended(mem: memory.Memory, item: inputs.CallsEnded, now: inputs.Moment) -> No
     mem.batch.acknowledged[item.link] = item.serial
     slot = mem.slot_links.get(item.link)
     if slot is None:
+        _ended_in_pod(mem, item, now)
         return
     held = slot.held
     for end in item.ends:
@@ -52,13 +54,34 @@ def ended(mem: memory.Memory, item: inputs.CallsEnded, now: inputs.Moment) -> No
                 _succeed(mem, task, end, now)
         else:
             _learn(task, end)
-            completion.conclude(mem, task, _outcome(end), now)
-            if end.delegate is not None and task in mem.delegating:
-                known = dependencies.outcome(mem, task, end.delegate)
-                mem.delegating[task] = known or item.values.get(end.delegate)
+            _conclude(mem, task, end, item, now)
     if len(held) <= len(slot.stack):
         reservations.update(mem, slot)
     mem.touch(slot.worker.cluster)
+
+
+def _ended_in_pod(mem: memory.Memory, item: inputs.CallsEnded, now: inputs.Moment) -> None:
+    """The call of a Pod is over: that counts, and the Pod ends by itself.
+
+    One that is being stopped has stopped when its Pod is over, which its executor sees.
+    """
+    for end in item.ends:
+        task = mem.attempt_behind(item.link, end.ref)
+        if task is not None and end.ending in _OWN_ENDS:
+            _conclude(mem, task, end, item, now)
+
+
+def _conclude(
+    mem: memory.Memory,
+    task: records.Task,
+    end: calls.CallEnd,
+    item: inputs.CallsEnded,
+    now: inputs.Moment,
+) -> None:
+    completion.conclude(mem, task, _outcome(end), now)
+    if end.delegate is not None and task in mem.delegating:
+        known = dependencies.outcome(mem, task, end.delegate)
+        mem.delegating[task] = known or item.values.get(end.delegate)
 
 
 def _learn(task: records.Task, end: calls.CallEnd) -> None:
@@ -127,7 +150,8 @@ def returned(mem: memory.Memory, item: inputs.CallsReturned, now: inputs.Moment)
 def yielded(mem: memory.Memory, item: inputs.Yielded, now: inputs.Moment) -> None:
     """A generator has yielded: passed on to those that wait for it."""
     slot = mem.slot_links.get(item.link)
-    task = None if slot is None else slot.held.get(item.ref.task)
+    ref = item.ref
+    task = mem.attempt_behind(item.link, ref) if slot is None else slot.held.get(ref.task)
     if task is None or task.ref != item.ref:
         return
     lifecycle.start(mem, task, now, at=now.wall)

@@ -5,7 +5,6 @@ again finds the children of the attempt before.
 """
 
 from kilnwork.api import attempts, reasons
-from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import (
     completion,
@@ -23,10 +22,13 @@ _R = reasons.Reason
 def spawn(mem: memory.Memory, item: inputs.Spawn, now: inputs.Moment) -> None:
     """Make the child or find it, and respond; a repeated request changes nothing."""
     parent = mem.tasks.get(item.parent.task)
-    refusal = _refusal(mem, item, parent)
+    itself = mem.attempt_links.get(item.link) == item.parent
+    refusal = _refusal(mem, item, parent, itself=itself)
     if refusal or parent is None:
         _respond(mem, item, 409, message=refusal)
         return
+    # whoever asks for a child runs, though its executor may not have seen it yet
+    lifecycle.start(mem, parent, now, at=now.wall)
     family = family_of(parent)
     known = family.members.get(item.child_key)
     found = _stored(known) if known is not None else item.found
@@ -37,7 +39,7 @@ def spawn(mem: memory.Memory, item: inputs.Spawn, now: inputs.Moment) -> None:
         if known is not None and known.parent != item.parent:
             known.parent = item.parent
             mem.mark(known)
-        mem.send(instructions.Respond(item.link, item.serial, 200, found.task))
+        mem.send(instructions.Respond(item.link, item.serial, 200, found.task, item.warning))
         return
     if found.requested_by == item.parent.attempt:
         _respond(mem, item, 409, message=_key_conflict(item))
@@ -46,15 +48,16 @@ def spawn(mem: memory.Memory, item: inputs.Spawn, now: inputs.Moment) -> None:
     _respond_created(mem, item, _make(mem, parent, family, item, now))
 
 
-def _refusal(mem: memory.Memory, item: inputs.Spawn, parent: records.Task | None) -> str:
-    if parent is None or parent.state.final or parent.ref != item.parent:
+def _refusal(
+    mem: memory.Memory, item: inputs.Spawn, parent: records.Task | None, *, itself: bool
+) -> str:
+    """`itself`: the attempt is at the other end of the link, not a worker that runs it."""
+    if parent is None or parent.state.final or parent.ref != item.parent or not parent.held:
         return f"attempt {item.parent} is over, or is not the newest of its task"
-    if parent.worker is None or mem.links.get(item.link) is not parent.worker:
+    if not itself and (parent.worker is None or mem.links.get(item.link) is not parent.worker):
         return f"attempt {item.parent} does not run on this worker"
     if parent.intent is not records.Intent.NONE:
         return f"attempt {item.parent} is being stopped ({parent.reason})"
-    if parent.state is not api_task.State.RUNNING:
-        return f"attempt {item.parent} has not been reported as started"
     return ""
 
 
@@ -92,7 +95,7 @@ def _make(
         inputs=item.inputs,
         declared=False,
     )
-    cluster = mem.cluster(parent.namespace, item.spec.cluster_name)
+    cluster = mem.cluster(parent.namespace, item.spec.queue_name)
     child = lifecycle.new_run(next(mem.task_rows), submission, cluster)
     child.digest = item.digest
     adopt(family, child, item.parent, child_key=item.child_key)
@@ -129,7 +132,7 @@ def replace(
 
 
 def _respond_created(mem: memory.Memory, item: inputs.Spawn, child: records.Task) -> None:
-    mem.send(instructions.Respond(item.link, item.serial, 201, child.id))
+    mem.send(instructions.Respond(item.link, item.serial, 201, child.id, item.warning))
 
 
 def _respond(mem: memory.Memory, item: inputs.Spawn, status: int, *, message: str) -> None:

@@ -29,6 +29,7 @@ _I = records.Intent
 
 _INTENT_REASONS: dict[records.Intent, str] = {
     _I.TIMEOUT: _R.TIMED_OUT,
+    _I.PENDING_TIMEOUT: _R.PENDING_TIMED_OUT,
     _I.TOTAL_TIMEOUT: _R.TOTAL_TIMED_OUT,
     _I.DEADLOCK: _R.DEADLOCK,
     _I.CLUSTER: _R.CLUSTER_DELETED,
@@ -76,7 +77,11 @@ def send_stop(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> Non
             mem.send(instructions.StopCall(task.slot.link, task.ref, reason))
         mem.set_timer(now.mono + grace, memory.Timer.GRACE, task, attempt=task.attempt)
         mem.touch(task.cluster)  # what is queued behind it had better run elsewhere
-    elif task.template is None and task.worker is not None and task.worker.link:
+    elif (
+        (task.template is None or task.cluster.is_executor)
+        and task.worker is not None
+        and task.worker.link
+    ):
         mem.send(instructions.StopAttempt(task.worker.link, task.ref, grace, reason))
     due = now.mono + grace + mem.lease_s
     mem.set_timer(due, memory.Timer.CONFIRM, task, attempt=task.attempt)
@@ -101,6 +106,10 @@ def conclude(
         excused = True
         outcome = msgspec.structs.replace(outcome, reason=_R.DISPATCHER_AWAY.value)
     before_start = task.attempt_state is _A.RESERVED
+    if outcome.ending is not attempts.Ending.LOST:
+        task.handover = None
+    elif not (before_start or task.handover or task.spec.may_repeat):
+        outcome = _not_to_be_repeated(outcome)
     if before_start and (outcome.ending is attempts.Ending.SUCCEEDED or outcome.started):
         lifecycle.start(mem, task, now, at=outcome.started or now.wall)
         before_start = False
@@ -117,8 +126,23 @@ def conclude(
     elif outcome.ending is attempts.Ending.FAILED:
         _fail(mem, task, outcome, now)
     else:
-        excused = excused or before_start or mem.closing or _by_us(task.worker, outcome)
+        # An executor of the manager has made something that others can end before it starts, again
+        # and again.
+        made = task.cluster.is_executor and task.spec.executor not in api_task.OUTSIDE
+        unstarted = before_start and not made
+        excused = excused or unstarted or mem.closing or _by_us(task.worker, outcome)
         _lose(mem, task, outcome, now, excused=excused)
+
+
+def _not_to_be_repeated(outcome: attempts.Outcome) -> attempts.Outcome:
+    """What was sent may have had its effect, whoever lost it."""
+    return msgspec.structs.replace(
+        outcome,
+        ending=attempts.Ending.FAILED,
+        reason=_R.EXECUTOR_LOST.value,
+        message=f"{outcome.message}; it may have been sent, and is not declared idempotent",
+        may_retry=False,
+    )
 
 
 def _by_us(worker: records.Worker | None, outcome: attempts.Outcome) -> bool:
@@ -185,6 +209,7 @@ def release(mem: memory.Memory, task: records.Task, *, proof: bool) -> None:
     elif worker is not None:
         if worker.held.get(task.id) is task:
             del worker.held[task.id]
+            worker.parked.discard(task.id)
             if not proof:
                 worker.unproven[task.ref] = task
         worker.unclaimed.pop(task.id, None)
@@ -230,6 +255,8 @@ def _conclude_intent(
         return
     reason = _INTENT_REASONS.get(task.intent, task.reason)
     message = task.message
+    if not outcome.proof:
+        message = "; ".join(part for part in (message, outcome.message) if part)
     _conclude_stopped(mem, task, now, reason=reason, message=message, proof=outcome.proof)
 
 

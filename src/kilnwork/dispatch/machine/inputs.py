@@ -108,7 +108,8 @@ class Drain(msgspec.Struct, frozen=True):
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker was authenticated. `running`: what its Hello says it still has."""
+    """A worker, or a process of an executor, was authenticated. `running`: what its Hello says it
+    still has."""
 
     link: int
     session: bytes
@@ -121,6 +122,44 @@ class Join(msgspec.Struct, frozen=True, kw_only=True):
     running: tuple[attempts.AttemptRef, ...] = ()
     processes: tuple[bytes, ...] = ()
     """Slots of this worker that live."""
+    labels: Mapping[str, str] = {}
+    """Of a process of an executor."""
+
+
+class JoinExecutor(msgspec.Struct, frozen=True):
+    """An executor of this process takes attempts from now on, `capacity` at once."""
+
+    link: int
+    executor: str
+    capacity: int
+
+
+class JoinAttempt(msgspec.Struct, frozen=True):
+    """The sidecar of an attempt of an executor is connected: it speaks for that attempt alone."""
+
+    link: int
+    ref: attempts.AttemptRef
+
+
+class JoinCall(msgspec.Struct, frozen=True):
+    """The process that runs the call of an attempt of an executor is connected: it submits for that
+    attempt and reports its end."""
+
+    link: int
+    ref: attempts.AttemptRef
+    namespace: str
+
+
+class Observed(msgspec.Struct, frozen=True):
+    """An executor sees why an attempt is where it is; told again whenever that changes."""
+
+    link: int
+    ref: attempts.AttemptRef
+    observed: model.Observed
+    parked: bool = False
+    """It waits for something elsewhere, and takes no slot."""
+    handover: bytes = b""
+    """What the next attempt needs to go on with that, if this one is lost."""
 
 
 class LinkClosed(msgspec.Struct, frozen=True):
@@ -177,7 +216,8 @@ class Spawn(msgspec.Struct, frozen=True, kw_only=True):
     """A running attempt requests a child.
 
     `task`: the id that a new child would get. `child_key` is `=KEY`, or `#N` for the N-th unkeyed
-    child of the attempt. `digest`: of spec and inputs in canonical form.
+    child of the attempt. `digest`: of spec and inputs as requested, in canonical form. `warning`:
+    what the response says besides.
     """
 
     link: int
@@ -190,6 +230,7 @@ class Spawn(msgspec.Struct, frozen=True, kw_only=True):
     inputs: bytes | None
     digest: bytes
     found: StoredChild | None = None
+    warning: str = ""
 
 
 class Progress(msgspec.Struct, frozen=True):
@@ -375,6 +416,10 @@ Input = (
     | CloseCluster
     | Drain
     | Join
+    | JoinExecutor
+    | JoinAttempt
+    | JoinCall
+    | Observed
     | LinkClosed
     | WorkerGone
     | Renew

@@ -60,7 +60,7 @@ class CloseLink(msgspec.Struct, frozen=True):
 
 
 class Respond(msgspec.Struct, frozen=True):
-    """Answer a Spawn: 201 made, 200 found, or a refusal with `message`."""
+    """Answer a Spawn: 201 made, 200 found, both perhaps with a warning, or a refusal: `message`."""
 
     link: int
     serial: int
@@ -141,13 +141,31 @@ Send = (
 )
 
 
+class RunContainer(msgspec.Struct, frozen=True):
+    """Run an attempt as a container that is added to the Pod of the worker that has it. Given by
+    `hub.containers` when that worker asks for it."""
+
+    link: int
+    ref: attempts.AttemptRef
+    task: records.Task
+    pod: str
+    pod_uid: str
+    environment: tuple[tuple[str, str], ...]
+
+
+ForExecutor = RunAttempt | StopAttempt | RunContainer
+"""What an executor is told: make sure that an attempt exists, or end it and prove it. Both may come
+again."""
+
+
 class Batch(msgspec.Struct):
     """One transaction and what follows it.
 
     `dirty`: tasks whose row is to be written, in order of first change; `past`: attempts that are
-    over; `workers`: new sessions; `released`, `forgotten`: tasks whose object is gone, and tasks
-    whose rows are to be deleted. `published`: tasks whose view changed without a row (progress,
-    children). `finals`: tasks that became final; memory drops them after the commit.
+    over; `outputs`: row, attempt and what that has printed, where it is short and whole; `workers`:
+    sessions with their first attempt; `released`, `forgotten`: tasks whose object is gone, and
+    tasks whose rows are to be deleted. `published`: tasks whose view changed without a row
+    (progress, children). `finals`: tasks that became final; memory drops them after the commit.
 
     For calls, by link, so that each link gets one frame: `runs` in order (after the templates that
     the link has not seen), each with the number of its attempt; `results`; `accepted` and
@@ -160,6 +178,7 @@ class Batch(msgspec.Struct):
 
     dirty: dict[records.Task, None] = {}
     past: list[records.PastAttempt] = []
+    outputs: list[tuple[int, int, bytes]] = []
     workers: list[records.Worker] = []
     released: list[ids.TaskId] = []
     forgotten: list[ids.TaskId] = []
@@ -181,6 +200,7 @@ class Batch(msgspec.Struct):
         return bool(
             self.dirty
             or self.past
+            or self.outputs
             or self.workers
             or self.released
             or self.forgotten

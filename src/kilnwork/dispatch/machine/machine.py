@@ -20,6 +20,7 @@ from kilnwork.dispatch.machine import (
     children,
     completion,
     dependencies,
+    executors,
     inputs,
     instructions,
     lifecycle,
@@ -55,6 +56,10 @@ class Machine:
             inputs.CloseCluster: self._close_cluster,
             inputs.Drain: lambda item, _: workers.drain(mem, item),
             inputs.Join: functools.partial(workers.join, mem),
+            inputs.JoinExecutor: functools.partial(executors.join, mem),
+            inputs.JoinAttempt: lambda item, _: executors.join_attempt(mem, item),
+            inputs.JoinCall: functools.partial(executors.join_call, mem),
+            inputs.Observed: lambda item, _: self._observed(item),
             inputs.LinkClosed: self._link_closed,
             inputs.WorkerGone: functools.partial(workers.worker_gone, mem),
             inputs.Renew: functools.partial(workers.renew, mem),
@@ -126,12 +131,15 @@ class Machine:
         return self.memory.next_timer()
 
     def held_by(self, link: int, ref: attempts.AttemptRef) -> records.Task | None:
-        """The task whose newest attempt is `ref`, held by the worker behind `link` or its slot."""
+        """The task whose newest attempt is `ref`, held by the worker behind `link` or its slot, or
+        itself behind that link."""
         task = self.memory.tasks.get(ref.task)
         if task is None or not task.held or task.attempt != ref.attempt or task.run != ref.run:
             return None
         slot, worker = task.slot, task.worker
         if slot is not None and slot.link == link:
+            return task
+        if self.memory.attempt_links.get(link) == ref:
             return task
         return task if worker is not None and worker.link == link else None
 
@@ -167,7 +175,7 @@ class Machine:
                     f"run {past.run} of {submission.namespace}/{submission.name} succeeded; "
                     "running it again needs force"
                 )
-        cluster = self.memory.cluster(submission.namespace, submission.spec.cluster_name)
+        cluster = self.memory.cluster(submission.namespace, submission.spec.queue_name)
         task = lifecycle.new_run(next(self.memory.task_rows), submission, cluster)
         lifecycle.admit(self.memory, task, now)
 
@@ -210,6 +218,8 @@ class Machine:
         slot = self.memory.slot_links.get(item.link)
         if slot is not None:
             slots.closed(self.memory, slot, now)
+        elif executors.leave_attempt(self.memory, item.link):
+            return
         elif item.link in self.memory.submitters:
             submitters.detach(self.memory, item.link)
         else:
@@ -232,10 +242,16 @@ class Machine:
         if worker is not None and item.outcome.reason == _R.WORKER_STOPPING:
             worker.leaving = True
         if task is not None:
-            completion.conclude(self.memory, task, item.outcome, now, reported=True)
+            outcome = executors.outcome(task, item.outcome)
+            completion.conclude(self.memory, task, outcome, now, reported=True)
         elif worker is not None and item.outcome.proof:
             workers.prove(self.memory, worker, item.ref)
         self.memory.send(instructions.Acknowledge(item.link, item.serial))
+
+    def _observed(self, item: inputs.Observed) -> None:
+        task = self.held_by(item.link, item.ref)
+        if task is not None:
+            executors.observe(self.memory, task, item)
 
     def _progress(self, item: inputs.Progress, now: inputs.Moment) -> None:
         task = self.held_by(item.link, item.ref)
@@ -286,7 +302,7 @@ class Machine:
             if task.held and task.slot is not None and task.intent is not _I.NONE:
                 assignment.kill(self.memory, task.slot)
         elif kind is memory.Timer.CONFIRM and task.held and task.intent is not _I.NONE:
-            message = "its worker has not proved within the grace period that nothing is left"
+            message = "it was not seen to end within its grace"
             unproven = attempts.Outcome(attempts.Ending.STOPPED, task.reason, message, proof=False)
             completion.conclude(self.memory, task, unproven, now)
 
@@ -297,8 +313,15 @@ class Machine:
         if kind is memory.Timer.TOTAL:
             message = f"the run took longer than {task.spec.timeouts.total_seconds:g} s"
             self._stop(task, now, _I.TOTAL_TIMEOUT, _R.TOTAL_TIMED_OUT, message)
-        elif task.state is _S.PENDING and task.started is None:
+        elif task.started is not None:
+            return
+        elif task.state is _S.PENDING:
             completion.stop_pending(self.memory, task, now)
+        elif task.state is _S.STAGING and (task.cluster.is_executor or task.observed is not None):
+            message = f"not started within {task.spec.timeouts.pending_seconds:g} s"
+            if task.observed is not None:
+                message += f": {task.observed.reason}: {task.observed.message}"
+            self._stop(task, now, _I.PENDING_TIMEOUT, _R.PENDING_TIMED_OUT, message)
 
     def _retry(self, task: records.Task) -> None:
         lifecycle.enqueue(self.memory, task)

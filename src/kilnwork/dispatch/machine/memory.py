@@ -7,7 +7,7 @@ Pure.
 import heapq
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import IntEnum
 from itertools import count
 from typing import Any
@@ -118,6 +118,9 @@ class Memory:
         self.workers: dict[bytes, records.Worker] = {}
         self.links: dict[int, records.Worker] = {}
         """Workers by link."""
+        self.attempt_links: dict[int, attempts.AttemptRef] = {}
+        """Attempts of executors by the link of their sidecar, or of the process that runs their
+        call."""
         self.slots: dict[bytes, records.Slot] = {}
         self.slot_links: dict[int, records.Slot] = {}
         """Slots by link."""
@@ -155,19 +158,31 @@ class Memory:
         self.closing = True
 
     def cluster(self, namespace: str, name: str) -> records.Cluster:
-        """The cluster of that name, made when it is new."""
-        key = (namespace, name)
+        """The queue of that name, made when it is new: of a TaskCluster of the namespace, or of an
+        executor, which has one for all namespaces unless it is external."""
+        everywhere = api_task.is_executor_queue(name) and not api_task.is_external_queue(name)
+        key = ("" if everywhere else namespace, name)
         cluster = self.clusters.get(key)
         if cluster is None:
             cluster = self.clusters[key] = records.Cluster(key)
+            if not key[0]:
+                everybody, required = api_task.queue_labels(name)
+                if required:
+                    self._restrict(cluster, self.cluster("", everybody), required)
         return cluster
+
+    def _restrict(
+        self, cluster: records.Cluster, base: records.Cluster, required: Mapping[str, str]
+    ) -> None:
+        cluster.base, cluster.required = base, required
+        base.queues.extend((cluster,) if base.queues else (base, cluster))
 
     def template(self, namespace: str, spec: api_task.TaskSpec) -> records.Template:
         """The template of that spec, made when it is new."""
         key = (namespace, _encode(spec))
         template = self.templates.get(key)
         if template is None:
-            cluster = self.cluster(namespace, spec.cluster_name)
+            cluster = self.cluster(namespace, spec.queue_name)
             template = records.Template(next(self.template_rows), cluster, spec)
             self.templates[key] = template
             self._recent_templates.append(template)
@@ -181,7 +196,7 @@ class Memory:
         key = (namespace, _encode(spec))
         template = self.templates.get(key)
         if template is None:
-            cluster = self.cluster(namespace, spec.cluster_name)
+            cluster = self.cluster(namespace, spec.queue_name)
             template = self.templates[key] = records.Template(row, cluster, spec)
         return template
 
@@ -199,6 +214,13 @@ class Memory:
         task.template = self.template(task.namespace, shared)
         task.arguments = attempts.Payload(attempts.JSON, _arguments(call, task.inputs))
 
+    def attempt_behind(self, link: int, ref: attempts.AttemptRef) -> records.Task | None:
+        """The task whose newest attempt is `ref`, if that is what speaks over `link`."""
+        task = self.tasks.get(ref.task)
+        if task is None or not task.held or self.attempt_links.get(link) != ref:
+            return None
+        return task if task.attempt == ref.attempt and task.run == ref.run else None
+
     def index_key(self, task: records.Task) -> None:
         """Find it by the key that its driver gave it."""
         if task.child_key is not None and task.siblings is None:
@@ -215,6 +237,8 @@ class Memory:
     def touch(self, cluster: records.Cluster) -> None:
         """Its view changed, and tasks may fit now."""
         self.batch.clusters.add(cluster)
+        if cluster.queues:  # several queues for the same workers, in the order of their turns
+            self.starved |= {queue: None for queue in cluster.queues if len(queue.queue)}
         self.starved[cluster] = None
 
     def move(self, task: records.Task, state: api_task.State) -> None:

@@ -4,6 +4,8 @@ Mutable, slotted, small: a million queued tasks are a million `Task` objects. Ch
 alone; the hub reads them to make views and frames.
 """
 
+from collections import deque
+from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -22,10 +24,11 @@ class Intent(IntEnum):
 
     NONE = 0
     TIMEOUT = 1
-    TOTAL_TIMEOUT = 2
-    DEADLOCK = 3
-    CLUSTER = 4
-    KILL = 5
+    PENDING_TIMEOUT = 2
+    TOTAL_TIMEOUT = 3
+    DEADLOCK = 4
+    CLUSTER = 5
+    KILL = 6
 
 
 class PastAttempt(NamedTuple):
@@ -82,7 +85,7 @@ class Template:
         """Its number in the journal and on links to slots."""
         self.cluster = cluster
         self.spec = spec
-        self.function = "" if call is None else call.function
+        self.function = spec.function_name
         self.accept_failures = call is not None and call.accept_failures
         self.priority = spec.priority
         self.timed = timeouts.pending_seconds is not None or timeouts.total_seconds is not None
@@ -91,7 +94,8 @@ class Template:
 
 
 class Submitter:
-    """A driver's session, or a slot as the place where running tasks submit from.
+    """A driver's session, or the place where running tasks submit from: a slot, or the Pod of a
+    call.
 
     One that connects again is another one.
     """
@@ -166,9 +170,9 @@ class Worker:
     """One session of one worker."""
 
     __slots__ = (
-        "cluster", "from_before", "held", "idle", "lease_until", "leaving", "link", "misses",
-        "name", "node", "occupied", "opens_at", "pod_uid", "processes", "row", "session", "slots",
-        "spare_timer_set", "unclaimed", "unproven",
+        "cluster", "from_before", "held", "idle", "labels", "lease_until", "leaving", "link",
+        "misses", "name", "node", "occupied", "opens_at", "parked", "pod_uid", "processes", "row",
+        "session", "slots", "spare_timer_set", "unclaimed", "unproven",
     )  # fmt: skip
 
     def __init__(
@@ -176,7 +180,7 @@ class Worker:
         cluster: "Cluster",
         session: bytes,
         *,
-        row: int,
+        row: int = 0,
         name: str,
         pod_uid: str,
         node: str,
@@ -184,6 +188,7 @@ class Worker:
         self.cluster = cluster
         self.session = session
         self.row = row
+        """0 until it gets its first attempt: sessions that never had one leave nothing behind."""
         self.name = name
         self.pod_uid = pod_uid
         self.node = node
@@ -195,6 +200,10 @@ class Worker:
         """Commands whose newest attempt it has."""
         self.unproven: dict[attempts.AttemptRef, Task] = {}
         """Final tasks of which it has not proved that nothing is left."""
+        self.parked: set[ids.TaskId] = set()
+        """Those of `held` that wait for something elsewhere and take no slot (executors only)."""
+        self.labels: dict[str, str] = {}
+        """What an executor can reach."""
         self.from_before = False
         """Its attempts were reserved before this dispatcher started, and it has not come back
         yet."""
@@ -239,16 +248,34 @@ class Worker:
     @property
     def busy(self) -> int:
         """Occupied slots; may be more than `slots` for a while, when calls that waited go on."""
-        return len(self.held) + len(self.unproven) + self.occupied
+        return len(self.held) - len(self.parked) + len(self.unproven) + self.occupied
 
 
 class Cluster:
-    """Workers, waiting tasks and unfinished declared tasks of one TaskCluster."""
+    """Workers, waiting tasks and unfinished declared tasks of one TaskCluster, or of one executor.
 
-    __slots__ = ("declared", "draining", "key", "openings", "queue", "workers")
+    An executor's workers are what carries out its instructions: one, if it is in the manager, else
+    any number of processes. Tasks that need labels wait in a cluster of their own, whose workers
+    are some of those of its `base`.
+    """
 
-    def __init__(self, key: ClusterKey) -> None:
+    __slots__ = (
+        "base", "declared", "draining", "is_executor", "key", "openings", "queue", "queues",
+        "required", "workers",
+    )  # fmt: skip
+
+    def __init__(
+        self, key: ClusterKey, base: "Cluster | None" = None, required: Mapping[str, str] = {}
+    ) -> None:
         self.key = key
+        self.is_executor = api_task.is_executor_queue(key[1])
+        """It is the queue of an executor: none of its tasks needs a slot process."""
+        self.base = base
+        """Whose workers it uses; None: its own."""
+        self.required = required
+        """Labels that those must have."""
+        self.queues: deque[Cluster] = deque()
+        """Itself and all clusters of which it is the base; empty if there are none."""
         self.queue: task_queue.Queue[Task] = task_queue.Queue()
         self.workers: dict[bytes, Worker] = {}
         self.declared: set[Task] = set()
@@ -256,6 +283,14 @@ class Cluster:
         """Slots of its workers that are to join."""
         self.draining: frozenset[str] = frozenset()
         """Uids of the Pods whose workers are to go, connected or not."""
+
+    @property
+    def eligible(self) -> "Iterable[Worker]":
+        """Workers that may run its tasks."""
+        if self.base is None:
+            return self.workers.values()
+        needed = self.required.items()
+        return [one for one in self.base.workers.values() if needed <= one.labels.items()]
 
 
 class Task(model.TaskFacts, eq=False):
@@ -292,6 +327,10 @@ class Task(model.TaskFacts, eq=False):
     ticket: int | None = None
     """Its ticket while it is queued, None when it is not."""
     progress: model.Progress | None = None
+    observed: model.Observed | None = None
+    """What its executor sees of the newest attempt."""
+    handover: bytes | None = None
+    """What the next attempt needs to go on with what this one has begun elsewhere."""
     child_key: str | None = None
     digest: bytes | None = None
     siblings: Family | None = None
@@ -336,6 +375,14 @@ class Task(model.TaskFacts, eq=False):
         """A worker has its newest attempt."""
         state = self.attempt_state
         return state is _RESERVED or state is _STARTED
+
+    @property
+    def input_document(self) -> bytes | None:
+        """Its inputs as a JSON object, None without any; a task that Python submits without a
+        function has them as its arguments."""
+        if self.arguments is None or self.spec.call is not None:
+            return self.inputs
+        return self.arguments.data
 
     @property
     def has_template_spec(self) -> bool:

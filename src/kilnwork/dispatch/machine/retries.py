@@ -30,7 +30,7 @@ def retries_failure(
         return False
     if requested or not retry.on:
         return True
-    if reason == reasons.Reason.TIMED_OUT:
+    if reason in (reasons.Reason.TIMED_OUT, reasons.Reason.REQUEST_TIMED_OUT):
         return "timeout" in retry.on
     return exit_code is not None and f"exit:{exit_code}" in retry.on
 

@@ -68,10 +68,10 @@ def _lookups_of_ends(mem: memory.Memory, item: inputs.CallsEnded) -> inputs.Look
         for end in item.ends
         if end.delegate is not None and end.delegate not in mem.tasks
     }
-    slot = mem.slot_links.get(item.link)
-    if not names or slot is None:
+    submitter = mem.submitters.get(item.link)
+    if not names or submitter is None:
         return None
-    return inputs.Lookups(slot.worker.cluster.key[0], [], [], [], names)
+    return inputs.Lookups(submitter.namespace, [], [], [], names)
 
 
 def _look_up(
@@ -238,9 +238,10 @@ def _known_of(task: records.Task) -> inputs.StoredCall:
 
 
 def _same(known: inputs.StoredCall, template: records.Template, call: calls.CallItem) -> bool:
-    """The same function, and the same arguments as far as they can be compared."""
-    other = known.spec.call
-    if other is None or other.function != template.function or known.arguments is None:
+    """The same function, or manifest, and the same arguments as far as they can be compared."""
+    if known.spec.function_name != template.function or known.arguments is None:
+        return False
+    if template.spec.call is None and known.spec.template != template.spec.template:
         return False
     ours, theirs = call.arguments, known.arguments
     if ours.media_type != attempts.JSON or theirs.media_type != attempts.JSON:
@@ -319,14 +320,19 @@ def _submit_child(
 def _parent(
     mem: memory.Memory, submitter: records.Submitter, call: calls.CallItem
 ) -> records.Task | None:
-    """The task whose newest attempt runs in this slot and requests a child."""
+    """The task whose newest attempt runs in this slot, or is this Pod, and requests a child."""
     ref = call.parent
-    task = None if ref is None else mem.tasks.get(ref.task)
-    if task is None or ref is None or submitter.slot is None:
+    if ref is None:
         return None
-    if task.slot is not submitter.slot or task.attempt != ref.attempt or task.run != ref.run:
-        return None
-    return task if task.intent is records.Intent.NONE else None
+    if submitter.slot is None:
+        task = mem.attempt_behind(submitter.link, ref)
+    else:
+        task = mem.tasks.get(ref.task)
+        if task is not None and (
+            task.slot is not submitter.slot or task.attempt != ref.attempt or task.run != ref.run
+        ):
+            return None
+    return None if task is None or task.intent is not records.Intent.NONE else task
 
 
 def rerun(mem: memory.Memory, item: inputs.Rerun, now: inputs.Moment) -> None:
@@ -338,7 +344,7 @@ def rerun(mem: memory.Memory, item: inputs.Rerun, now: inputs.Moment) -> None:
     current = mem.tasks.get(item.task)
     if current is not None and not current.state.final:
         raise errors.RunRefused(f"run {current.run} of it has been started already")
-    is_call = item.arguments is not None and item.spec.call is not None
+    is_call = item.arguments is not None
     task = _call_again(mem, item) if is_call else _command_again(mem, item)
     task.run, task.parent = item.run, item.parent
     if item.key is not None:
@@ -376,7 +382,7 @@ def _command_again(mem: memory.Memory, item: inputs.Rerun) -> records.Task:
         item.run,
         item.namespace,
         item.name or ids.task_text(item.task),
-        mem.cluster(item.namespace, item.spec.cluster_name),
+        mem.cluster(item.namespace, item.spec.queue_name),
         False,
         item.spec,
         inputs=item.inputs,

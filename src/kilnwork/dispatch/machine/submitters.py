@@ -48,8 +48,8 @@ def define(mem: memory.Memory, item: inputs.Define) -> None:
     submitter = mem.submitters.get(item.link)
     if submitter is None:
         return
-    if item.spec.call is None:
-        message = f"template {item.number} has no call"
+    if item.spec.call is None and item.spec.executor not in api_task.WITHOUT_PROGRAM:
+        message = f"template {item.number} is of a task with a program, and has no call"
         mem.send(instructions.CloseLink(item.link, "template", message))
         return
     if len(submitter.templates) >= MAX_TEMPLATES:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from kilnwork.api import reasons
+from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import records
 from kilnwork.kit import ids
@@ -23,6 +24,8 @@ def shown_reason(task: records.Task) -> tuple[str, str] | None:
         return explain(task)
     if task.waiting:
         return _R.WAITING_FOR_CHILD, "it waits for other tasks, and its slot is free for others"
+    if task.observed is not None and task.held and task.intent is records.Intent.NONE:
+        return task.observed.reason, task.observed.message
     if task.unmet and not task.suspended and not task.state.final:
         all_of_them = len(set(task.needs))
         return _R.WAITING_FOR_INPUT, f"{task.unmet} of its {all_of_them} inputs are not over yet"
@@ -33,6 +36,8 @@ def explain(task: records.Task) -> tuple[str, str]:
     """Reason and message of a task that waits in the queue of its cluster."""
     cluster = task.cluster
     name = cluster.key[1]
+    if cluster.is_executor:
+        return _explain_executor(task)
     ready = [worker for worker in cluster.workers.values() if worker.ready]
     ahead = cluster.queue.ahead(task, priority=task.spec.priority)
     line = f"; {ahead} wait before it" if ahead else ""
@@ -51,6 +56,27 @@ def explain(task: records.Task) -> tuple[str, str]:
     by = f" by {named}{more}" if named else ""
     taken = f"all {slots} slots of TaskCluster {name} are taken{by}"
     return _R.NO_FREE_SLOT, f"{taken}{line}{again}"
+
+
+def _explain_executor(task: records.Task) -> tuple[str, str]:
+    cluster = task.cluster
+    executor = task.spec.executor
+    ahead = cluster.queue.ahead(task, priority=task.spec.priority)
+    line = f"; {ahead} wait before it" if ahead else ""
+    capacity = sum(worker.slots for worker in cluster.eligible if worker.ready)
+    if capacity:
+        return _R.NO_FREE_SLOT, f"executor {executor} runs {capacity} attempts, its limit{line}"
+    if executor not in api_task.OUTSIDE:
+        return _R.EXECUTOR_UNAVAILABLE, f"this manager has no executor {executor}{line}"
+    if task.spec.external is not None:
+        name = task.spec.external.executor
+        message = f"no program claims tasks of executor {name} in namespace {task.namespace}{line}"
+        return _R.EXECUTOR_UNAVAILABLE, message
+    labels = ",".join(f"{key}={value}" for key, value in cluster.required.items())
+    which = f" with labels {labels}" if labels else ""
+    start = f"kiln executor {executor}" + (f" --labels {labels}" if labels else "")
+    message = f"no executor {executor}{which} is connected: start one with `{start}`{line}"
+    return _R.EXECUTOR_UNAVAILABLE, message
 
 
 def _holders(worker: records.Worker) -> Iterator[records.Task]:
@@ -74,7 +100,13 @@ def with_current_facts(view: model.TaskView, record: records.Task | None) -> mod
     shown = shown_reason(record)
     if shown is not None:
         reason, message = shown
-    return msgspec.structs.replace(view, reason=reason, message=message, progress=record.progress)
+    return msgspec.structs.replace(
+        view,
+        reason=reason,
+        message=message,
+        node=record.placed or view.node,
+        progress=record.progress,
+    )
 
 
 def of_cluster(seen: records.Cluster) -> model.ClusterView:

@@ -1,9 +1,9 @@
 """Workers: they join, renew, lose their link, come back, are lost. Pure.
 
-Used by `machine`. Four proofs that a worker's processes are gone: a new session of the same Pod
-(the container runtime ended the old one first), the container has ended and was not started again,
-the Pod is gone, the worker says so itself. A lease
-that ends is none, but fences: attempts of that worker are refused from then on.
+Used by `machine`. A process of an executor is one too. Four proofs that a worker's processes are
+gone: a new session of the same Pod (the container runtime ended the old one first), the container
+has ended and was not started again, the Pod is gone, the worker says so itself. A lease that ends
+is none, but fences: attempts of that worker are refused from then on.
 """
 
 from kilnwork.api import attempts, reasons
@@ -31,6 +31,8 @@ def join(mem: memory.Memory, item: inputs.Join, now: inputs.Moment) -> None:
     elif worker.link:
         _unlink(mem, worker)
     worker.link = item.link
+    worker.labels = dict(item.labels)
+    worker.parked.clear()
     worker.slots = item.slots
     worker.from_before = False
     worker.lease_until = now.mono + mem.lease_s
@@ -65,13 +67,11 @@ def _enrol(mem: memory.Memory, item: inputs.Join) -> records.Worker:
     worker = records.Worker(
         mem.cluster(item.namespace, item.cluster),
         item.session,
-        row=next(mem.worker_rows),
         name=item.name,
         pod_uid=item.pod_uid,
         node=item.node,
     )
     mem.workers[item.session] = worker
-    mem.batch.workers.append(worker)
     return worker
 
 
@@ -136,7 +136,7 @@ def _resume_slots(
 def expect(worker: records.Worker, task: records.Task) -> None:
     """After a start: this worker, or one of its slots, has the newest attempt of a task."""
     task.worker = worker
-    if task.template is None:
+    if task.template is None or worker.cluster.is_executor:
         worker.held[task.id] = task
     else:
         worker.unclaimed[task.id] = task

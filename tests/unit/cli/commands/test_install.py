@@ -143,6 +143,31 @@ def test_a_manager_of_some_namespaces_has_rights_in_no_other() -> None:
     )
 
 
+def test_executors_of_http_requests_are_a_deployment_with_an_account() -> None:
+    assert not any("executor" in name for name in objects())
+    found = objects("--http-executors", "3", "-n", "home")
+    deployment = found["Deployment/kilnwork-executor-http"]["spec"]
+    pod = deployment["template"]["spec"]
+    [made] = pod["containers"]
+    assert deployment["replicas"] == 3
+    assert deployment["selector"]["matchLabels"].items() <= (
+        deployment["template"]["metadata"]["labels"].items()
+    )
+    assert pod["serviceAccountName"] == "kilnwork-executor-http"
+    assert {"name": "KILN_MANAGER_NAMESPACE", "value": "home"} in made["env"]
+    assert made["securityContext"] == container()["securityContext"]
+    rules = found["ClusterRole/kilnwork-executor-http"]["rules"]
+    assert [rule["resources"] for rule in rules] == [["executors"], ["secrets"], ["services"]]
+
+
+def test_executors_read_secrets_only_where_the_manager_serves() -> None:
+    found = objects("--http-executors", "1", "--only-in", "a")
+    rules = found["ClusterRole/kilnwork-executor-http"]["rules"]
+    assert [rule["resources"] for rule in rules] == [["executors"]]
+    role = found["Role/kilnwork-executor-http"]
+    assert (role["metadata"]["namespace"], role["rules"][0]["resources"]) == ("a", ["secrets"])
+
+
 def test_a_broken_image_is_mended_by_applying_another() -> None:
     spec = objects()["StatefulSet/kilnwork-manager"]["spec"]
     assert spec["podManagementPolicy"] == "Parallel"
@@ -178,6 +203,8 @@ def test_tolerations_are_written_as_taints() -> None:
         (("--advertise", "host:port"), "write HOST:PORT"),
         (("--advertise", "https://host:1"), "that others reach"),
         (("--advertise", "0.0.0.0:7443"), "that others reach"),
+        (("--callback-url", "kiln.example"), "write http(s)://HOST"),
+        (("--callback-url", "https://kiln.example/?a"), "write http(s)://HOST"),
         (("--storage", "emptyDir", "--storage-class", "a"), "is for --storage pvc"),
         (("--only", "drivers"), "--drivers-in NS"),
         (("--only", "rights", "--drivers-in", "a"), "add --only drivers"),
@@ -193,7 +220,8 @@ def test_what_cannot_be_is_refused(options: tuple[str, ...], text: str) -> None:
 
 def test_every_right_has_its_reason_and_no_wildcard() -> None:
     manager = (*rights.WHERE_SERVED, *rights.FIND, *rights.ASK, *rights.AT_HOME)
-    for right in (*manager, *rights.VIEW, *rights.EDIT, *rights.DRIVE, *rights.PASS):
+    users = (*rights.VIEW, *rights.EDIT, *rights.DRIVE, *rights.PASS)
+    for right in (*manager, *users, *rights.SEND, *rights.REVEAL):
         assert right.why.endswith(".") or right.why.endswith("`.")
         assert "*" not in (*right.resources, *right.verbs, right.group)
 

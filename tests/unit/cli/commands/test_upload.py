@@ -40,6 +40,12 @@ def test_a_folder_and_nothing_are_no_files(
     assert said == "error: no.jsonl: No such file or directory\n"
 
 
+def test_a_name_that_no_file_can_have_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "x" * 300
+    said = refusal(capsys, "in.jsonl", "--mapper", "identity", "-o", name)
+    assert said == f"error: -o {name}: File name too long\n"
+
+
 @pytest.mark.parametrize("name", ["in.jsonl", "./in.jsonl", "link.jsonl"])
 def test_a_result_does_not_replace_its_input(
     folder: Path, capsys: pytest.CaptureFixture[str], name: str

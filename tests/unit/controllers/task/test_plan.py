@@ -136,9 +136,12 @@ def test_spec_that_a_real_api_server_lets_through_is_refused_here() -> None:
 
 
 def test_kill_timestamp_ahead_is_looked_at_again_in_time() -> None:
-    decided = _decide(_task(kill_timestamp=clock.rfc3339(NOW + 30)))
+    seen = _task(kill_timestamp=clock.rfc3339(NOW + 30))
+    decided = _decide(seen)
     assert decided.submit is not None
     assert decided.again_s == 30
+    running = _decide(seen, view=_view())
+    assert (running.kills, running.again_s) == ((), 30)
 
 
 @pytest.mark.parametrize(
@@ -296,6 +299,23 @@ def test_result_goes_into_the_output_object_once() -> None:
     assert _decide(seen, view=view, output_made="").output is None
 
 
+@pytest.mark.parametrize(
+    ("payload", "why"),
+    [
+        (attempts.Payload("application/json", b"", b"d" * 32, 300_000), "300000 bytes, too large"),
+        (attempts.Payload("application/octet-stream", b"x"), "not JSON"),
+        (attempts.Payload("application/json", b"[" * 2000 + b"]" * 2000), "too deep"),
+    ],
+)
+def test_a_result_that_can_be_no_object_is_said_once(payload: attempts.Payload, why: str) -> None:
+    seen = _task(output_object="out")
+    view = _view(state=task.State.SUCCESS, result=payload, finished=NOW)
+    output = _decide(seen, view=view).output
+    assert output is not None
+    assert why in output.obstacle
+    assert _decide(seen, view=view, output_made="").output is None
+
+
 def test_failed_task_makes_no_output_object() -> None:
     view = _view(state=task.State.FAILED, finished=NOW)
     assert _decide(_task(output_object="out"), view=view).output is None
@@ -344,6 +364,13 @@ def test_binary_result_is_no_input() -> None:
     payload = attempts.Payload("application/octet-stream", b"\x00")
     found = plan.result_of(_task(), _view(state=task.State.SUCCESS, result=payload))
     assert isinstance(found, plan.Broken)
+
+
+def test_result_in_a_blob_is_no_input() -> None:
+    payload = attempts.Payload("application/json", b"", digest=b"\1" * 32, size=70_000)
+    found = plan.result_of(_task(), _view(state=task.State.SUCCESS, result=payload))
+    assert isinstance(found, plan.Broken)
+    assert "70000 bytes" in found.message
 
 
 def test_status_gives_the_result_that_the_journal_forgot() -> None:

@@ -44,6 +44,23 @@ def test_running_task_tells_where_it_runs() -> None:
     assert started.status == "True"
 
 
+def test_pod_that_starts_and_ends_soon_costs_one_write() -> None:
+    starting = _first(task.State.STAGING, "Starting")
+    held, wait_s = status.hold(task.TaskStatus(), starting, held=None, now=10.0, is_pod=True)
+    assert wait_s == pytest.approx(status.POD_START_HOLD_S)
+    running = _first(task.State.RUNNING)
+    held, wait_s = status.hold(task.TaskStatus(), running, held=held, now=11.9, is_pod=True)
+    assert wait_s == status.POD_RUNNING_HOLD_S
+    ended = _first(task.State.SUCCESS)
+    assert status.hold(task.TaskStatus(), ended, held=held, now=12.0, is_pod=True)[1] == 0
+
+
+def test_what_keeps_a_pod_from_starting_is_written_soon() -> None:
+    waits = _first(task.State.STAGING, "ImagePull")
+    _, wait_s = status.hold(task.TaskStatus(), waits, held=None, now=10.0, is_pod=True)
+    assert wait_s == status.WAITING_HOLD_S
+
+
 def test_same_view_gives_the_same_status_later() -> None:
     first = _told(_task(), VIEW)
     assert _told(_task(first), VIEW, now=NOW + 60) == first
@@ -63,6 +80,9 @@ def test_small_json_result_is_copied_with_its_nulls() -> None:
     [
         attempts.Payload("application/json", b'"' + b"x" * attempts.MAX_STATUS_BYTES + b'"'),
         attempts.Payload("application/octet-stream", b"\x00"),
+        attempts.Payload("application/json", b'{"a": [18446744073709551616]}'),
+        attempts.Payload("application/json", b"[" * 500 + b"]" * 500),
+        attempts.Payload("application/json", b"[" * 4000 + b"]" * 4000),
     ],
 )
 def test_large_or_binary_result_leaves_only_its_facts(payload: attempts.Payload) -> None:
@@ -70,6 +90,13 @@ def test_large_or_binary_result_leaves_only_its_facts(payload: attempts.Payload)
     assert "value" not in msgspec.to_builtins(told)["result"]
     assert told.result is not None
     assert told.result.size_bytes == len(payload.data)
+
+
+def test_result_in_a_blob_is_named_by_its_own_digest_and_size() -> None:
+    payload = attempts.Payload("application/json", b"", digest=b"\1" * 32, size=70_000)
+    told = _told(_task(), _view(state=task.State.SUCCESS, result=payload))
+    assert told.result is not None
+    assert (told.result.size_bytes, told.result.digest) == (70_000, "sha256:" + "01" * 32)
 
 
 @pytest.mark.parametrize(
@@ -178,11 +205,11 @@ def test_failure_retry_and_kill_are_told_once() -> None:
 def test_a_lost_attempt_is_told_with_its_worker() -> None:
     first = _first(task.State.RUNNING)
     again = _told(_task(first), _view(state=task.State.PENDING, reason="NoFreeSlot", losses=1))
-    told = "attempt 1 on worker w-0 (node n) was lost: the task runs again"
+    told = "attempt 1 in Pod w-0 (node n) was lost: the task runs again"
     assert status.tale(first, again) == status.Tale("Warning", "AttemptLost", told)
     later = _told(_task(again), _view(attempt=2, losses=1))
     assert status.tale(again, later) is None
-    told = "attempt 1 on worker w-0 (node n) was lost (WorkerLost: its Pod is gone): "
+    told = "attempt 1 in Pod w-0 (node n) was lost (WorkerLost: its Pod is gone): "
     named = status.tale(first, again, loss="WorkerLost: its Pod is gone")
     assert named is not None
     assert named.message == told + "the task runs again"
@@ -196,12 +223,10 @@ def test_run_that_ended_before_the_dispatcher_keeps_its_finish_time() -> None:
     assert first.finish_time == clock.rfc3339(NOW)
 
 
-def test_a_condition_names_fields_without_effect_while_there_are_any() -> None:
+def test_a_condition_says_that_the_image_is_a_label_while_it_is() -> None:
     seen = _task()
-    with_image = msgspec.structs.replace(seen, spec=task.TaskSpec(image="busybox"))
-    told = _told(with_image, VIEW)
-    found = _condition(told, "FieldsIgnored")
-    assert found is not None
-    assert (found.status, found.reason) == ("True", "FieldsIgnored")
-    assert found.message.startswith("spec.image: has no effect here: ")
-    assert _condition(_told(msgspec.structs.replace(seen, status=told), VIEW), found.type) is None
+    image = meta.Condition(type="ImageIgnored", status="True", reason="ImageIgnored", message="m")
+    why = status.Why(VIEW.reason, VIEW.message)
+    told = status.of_view(seen, VIEW, why=why, output_object="", image=image, now=NOW)
+    assert _condition(told, "ImageIgnored") is not None
+    assert _condition(_told(msgspec.structs.replace(seen, status=told), VIEW), image.type) is None

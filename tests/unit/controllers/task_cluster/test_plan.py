@@ -382,3 +382,18 @@ def test_a_secret_of_another_ca_is_mended() -> None:
     mended = msgspec.structs.replace(facts, secret_ca="UEVN")
     assert plan.decide(mended, settings).mend_secret == {}
     assert plan.decide(facts, SETTINGS).mend_secret == {}
+
+
+def test_used_up_pods_are_drained_and_replaced_at_once() -> None:
+    """Even all of them, since others take their places before they have gone."""
+    pods = (_pod("c-0"), _pod("c-1"))
+    workers = (_worker("c-0", holding=1), _worker("c-1"))
+    used_up = frozenset({"uid-c-0", "uid-c-1"})
+    cluster = _cluster(replicas=2)
+    decided = _decide(cluster, pods=pods, view=_view(*workers), used_up=used_up)
+    assert _drained(decided) == "c-0 c-1"
+    assert (_made(decided), _removed(decided)) == (["c-2", "c-3"], [])
+    more = (_pod("c-2"), _pod("c-3"))
+    view = _view(*workers, drained="c-0 c-1")
+    decided = _decide(cluster, pods=(*pods, *more), view=view, used_up=used_up)
+    assert (_made(decided), _removed(decided)) == ([], ["c-1"])

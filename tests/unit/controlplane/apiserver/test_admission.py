@@ -75,6 +75,12 @@ async def refusal(stored: lookups.MemoryLookup, kind: resource.Resource, obj: Js
     return caught.value
 
 
+REFUSED_BY_NOW: Json = {
+    "command": ["a\0b"], "clusterName": "default", "outputType": "json", "run": 1,
+}  # fmt: skip
+"""The spec of a Task from before a rule."""
+
+
 class TestOurKinds:
     async def test_defaults_come_in_and_unknown_fields_are_warned_of(
         self, stored: lookups.MemoryLookup
@@ -178,6 +184,27 @@ class TestOurKinds:
         new = {**old, "status": {"attempts": 1}}
         found = await update(stored, kinds.TASKS, old, new, subresource="status")
         assert found.obj["status"] == {"attempts": 1}
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"metadata": metadata(finalizers=[])},
+            {"spec": {**REFUSED_BY_NOW, "killTimestamp": "2026-01-01T00:00:00Z"}},
+        ],
+    )
+    async def test_what_the_rules_refuse_by_now_can_be_killed_and_let_go(
+        self, stored: lookups.MemoryLookup, change: Json
+    ) -> None:
+        old = {"metadata": metadata(finalizers=["x.io/f"]), "spec": REFUSED_BY_NOW}
+        assert (await update(stored, kinds.TASKS, old, {**old, **change})).obj == {**old, **change}
+
+    async def test_what_changes_must_be_as_the_rules_are_by_now(
+        self, stored: lookups.MemoryLookup
+    ) -> None:
+        old = {"metadata": metadata(), "spec": REFUSED_BY_NOW}
+        new = {**old, "spec": {**REFUSED_BY_NOW, "command": ["a\0c"]}}
+        with pytest.raises(statuses.StatusError, match=r"spec\.command\[0\]"):
+            await update(stored, kinds.TASKS, old, new)
 
 
 class TestNamespaces:

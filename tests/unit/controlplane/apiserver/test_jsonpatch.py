@@ -86,3 +86,23 @@ def test_a_patch_may_be_applied_again() -> None:
 def test_a_position_of_many_digits_does_not_apply() -> None:
     with pytest.raises(jsonpatch.DoesNotApply):
         jsonpatch.apply({"l": []}, [{"op": "add", "path": f"/l/{'1' * 5000}", "value": 1}])
+
+
+def test_a_patch_shares_what_it_leaves_and_changes_nothing_of_before() -> None:
+    before: dict[str, Any] = {"a": {"b": [{"c": 1}, {"c": 2}]}, "z": {"y": 1}}
+    value: dict[str, list[Any]] = {"new": []}
+    after = jsonpatch.apply(
+        before,
+        [
+            {"op": "replace", "path": "/a/b/1/c", "value": 3},
+            {"op": "add", "path": "/a/b/-", "value": value},
+            {"op": "add", "path": "/a/b/2/new/-", "value": 4},
+            {"op": "copy", "from": "/z", "path": "/x"},
+            {"op": "move", "from": "/x/y", "path": "/x/w"},
+        ],
+    )
+    assert before == {"a": {"b": [{"c": 1}, {"c": 2}]}, "z": {"y": 1}}
+    assert value == {"new": []}
+    assert after == {"a": {"b": [{"c": 1}, {"c": 3}, {"new": [4]}]}, "z": {"y": 1}, "x": {"w": 1}}
+    assert after["z"] is before["z"]
+    assert after["a"]["b"][0] is before["a"]["b"][0]

@@ -84,3 +84,20 @@ async def test_pages_of_another_data_directory_are_refused(tmp_path: Path) -> No
         with pytest.raises(statuses.StatusError) as caught:
             lists.page(world.store, CM, ALL, more)
         assert caught.value.code == 410
+
+
+@pytest.mark.parametrize(
+    ("raw", "seen"),
+    [
+        (b"{}", {}),
+        (
+            b'{"metadata":{"name":"p","labels":{"a":"b"},"uid":"u"},"spec":{"nodeName":"n","x":[1]}}',
+            {"metadata": {"name": "p", "labels": {"a": "b"}}, "spec": {"nodeName": "n"}},
+        ),
+        (b'{"metadata":{"labels":null},"spec":null}', {"metadata": {"labels": None}, "spec": None}),
+        (b'{"spec":"no object","y":1}', {"spec": "no object", "y": 1}),
+    ],
+    ids=["nothing", "pod", "null", "text"],
+)
+def test_a_look_at_an_object_leaves_out_what_no_selector_asks_for(raw: bytes, seen: Any) -> None:
+    assert lists.look_for(("spec.nodeName", "spec.hostNetwork", "source"))(raw) == seen

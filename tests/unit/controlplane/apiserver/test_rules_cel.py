@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import kinds, resource
+from kilnwork.api import cel, kinds, resource
 from kilnwork.controlplane.apiserver import builtin, rules_cel
 from support import our_kinds
 
@@ -156,10 +156,10 @@ def test_rules_that_are_not_held_are_told(rule: dict[str, Any], why: str) -> Non
 
 @pytest.fixture
 def without_the_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(rules_cel, "LIBRARY", "no_such_library")
-    rules_cel.available.cache_clear()
+    monkeypatch.setattr(cel, "LIBRARY", "no_such_library")
+    cel.available.cache_clear()
     yield
-    rules_cel.available.cache_clear()
+    cel.available.cache_clear()
 
 
 @pytest.mark.usefixtures("without_the_library")
@@ -173,7 +173,7 @@ def test_without_the_extra_nothing_is_held_and_that_is_said() -> None:
     "deep", ["1+" * 2000 + "1 == 1", "(" * 2000 + "true" + ")" * 2000, "!" * 4000 + "true"]
 )
 def test_deep_rules_do_no_harm(deep: str) -> None:
-    assert len(deep) <= rules_cel.MOST_CHARS
+    assert len(deep) <= cel.MAX_CHARS
     assert len(judged(served(**{"x-kubernetes-validations": ruled(deep)}), {})) <= 1
 
 

@@ -1,5 +1,6 @@
 """What the node does next, for every state of a Pod and its container."""
 
+import math
 from typing import Any
 
 import msgspec
@@ -172,6 +173,9 @@ def test_a_sidecar_is_restarted_whatever_the_policy() -> None:
 def test_sidecars_end_when_the_others_have() -> None:
     views = {"first": view(OK), "side": view(RUNNING), "last": view(OK), "a": view(OK)}
     assert decided(several(), **views, b=view(BAD)) == [lifecycle.Stop("side", 9.0)]
+    hasty = msgspec.structs.replace(several().spec, termination_grace_period_seconds=0)
+    of = msgspec.structs.replace(several(), spec=hasty)
+    assert decided(of, **views, b=view(BAD)) == [lifecycle.Stop("side", 2.0)]
     deleted = several(deleted_grace_s=5)
     assert decided(deleted, **views, b=view(RUNNING)) == [lifecycle.Stop("b", 5.0)]
     assert decided(deleted, **views, b=view(OK)) == [lifecycle.Stop("side", 2.0)]
@@ -194,3 +198,77 @@ def test_a_pod_past_its_deadline_is_stopped() -> None:
     assert decided(late, main=view(RUNNING)) == [stop(9.0)]
     assert decided(late, main=view(BAD)) == []
     assert lifecycle.deadline_left_s(late, NOW.wall) == -10.0
+
+
+def growing(*names: str, **more: Any) -> pods.Pod:
+    """A Pod with these ephemeral containers."""
+    of = pod(**more)
+    added = tuple(pods.EphemeralContainer(name=name, command=("x",)) for name in names)
+    spec = msgspec.structs.replace(of.spec, ephemeral_containers=added)
+    return msgspec.structs.replace(of, spec=spec)
+
+
+def started(name: str, *, exit_code: int | None = None) -> lifecycle.View:
+    return lifecycle.View(last=RUNNING._replace(id=f"u/{name}/0", exit_code=exit_code))
+
+
+def test_an_ephemeral_container_is_started_once() -> None:
+    main = {"main": view(RUNNING)}
+    assert lifecycle.decide(growing("e"), main, NOW) == [lifecycle.Start("e", 0)]
+    for code in (None, 0, 1):
+        views = main | {"e": started("e", exit_code=code)}
+        assert lifecycle.decide(growing("e"), views, NOW) == []
+    never = lifecycle.View(start_at=math.inf, reason="r", message="it cannot run here")
+    assert lifecycle.decide(growing("e", "f"), main | {"e": never}, NOW) == [
+        lifecycle.Start("f", 0)
+    ]
+
+
+def test_hundreds_of_ephemeral_containers_are_started_by_and_by() -> None:
+    names = [f"e{number}" for number in range(100)]
+    decided = lifecycle.decide(growing(*names), {"main": view(RUNNING)}, NOW)
+    first = names[: lifecycle.MAX_EPHEMERAL_STARTS]
+    assert decided == [*(lifecycle.Start(name, 0) for name in first), lifecycle.More()]
+
+
+def test_ephemeral_containers_that_wait_hold_up_no_others() -> None:
+    names = [f"e{number}" for number in range(20)]
+    waits = lifecycle.View(reason="r", message="a ConfigMap is missing")
+    views = {"main": view(RUNNING), **dict.fromkeys(names[:-1], waits)}
+    decided = lifecycle.decide(growing(*names), views, NOW)
+    assert decided[0] == lifecycle.Start("e19", 0)
+    assert lifecycle.More() not in decided
+    assert len(decided) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("of", "main"),
+    [
+        (growing("e"), view(OK)),
+        (growing("e", phase="Failed"), view()),
+        (growing("e", deleted_grace_s=5), view(RUNNING, stop_s=5.0)),
+    ],
+    ids=["over", "final", "deleted"],
+)
+def test_no_ephemeral_container_starts_in_a_pod_that_is_over(
+    of: pods.Pod, main: lifecycle.View
+) -> None:
+    assert lifecycle.decide(of, {"main": main}, NOW) == []
+
+
+def test_an_ephemeral_container_ends_when_the_others_have_or_with_them() -> None:
+    views = {"main": view(OK), "e": started("e")}
+    assert lifecycle.decide(growing("e"), views, NOW) == [lifecycle.Stop("e", 9.0)]
+    views = {"main": view(RUNNING), "e": started("e")}
+    of = growing("e", deleted_grace_s=5)
+    assert lifecycle.decide(of, views, NOW) == [stop(5.0), lifecycle.Stop("e", 5.0)]
+
+
+def test_an_ephemeral_container_that_no_shim_remembers_is_lost_not_started() -> None:
+    status = {"name": "e", "restartCount": 0, "state": {"running": {}}}
+    of = growing("e", ephemeralContainerStatuses=[status])
+    record = lifecycle.recall(of, "e", wall=5.0)
+    assert record is not None
+    assert (record.id, record.exit_code) == ("u/e/0", container.UNKNOWN)
+    waits = {"name": "e", "restartCount": 0, "state": {"waiting": {}}}
+    assert lifecycle.recall(growing("e", ephemeralContainerStatuses=[waits]), "e", wall=5.0) is None

@@ -170,9 +170,14 @@ def test_an_account_brings_the_servers_address_and_a_mount() -> None:
     assert without.links == ()
 
 
-def test_a_container_without_command_says_why() -> None:
+def test_arguments_alone_are_the_command() -> None:
+    assert make(pod({"command": None, "args": ["echo", "x"]})).argv == ["echo", "x"]
+
+
+@pytest.mark.parametrize("args", [None, [], ["--for", "entrypoint"]])
+def test_a_container_without_command_says_why(args: list[str] | None) -> None:
     with pytest.raises(errors.NotYet, match="images are labels"):
-        make(pod({"command": None, "args": ["x"]}))
+        make(pod({"command": None, "args": args}))
 
 
 def test_volumes_hold_keys_or_chosen_items() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import functools
 import os
+import selectors
 import shutil
 import signal
 import socket
@@ -15,8 +16,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from kilnwork.controlplane.node import container, errors, shim, shim_link
-from kilnwork.kit import ids, processes
+from kilnwork.controlplane.node import container, errors, exec_shim, shim, shim_link
+from kilnwork.kit import clock, ids, processes
 from support import short, waiting
 
 DAEMON = """
@@ -209,6 +210,17 @@ async def test_a_daemon_is_gone_before_the_end_is_reported(bench: Bench, *, clea
     assert processes.children(bench.pids[0]) == []
 
 
+@pytest.mark.parametrize("start", ["", "setsid", "env -i", "env -i nohup"])
+async def test_background_processes_are_gone_although_another_container_runs(
+    bench: Bench, start: str
+) -> None:
+    other = await bench.shell("sleep 300")
+    await bench.end(await bench.shell(f"{start} sleep 301 & sleep 0.2", number=1))
+    seen = processes.look().items()
+    left = [pid for pid, stat in seen if stat.parent == bench.pids[0] and stat.running]
+    assert left == [other.pid]
+
+
 async def test_a_daemon_holding_the_output_does_not_hold_up_the_end(bench: Bench) -> None:
     record = await bench.end(await bench.shell("setsid sleep 300 & echo started"))
     assert record.exit_code == 0
@@ -303,6 +315,30 @@ async def test_without_a_server_it_ends_everything_and_leaves() -> None:
     [known] = await bench.link.hello()
     assert (known.exit_code, known.signal) == (137, signal.SIGKILL)
     await bench.close()
+
+
+async def test_a_full_disk_ends_neither_it_nor_what_runs() -> None:
+    bench = Bench()
+    (bench.base / "shim").mkdir()
+    (bench.base / "shim" / "shim.log").symlink_to("/dev/full")
+    await bench.open()
+    record = await bench.shell("until [ -e go ]; do sleep 0.05; done; exit 3")
+    (bench.base / "shim" / f"{bench.uid}.main.0.new").mkdir()  # its record cannot be written
+    (bench.base / "go").touch()
+    assert (await bench.end(record)).exit_code == 3
+    await bench.close()
+
+
+def test_one_whose_process_ends_as_it_leaves_is_let_go_once(tmp_path: Path) -> None:
+    made = shim.Shim(tmp_path, tmp_path / "s", patience_s=1, now=clock.SystemClock())
+    ours, theirs = socket.socketpair()
+    guest = exec_shim.Guest(ours)
+    made._selector.register(ours, selectors.EVENT_READ, guest)
+    theirs.close()
+    [(key, _)] = made._selector.select(1)
+    made._part(guest)  # as when its process is waited for in the same round
+    made._hear(key.data)
+    assert not made._selector.get_map()
 
 
 async def test_a_second_shim_on_the_folder_is_refused(bench: Bench) -> None:

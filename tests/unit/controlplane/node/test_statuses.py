@@ -183,3 +183,79 @@ def test_a_deadline_that_is_over_fails_the_pod_once_nothing_runs() -> None:
     )
     found = statuses.status(late, {"main": lifecycle.View(last=BAD)}, facts)
     assert (found["phase"], found["reason"]) == ("Failed", "DeadlineExceeded")
+
+
+def growing(count: int = 2) -> pods.Pod:
+    """A Pod with ephemeral containers `e0`, `e1` and so on."""
+    added = tuple(pods.EphemeralContainer(name=f"e{n}", image="i") for n in range(count))
+    of = pod()
+    spec = msgspec.structs.replace(of.spec, ephemeral_containers=added)
+    return msgspec.structs.replace(of, spec=spec)
+
+
+def ephemeral(of: pods.Pod, *, before: Any = None, **records: container.Record) -> dict[str, Any]:
+    """The status while the main container runs."""
+    views = {name: lifecycle.View(last=record) for name, record in records.items()}
+    facts = statuses.Facts("127.0.0.1", NOW, before)
+    return statuses.status(of, {"main": lifecycle.View(last=RUNNING), **views}, facts)
+
+
+def test_ephemeral_containers_count_for_nothing_and_their_ends_are_told() -> None:
+    found = ephemeral(growing(), e0=BAD._replace(id="u/e0/0"))
+    assert found["phase"] == "Running"
+    assert next(c for c in found["conditions"] if c["type"] == "Ready")["status"] == "True"
+    first, second = found[statuses.EPHEMERAL]
+    ended = first["state"]["terminated"]
+    assert (ended["exitCode"], ended["signal"], ended["reason"]) == (137, 9, "Error")
+    assert (first["ready"], first["restartCount"], first["lastState"]) == (False, 0, {})
+    assert first["containerID"] == "kiln://u/e0/0"
+    assert second["state"] == {"waiting": {"reason": "ContainerCreating"}}
+    assert statuses.EPHEMERAL not in status(pod(), last=RUNNING)
+
+
+def test_a_pod_is_running_until_its_ephemeral_containers_have_ended() -> None:
+    of = growing(1)
+    views = {"main": lifecycle.View(last=BAD), "e0": lifecycle.View(last=RUNNING)}
+    facts = statuses.Facts("127.0.0.1", NOW)
+    assert statuses.status(of, views, facts)["phase"] == "Running"
+    views["e0"] = lifecycle.View(last=BAD)
+    assert statuses.status(of, views, facts)["phase"] == "Failed"
+
+
+def test_the_status_of_one_that_has_ended_is_not_made_again() -> None:
+    before = ephemeral(growing(), e0=BAD._replace(id="u/e0/0"))
+    after = ephemeral(growing(3), before=before, e1=RUNNING._replace(id="u/e1/0"))
+    assert after[statuses.EPHEMERAL][0] is before[statuses.EPHEMERAL][0]
+    assert "running" in after[statuses.EPHEMERAL][1]["state"]
+
+
+def test_starts_may_wait_to_be_told_and_ends_may_not() -> None:
+    before = ephemeral(growing(), e0=BAD._replace(id="u/e0/0"))
+    started = ephemeral(growing(3), before=before, e1=RUNNING._replace(id="u/e1/0"))
+    assert statuses.only_started(before, started)
+    ended = ephemeral(growing(3), before=started, e1=BAD._replace(id="u/e1/0"))
+    assert not statuses.only_started(started, ended)
+    views = {"e0": lifecycle.View(reason="r", message="it cannot run here")}
+    waits = statuses.status(growing(), views, statuses.Facts("127.0.0.1", NOW))
+    assert not statuses.only_started({}, waits)
+
+
+def test_a_patch_of_ephemeral_statuses_names_what_has_changed() -> None:
+    none = ephemeral(growing(0))
+    before = ephemeral(growing(), e0=BAD._replace(id="u/e0/0"))
+    after = ephemeral(growing(3), before=before, e1=BAD._replace(id="u/e1/0"))
+    _, _, e2 = new = after[statuses.EPHEMERAL]
+    test = {"op": "test", "path": "/metadata/uid", "value": "u"}
+    path = f"/status/{statuses.EPHEMERAL}"
+    assert statuses.ephemeral_patch("u", none, after) == [
+        test,
+        {"op": "add", "path": path, "value": new},
+    ]
+    assert statuses.ephemeral_patch("u", before, after) == [
+        test,
+        {"op": "test", "path": f"{path}/1/name", "value": "e1"},
+        {"op": "replace", "path": f"{path}/1", "value": new[1]},
+        {"op": "add", "path": f"{path}/-", "value": e2},
+    ]
+    turned = {**after, statuses.EPHEMERAL: new[::-1]}
+    assert statuses.ephemeral_patch("u", before, turned)[1]["value"] == new[::-1]

@@ -20,7 +20,7 @@ def data(path: str, sub: str = "") -> recipe.Link:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> volumes.PodFolder:
-    return volumes.PodFolder(tmp_path, "uid")
+    return volumes.PodFolder(tmp_path, "uid", links=tmp_path / "m")
 
 
 def test_files_have_their_modes_in_a_private_folder(folder: volumes.PodFolder) -> None:
@@ -31,6 +31,21 @@ def test_files_have_their_modes_in_a_private_folder(folder: volumes.PodFolder) -
     assert (mounted / "a").stat().st_mode & 0o777 == 0o644
     assert (mounted / "x/b").stat().st_mode & 0o777 == 0o600
     assert folder.path.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_container_knows_its_mounts_by_a_short_path(
+    folder: volumes.PodFolder, tmp_path: Path
+) -> None:
+    prepare(folder, data("v"))
+    short = folder.mount_point("main")
+    assert short.parent == tmp_path / "m"
+    assert short.resolve() == folder.root("main").resolve()
+    (short / "v" / "f").write_text("x")
+    folder.remove()
+    assert list(tmp_path.iterdir()) == []
+    long = volumes.links_folder(tmp_path / ("x" * 60), tmp_path)
+    assert len(str(long / short.name)) + len("/var/run/kilnwork/socket") < 107
+    assert volumes.links_folder(Path("/run/k"), tmp_path) == Path("/run/k/m")
 
 
 def test_a_second_start_renews_files_and_keeps_empty_dirs(folder: volumes.PodFolder) -> None:

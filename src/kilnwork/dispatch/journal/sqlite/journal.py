@@ -29,6 +29,9 @@ interpreter and keeps it as long as it likes, so a thousand rows must not take a
 more than 32: SQLite makes code of its own of each row of values, and that of many rows leaves the
 processor's caches before it runs; steps of 256 rows took a quarter more time."""
 
+MANY_WORKERS = 10_000
+"""Rows of workers, some 150 bytes each, from which on a start looks for those to forget."""
+
 ROWS_AT_ONCE = 1024
 """Of a participant, in memory as SQL values: an old database that is taken over may have many."""
 
@@ -55,6 +58,7 @@ class _MultiRow:
 
 _INSERT_CALLS = _MultiRow(_SQL["insert_calls"])
 _INSERT_ARGUMENTS = _MultiRow(_SQL["insert_arguments"])
+_INSERT_OUTPUTS = _MultiRow(_SQL["insert_outputs"])
 _RESERVE_CALLS = _MultiRow(_SQL["reserve_calls"])
 _FINISH_CALLS = _MultiRow(_SQL["finish_calls"])
 
@@ -130,6 +134,8 @@ class Journal:
                 cursor.execute(_SQL["raise_epoch"])
                 cursor.execute(_SQL["forget_templates"])
                 cursor.execute(_SQL["forget_template_blobs"])
+                if int(cursor.execute(_SQL["count_workers"]).get) > MANY_WORKERS:
+                    cursor.execute(_SQL["forget_workers"])
                 self.epoch = int(cursor.execute(_SQL["read_epoch"]).get)
                 longest_lease_s = float(cursor.execute(_SQL["raise_lease"], (lease_s,)).get)
                 task_row, worker_row, template_row = cursor.execute(_SQL["next_rows"]).get
@@ -204,12 +210,15 @@ def _write(cursor: apsw.Cursor, batch: rows.Rows) -> None:
         ("forget_attempts", batch.forgotten),
         ("forget_blobs", batch.forgotten),
         ("forget_arguments", batch.forgotten),
+        ("forget_outputs", batch.forgotten),
         ("forget_task", batch.forgotten),
     )
     if batch.calls:
         _INSERT_CALLS.run(cursor, batch.calls)
     if batch.arguments:
         _INSERT_ARGUMENTS.run(cursor, batch.arguments)
+    if batch.outputs:
+        _INSERT_OUTPUTS.run(cursor, batch.outputs)
     for name, values in single:
         if values:
             cursor.executemany(_SQL[name], values)

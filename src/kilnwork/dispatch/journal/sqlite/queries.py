@@ -59,6 +59,11 @@ class Queries(reading.RowReader):
     def past_attempts(self, row: task_rows.TaskRow) -> list[model.AttemptView]:
         return [_attempt(row, values) for values in self._all("past_attempts", (row.row,))]
 
+    def output(self, ref: attempts.AttemptRef) -> bytes | None:
+        row = self.task_row(ref.task, run=ref.run)
+        found = [] if row is None else self.select("output", row.row, ref.attempt)
+        return found[0][0] if found else None
+
     def declared(self) -> Iterator[task_rows.TaskRow]:
         return self._task_rows("declared", ())
 

@@ -28,8 +28,18 @@ DELETE FROM template WHERE NOT EXISTS (
 -- After `forget_templates`: what they referred to.
 DELETE FROM blob_use WHERE user < 0 AND -user NOT IN (SELECT template FROM template);
 
+-- name: count_workers
+SELECT count(*) FROM worker;
+
+-- name: forget_workers
+-- Sessions of which no attempt is left: a look at every task.
+DELETE FROM worker WHERE worker NOT IN (
+    SELECT worker FROM task WHERE worker IS NOT NULL
+    UNION ALL SELECT worker FROM past_attempt WHERE worker IS NOT NULL
+);
+
 -- name: insert_worker
--- A new session of a worker.
+-- A session of a worker, with its first attempt.
 INSERT INTO worker (worker, session, namespace, cluster, name, pod_uid, node)
 VALUES (?, ?, ?, ?, ?, ?, ?);
 
@@ -101,6 +111,19 @@ DELETE FROM past_attempt WHERE task_row IN (SELECT row FROM task WHERE task = ?)
 -- name: forget_arguments
 -- Before `forget_task`: its arguments.
 DELETE FROM argument WHERE row IN (SELECT row FROM task WHERE task = ?);
+
+-- name: insert_outputs
+-- What attempts have exchanged; one that says it again says the same. The row of values is repeated.
+INSERT OR REPLACE INTO output (row, attempt, data) SELECT column1, column2, column3
+FROM (VALUES (?, ?, ?));
+
+-- name: output
+-- What one attempt has exchanged.
+SELECT data FROM output WHERE row = ? AND attempt = ?;
+
+-- name: forget_outputs
+-- Before `forget_task`: what its attempts have exchanged.
+DELETE FROM output WHERE row IN (SELECT row FROM task WHERE task = ?);
 
 -- name: forget_task
 -- All runs of a task that is forgotten.

@@ -1,0 +1,184 @@
+"""CEL, the Common Expression Language, where the extra `cel` is installed.
+
+Used by the API server for the rules of users' definitions, and by result rules. The library
+(docs/decisions/0018) is loaded at the first expression. It knows CEL itself and none of the
+functions that Kubernetes adds. It can be neither stopped nor limited, and holds the interpreter's
+lock meanwhile: so a `Predicate` takes the part of the language whose work is known beforehand.
+"""
+
+import functools
+import importlib
+import importlib.util
+import re
+from typing import Any
+
+from kilnwork.api import documents
+from kilnwork.kit import errors
+
+LIBRARY = "cel"
+
+MAX_CHARS = 4096
+"""Longest expression. The library goes down a level of its stack for each operator; with five times
+as many in a row that ends the process."""
+
+MAX_PREDICATE_CHARS = 1024
+MAX_MATCHES = 4
+"""Calls of `matches()` in a predicate: each may compile a pattern of up to 10 MiB."""
+
+MAX_NESTING = 2
+"""How deep macros of a predicate may lie in each other."""
+
+_CONVERSION_STEPS = 7
+"""Handing one value to the library takes 0.7 µs, as measured."""
+
+_MACRO_STEPS = 8
+"""One round of a macro takes up to 0.8 µs, and half a step for each value that it compares."""
+
+_KNOWN = frozenset(
+    {
+        *(
+            "bool",
+            "bytes",
+            "double",
+            "duration",
+            "dyn",
+            "int",
+            "string",
+            "timestamp",
+            "type",
+            "uint",
+        ),
+        *("contains", "endsWith", "matches", "size", "startsWith"),
+        *("getDate", "getDayOfMonth", "getDayOfWeek", "getDayOfYear", "getFullYear", "getMonth"),
+        *("getHours", "getMilliseconds", "getMinutes", "getSeconds"),
+    }
+)
+"""Functions of the CEL specification (cel-spec/doc/langdef.md); its macros are none by then."""
+
+_NAME = re.compile(r"[A-Za-z]\w*")
+_TEXT_OR_COMMENT = re.compile(
+    r"""(?<!\w)(?:[rR][bB]?|[bB][rR])(?:\"{3}.*?\"{3}|'{3}.*?'{3}|"[^"\r\n]*"|'[^'\r\n]*')"""
+    r"""|\"{3}(?:\\.|[^\\])*?\"{3}|'{3}(?:\\.|[^\\])*?'{3}"""
+    r"""|"(?:[^"\\\r\n]|\\.)*"|'(?:[^'\\\r\n]|\\.)*'"""
+    r"|//[^\r\n]*",
+    re.DOTALL,
+)
+"""In raw texts a backslash escapes nothing: what is taken for text here is not looked at."""
+
+_MACRO = re.compile(r"\.\s*(all|exists|exists_one|existsOne|filter|map)\s*(\()\s*(\w+)\s*,")
+
+
+class CelError(errors.KilnError):
+    """The expression cannot be a rule; the message says why."""
+
+
+@functools.cache
+def available() -> bool:
+    """Whether the library is installed; it is not loaded for this."""
+    return importlib.util.find_spec(LIBRARY) is not None
+
+
+@functools.lru_cache(maxsize=512)
+def load(text: str) -> tuple[Any, str]:
+    """Return an expression as the library has it, and why it cannot be evaluated ("" if it can).
+
+    The library must be there; the reason is a sentence without subject, about who evaluates.
+    """
+    if len(text) > MAX_CHARS:
+        return None, f"reads rules of up to {MAX_CHARS} characters"
+    try:
+        program = importlib.import_module(LIBRARY).compile(text)
+    except (ValueError, RuntimeError) as error:
+        return None, f"cannot read it: {str(error).splitlines()[0]}"
+    foreign = sorted(
+        name for name in program.functions() if _NAME.fullmatch(name) and name not in _KNOWN
+    )
+    if foreign:
+        return program, f"does not know {', '.join(f'{name}()' for name in foreign)}"
+    return program, ""
+
+
+class Predicate:
+    """An expression about `object` that is true, false, or not decided yet."""
+
+    def __init__(self, text: str) -> None:
+        """Compile an expression; raises CelError."""
+        if not available():
+            raise CelError(
+                "needs the extra kilnwork[cel], which is not installed here: "
+                "pip install 'kilnwork[cel]', or write jsonPath, operator and value instead"
+            )
+        if len(text) > MAX_PREDICATE_CHARS:
+            raise CelError(f"has {len(text)} characters; {MAX_PREDICATE_CHARS} are allowed")
+        program, problem = load(text)
+        if problem:
+            raise CelError(f"is CEL that is not evaluated here: kilnwork {problem}")
+        self.text = text
+        self._program = program
+        self._macros, self._nesting, self._literals = _loops(text, program.variables())
+
+    def evaluate(self, document: Any, budget: documents.Budget) -> bool | None:
+        """Return what the expression gives, None where it gives no truth; raises LimitExceeded."""
+        given = self._execute(document, budget)
+        return given if isinstance(given, bool) else None
+
+    def explain(self, document: Any, budget: documents.Budget) -> str:
+        """Return what the expression gives, as the end of a sentence that begins with it."""
+        given = self._execute(document, budget)
+        if isinstance(given, KeyError):
+            return f"needs {given.args[0]}, which does not exist"
+        if isinstance(given, Exception):
+            return f"cannot be decided: {str(given).splitlines()[0].partition('. ')[0]}"
+        return f"is {documents.show(given)}" + ("" if isinstance(given, bool) else ", no truth")
+
+    def _execute(self, document: Any, budget: documents.Budget) -> Any:
+        size = documents.measure(document)
+        budget.spend(_CONVERSION_STEPS * size.work)
+        if self._macros:
+            rounds = max(size.longest, self._literals) ** self._nesting
+            budget.spend(self._macros * rounds * (_MACRO_STEPS + size.work // 2))
+        try:
+            return self._program.execute({"object": document})
+        except (ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+            return error
+
+
+def _loops(text: str, variables: list[str]) -> tuple[int, int, int]:
+    """Number of macros, how deep they lie in each other, and the most members of a literal list.
+
+    Raises CelError for what may take longer than that tells. The library names the variables of
+    macros among the others: one that no macro binds is unknown, and so is a macro that is.
+    """
+    bare = _TEXT_OR_COMMENT.sub('""', text)
+    found = list(_MACRO.finditer(bare))
+    unknown = sorted({*variables} - {"object"} - {macro[3] for macro in found})
+    if unknown:
+        raise CelError(
+            f"names {', '.join(unknown)}; the only variable is object, as in object.status"
+        )
+    if any(macro[1] == "map" for macro in found):
+        raise CelError("calls map(); of the macros, rules may use all, exists, exists_one, filter")
+    calls = len(re.findall(r"\bmatches\s*\(", bare))
+    if found and (calls or "+" in bare):
+        raise CelError(
+            f"has {'matches()' if calls else '+'} beside {found[0][1]}(); use one of them"
+        )
+    if calls > MAX_MATCHES:
+        raise CelError(f"calls matches() {calls} times; {MAX_MATCHES} are allowed")
+    nesting = _nesting(bare, {macro.start(2) for macro in found})
+    if nesting > MAX_NESTING:
+        raise CelError(f"has macros {nesting} deep in each other; {MAX_NESTING} are allowed")
+    return len(found), nesting, bare.count(",") + 1
+
+
+def _nesting(text: str, calls: set[int]) -> int:
+    """How deep the calls whose parentheses open at these places lie in each other."""
+    open_calls: list[bool] = []
+    deepest = 0
+    for position, char in enumerate(text):
+        if char == "(":
+            open_calls.append(position in calls)
+            deepest = max(deepest, sum(open_calls))
+        elif char == ")" and open_calls:
+            open_calls.pop()
+    return deepest

@@ -1,0 +1,105 @@
+"""JSON documents that others write: how large they may be, and how much work may be spent on them.
+
+Used by result rules (`rules`, `jsonpaths`, `cel`) and by `substitution`, which judge or copy what a
+controller, a service or a user wrote. Nothing here waits or reads a clock: work is counted, so that
+the same document gives the same result on a busy machine.
+"""
+
+from typing import Any
+
+import msgspec
+
+from kilnwork.kit import errors
+
+MAX_SIZE = 1 << 20
+"""Largest document: its values, and the characters of its texts and keys, together. JSON of that
+size has as many bytes or a few more; etcd keeps objects of up to 1.5 MiB."""
+
+MAX_DEPTH = 64
+"""How deep lists and objects may lie in each other."""
+
+MAX_WORK = 1_000_000
+"""Work for one evaluation, in steps of 0.05 to 0.3 µs: what an API server allows one CEL expression
+(https://kubernetes.io/docs/reference/using-api/cel/#runtime-cost-budget)."""
+
+
+class LimitExceeded(errors.KilnError):
+    """The document is too large, too deep, or too much work; the message says by how much."""
+
+
+class Size(msgspec.Struct, frozen=True):
+    """What `measure` found."""
+
+    work: int
+    """Steps that one look at all of it takes: its values, and a 16th of its characters."""
+    longest: int
+    """Number of members of the longest list or object."""
+
+
+class Budget:
+    """The steps that an evaluation may still take."""
+
+    def __init__(self, steps: int = MAX_WORK) -> None:
+        self._steps = self._left = steps
+
+    def spend(self, steps: int) -> None:
+        """Count work before it is done; raises LimitExceeded when too little is left."""
+        self._left -= steps
+        if self._left < 0:
+            raise LimitExceeded(f"takes more than {self._steps} steps on this document")
+
+
+def measure(document: Any, *, max_size: int = MAX_SIZE, max_depth: int = MAX_DEPTH) -> Size:
+    """Size of parsed JSON; raises LimitExceeded as soon as it is too large or too deep."""
+    values, characters, longest, depth = 0, 0, 0, 0
+    level = [document]
+    while level:
+        below: list[Any] = []
+        values += len(level)
+        nested = False
+        for value in level:
+            if type(value) is str:
+                characters += len(value)
+            elif type(value) is dict:
+                nested, longest = True, max(longest, len(value))
+                characters += sum(map(len, value))
+                below.extend(value.values())
+            elif type(value) is list:
+                nested, longest = True, max(longest, len(value))
+                below.extend(value)
+        depth += nested
+        if values + characters + len(below) > max_size:
+            raise LimitExceeded(f"has more than {max_size} values and characters")
+        if depth > max_depth:
+            raise LimitExceeded(f"has lists and objects more than {max_depth} deep in each other")
+        level = below
+    return Size(values + characters // 16, longest)
+
+
+def equal(left: Any, right: Any, budget: Budget) -> bool:
+    """Whether two JSON values are equal: 1 equals 1.0, and true equals no number (RFC 9535)."""
+    budget.spend(1)
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(
+            equal(value, right[key], budget) for key, value in left.items()
+        )
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(
+            equal(one, other, budget) for one, other in zip(left, right, strict=True)
+        )
+    if isinstance(left, str) and isinstance(right, str):
+        budget.spend(len(left) >> 6)
+    return bool(left == right)
+
+
+def show(value: Any, limit: int = 60) -> str:
+    """Return a JSON value for a message: short scalars as they are, of others what they are."""
+    if isinstance(value, dict):
+        return f"an object with {len(value)} members"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    if isinstance(value, str) and len(value) > limit:
+        return f"{show(value[:limit])}… ({len(value)} characters)"
+    return msgspec.json.encode(value).decode()

@@ -1,0 +1,68 @@
+"""What the sidecar of an attempt says of its result: the termination message of a container.
+
+Written by the worker's sidecar, read by executor `pod`: a JSON object in the Pod's status, of at
+most `MAX_MESSAGE_BYTES`, so that small results survive in Kubernetes alone. Larger ones are blobs
+of the manager, which it names.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+from kilnwork.api import attempts, names
+
+MAX_MESSAGE_BYTES = 4096
+"""What a kubelet reads of the message of one container (MaxContainerTerminationMessageLength)."""
+
+MAX_POD_BYTES = 12 * 1024
+"""What it keeps of those of all containers of a Pod, in equal parts
+(MaxPodTerminationMessageLogLength)."""
+
+BYTES = "application/octet-stream"
+
+
+class Output(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """The result of an attempt: JSON as it is in `result`, other bytes in `data`, or the blob
+    `digest` of `size_bytes`; none of them when nothing was written. `reason` and `message`: why
+    there is none that can be used; without a `reason` it may be there another time."""
+
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    data: bytes | None = None
+    digest: str = ""
+    size_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    media_type: str = attempts.JSON
+    reason: str = ""
+    message: str = ""
+
+    @property
+    def payload(self) -> attempts.Payload | None:
+        """The value itself; None where nothing was written. Raises ValueError for nonsense."""
+        if self.digest:
+            digest = names.digest(self.digest)
+            if digest is None:
+                raise ValueError(f"{self.digest!r} is no digest")
+            return attempts.Payload(self.media_type, b"", digest, self.size_bytes)
+        if self.result is not msgspec.UNSET:
+            return attempts.Payload(attempts.JSON, bytes(self.result))
+        return None if self.data is None else attempts.Payload(BYTES, self.data)
+
+
+def message_bytes(containers: int) -> int:
+    """How long the message of one of so many containers of a Pod may be: from 85 containers on a
+    blob may not fit any more, and from 450 on not even a reason."""
+    return min(MAX_MESSAGE_BYTES, MAX_POD_BYTES // containers)
+
+
+def of_payload(payload: attempts.Payload) -> Output:
+    """What is said of a value, or of the blob that it is."""
+    if payload.digest is not None:
+        digest = f"sha256:{payload.digest.hex()}"
+        return Output(digest=digest, size_bytes=payload.size, media_type=payload.media_type)
+    if payload.media_type == attempts.JSON:
+        return Output(result=msgspec.Raw(payload.data))
+    return Output(data=payload.data, media_type=payload.media_type)
+
+
+def decode(message: str) -> Output:
+    """Raises ValueError for what no sidecar has written."""
+    return msgspec.json.decode(message, type=Output)

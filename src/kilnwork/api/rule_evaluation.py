@@ -1,0 +1,208 @@
+"""Compiled result rules, and what they say of a document.
+
+Made by `rules`, used by executors at each change of what they watch. A rule is true, false, or
+undefined: what does not exist yet is no error. Pure: one document, no clock; work is counted
+(`documents`).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from kilnwork.api import cel, documents
+
+if TYPE_CHECKING:
+    from kilnwork.api import jsonpaths
+
+
+class Operator(StrEnum):
+    """How the value at a path is compared. Names as in Kubernetes' selectors and tolerations."""
+
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+    EQUAL = "Equal"
+    NOT_EQUAL = "NotEqual"
+    IN = "In"
+    NOT_IN = "NotIn"
+    GT = "Gt"
+    LT = "Lt"
+    MATCHES = "Matches"
+    IS_TRUE = "IsTrue"
+
+
+class Outcome(StrEnum):
+    """What a document says of its task."""
+
+    RUNNING = "Running"
+    SUCCESS = "Success"
+    FAILED = "Failed"
+
+
+class PathRule:
+    """A compiled rule with a JSONPath; every value at the path must meet it."""
+
+    def __init__(self, text: str, path: "jsonpaths.Path", operator: Operator, value: Any) -> None:
+        """Take a checked rule that messages call `text`; the value of `Matches` is a Pattern."""
+        self.text = text
+        self._path = path
+        self._operator = operator
+        self._value = value
+
+    def evaluate(self, document: Any, budget: documents.Budget) -> bool | None:
+        """Whether the rule holds; None where that cannot be said yet. Raises LimitExceeded."""
+        return self._judge(self._path.select(document, budget), budget)
+
+    def explain(self, document: Any, budget: documents.Budget) -> str:
+        """Return what is at the path, as the end of a sentence; raises LimitExceeded."""
+        found = self._path.select(document, budget)
+        if not found:
+            return "does not exist"
+        # of several values, one that does not meet the rule
+        value = next((one for one in found if self._judge([one], budget) is not True), found[0])
+        return f"is {documents.show(value)}"
+
+    def _judge(self, found: list[Any], budget: documents.Budget) -> bool | None:
+        if self._operator in (Operator.EXISTS, Operator.DOES_NOT_EXIST):
+            return bool(found) is (self._operator is Operator.EXISTS)
+        if not found:
+            return None
+        test = _TESTS[self._operator]
+        return _all(test(value, self._value, budget) for value in found)
+
+
+class CompiledCondition:
+    """Rules that must all be true. It may be shared between threads."""
+
+    def __init__(self, rules: Sequence[PathRule | cel.Predicate]) -> None:
+        self._rules = tuple(rules)
+
+    def evaluate(self, document: Any, budget: documents.Budget | None = None) -> bool | None:
+        """Whether all rules hold for parsed JSON; None where that cannot be said yet.
+
+        False if any is false, else None if any is None. Raises LimitExceeded. Without a budget,
+        the document is measured and may take MAX_WORK.
+        """
+        budget = budget or _budget(document)
+        return _all(rule.evaluate(document, budget) for rule in self._rules)
+
+    def explain(self, document: Any, budget: documents.Budget | None = None) -> str:
+        """Return which rule is not true and what is there instead; "" if all are true.
+
+        Without a budget it may take three times MAX_WORK: of a document that could be evaluated,
+        all can be explained.
+        """
+        budget = budget or _budget(document, times=_EXPLAINED)
+        for rule in self._rules:
+            if rule.evaluate(document, budget) is not True:
+                return f"waiting for {_short(rule.text)}: it {rule.explain(document, budget)}"
+        return ""
+
+
+class CompiledRules:
+    """Compiled rules of a task. They may be shared between threads."""
+
+    def __init__(
+        self,
+        *,
+        success: CompiledCondition | None,
+        failure: CompiledCondition | None,
+        running: CompiledCondition | None,
+    ) -> None:
+        self._success, self._failure, self._running = success, failure, running
+
+    def judge(self, document: Any, *, check_generation: bool = True) -> Outcome | None:
+        """Return the outcome that parsed JSON shows, None if none yet; raises LimitExceeded.
+
+        Failure is looked at first and wins. With `check_generation`, an object whose controller has
+        not observed its newest generation shows nothing.
+        """
+        budget = _budget(document)
+        if check_generation and _unobserved(document):
+            return None
+        if self._failure is not None and self._failure.evaluate(document, budget):
+            return Outcome.FAILED
+        if self._success is not None and self._success.evaluate(document, budget):
+            return Outcome.SUCCESS
+        if self._running is None or self._running.evaluate(document, budget):
+            return Outcome.RUNNING
+        return None
+
+    def explain(self, document: Any, *, check_generation: bool = True) -> str:
+        """Return why a document that was judged does not show success yet, for a message."""
+        budget = _budget(document, times=_EXPLAINED)
+        if check_generation and (problem := _unobserved(document)):
+            return problem
+        if self._failure is not None and self._failure.evaluate(document, budget):
+            return "failureCondition is true"
+        return self._success.explain(document, budget) if self._success is not None else ""
+
+
+def _unobserved(document: Any) -> str:
+    """Why the status of an object is not about its newest generation; "" if it is."""
+    newest = _member(document, "metadata", "generation")
+    observed = _member(document, "status", "observedGeneration")
+    if type(newest) is not int or observed is None:
+        return ""
+    if type(observed) is int and newest == observed:
+        return ""
+    return (
+        f"waiting for generation {newest} to be observed; "
+        f"status.observedGeneration is {documents.show(observed)}"
+    )
+
+
+def _member(document: Any, outer: str, inner: str) -> Any:
+    part = document.get(outer) if isinstance(document, dict) else None
+    return part.get(inner) if isinstance(part, dict) else None
+
+
+def _budget(document: Any, *, times: int = 1) -> documents.Budget:
+    documents.measure(document)
+    return documents.Budget(times * documents.MAX_WORK)
+
+
+def _all(results: Iterator[bool | None]) -> bool | None:
+    """AND of three values: false if any is false, else undefined if any is (Kleene)."""
+    undefined = False
+    for result in results:
+        if result is False:
+            return False
+        undefined = undefined or result is None
+    return None if undefined else True
+
+
+def _in(value: Any, wanted: list[Any], budget: documents.Budget) -> bool:
+    return any(documents.equal(value, one, budget) for one in wanted)
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _short(text: str, limit: int = 120) -> str:
+    return text if len(text) <= limit else f"{text[:limit]}…"
+
+
+def _truth(value: Any) -> bool | None:
+    """Whether a value says yes: also the texts of Kubernetes' conditions; null says nothing."""
+    if value is None or value == "Unknown":
+        return None
+    return value not in ("False", "false") and bool(value)
+
+
+_EXPLAINED = 3
+"""A rule is evaluated, its values are selected, and one that does not meet it is looked for."""
+
+_TESTS: dict[Operator, Callable[[Any, Any, documents.Budget], bool | None]] = {
+    Operator.EQUAL: documents.equal,
+    Operator.NOT_EQUAL: lambda value, wanted, budget: not documents.equal(value, wanted, budget),
+    Operator.IN: _in,
+    Operator.NOT_IN: lambda value, wanted, budget: not _in(value, wanted, budget),
+    Operator.GT: lambda value, wanted, _: value > wanted if is_number(value) else None,
+    Operator.LT: lambda value, wanted, _: value < wanted if is_number(value) else None,
+    Operator.MATCHES: lambda value, wanted, budget: (
+        wanted.fullmatch(value, budget) if isinstance(value, str) else None
+    ),
+    Operator.IS_TRUE: lambda value, _wanted, _budget: _truth(value),
+}
+"""What each operator says of one value; those that ask whether any exists are not here."""

@@ -1,0 +1,243 @@
+"""Substitution: variables such as `${task.name}` in the templates of tasks.
+
+Used by every executor in the same way, on a template that is parsed. Each text is replaced by
+itself, so that a value can never become structure, and once, so that no value is read for
+variables. Only names that begin with one of PREFIXES are ours: any other text stays as it is, a
+shell's `${HOME}` too. Not for the environment of a worker's command (`KILN_*`).
+"""
+
+import copy
+import difflib
+import itertools
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import documents
+from kilnwork.kit import errors
+
+Problem = tuple[str, str]
+"""Dotted path of the field, and a sentence without subject, as in `validation`."""
+
+PREFIXES = ("job.", "jobconfig.", "task.", "option.")
+"""Beginnings of the names that are variables, in a text only within `${}`."""
+
+MAX_SIZE = documents.MAX_SIZE
+"""Largest result: its values and characters together."""
+
+MAX_PROBLEMS = 100
+"""Most problems that are named at once."""
+
+UNKNOWN_VARIABLE = "UnknownVariable"
+"""Reason of the condition `Valid` of an object whose template cannot be substituted."""
+
+TASK_VARIABLES = {
+    "task.name": "Name of the Task; of a spawned task its id.",
+    "task.namespace": "Namespace of the task.",
+    "task.id": "Id of the task, a UUID: `metadata.uid` of a Task.",
+    "task.run": "Number of the run, from 1.",
+    "task.attempt": "Number of the attempt in this run, from 1.",
+    "task.retry_index": "How many attempts of this run were before this one: 0 for the first.",
+    "task.cluster_name": "Name of the TaskCluster, `spec.clusterName`.",
+}
+"""The variables of every task, with what they are."""
+
+INPUT_PREFIX = "task.inputs."
+"""Beginning of the variables that are inputs of a task; its name follows. Not in Pods: what runs a
+program gives it a file."""
+
+_TEXT_FIELDS = """
+    annotations args claimName command driver env fieldPath host hostname image key labels
+    matchLabels mountPath name namespace nodeName nodeSelector operator path priorityClassName
+    resourceName runtimeClassName schedulerName secretName server serviceAccountName subPath
+    subPathExpr subdomain topologyKey value values workingDir
+"""
+
+TEXT_FIELDS = frozenset(_TEXT_FIELDS.split())
+"""Fields of a Pod below which every value is a text: there a number is written as one."""
+
+_NAME = "|".join(re.escape(prefix) for prefix in PREFIXES)
+_REFERENCE = re.compile(rf"(?<!\$)(\$++)\{{(?=(?:{_NAME}))([^{{}}$]*)(\}}?)")
+"""Dollars, name and closing brace of a variable, whatever its name is after the prefix. A match
+begins at the first dollar of a row and takes all of it: else time would grow with its square."""
+
+
+class InvalidTemplate(errors.KilnError):
+    """The template cannot be substituted; `problems` names each place, why, and what to write."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(f"{field} {problem}".lstrip() for field, problem in problems))
+
+
+class TaskFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What TASK_VARIABLES are made of."""
+
+    name: str
+    namespace: str
+    id: str
+    run: int
+    attempt: int
+    cluster_name: str
+
+
+def task_variables(facts: TaskFacts) -> dict[str, Any]:
+    """Return the value of each of TASK_VARIABLES."""
+    values = {f"task.{name}": value for name, value in msgspec.structs.asdict(facts).items()}
+    return {**values, "task.retry_index": facts.attempt - 1}
+
+
+def input_names(inputs: Iterable[str]) -> list[str]:
+    """Return the names of the variables of a task with inputs of these names."""
+    return [f"{INPUT_PREFIX}{name}" for name in inputs]
+
+
+def input_variables(document: bytes | None) -> dict[str, Any]:
+    """Return the value of each input of an attempt, by the name of its variable; `document`: the
+    JSON object of its inputs, None without any."""
+    values: dict[str, Any] = {} if document is None else msgspec.json.decode(document)
+    return {f"{INPUT_PREFIX}{name}": value for name, value in values.items()}
+
+
+def find_problems(template: Any, known: Collection[str], field: str = "") -> list[Problem]:
+    """What is wrong with a template at `field` where the `known` names have values, for admission.
+
+    Raises LimitExceeded for a template that is too large or too deep.
+    """
+    documents.measure(template)
+    found = list(itertools.islice(_problems(template, known, field), MAX_PROBLEMS + 1))
+    if len(found) > MAX_PROBLEMS:
+        found[MAX_PROBLEMS:] = [(field, f"has more than these {MAX_PROBLEMS} problems")]
+    return found
+
+
+def substitute(
+    template: Any,
+    variables: Mapping[str, Any],
+    *,
+    field: str = "",
+    text_fields: Collection[str] = (),
+) -> Any:
+    """Return a copy of parsed JSON with every variable in its texts replaced by its value.
+
+    A text that is one variable and nothing else becomes the value as it is, a number, say; below
+    `text_fields`, and beside other text, a value that is no text is written as JSON. Raises
+    InvalidTemplate with all unknown names, and LimitExceeded.
+    """
+    problems = find_problems(template, variables.keys(), field)
+    if problems:
+        raise InvalidTemplate(problems)
+    rendered = _Rendering(variables, text_fields).render(template, texts=False)
+    documents.measure(rendered, max_size=MAX_SIZE)
+    return rendered
+
+
+class _Rendering:
+    """One pass over a template that is known to be valid."""
+
+    def __init__(self, variables: Mapping[str, Any], text_fields: Collection[str]) -> None:
+        self._variables = variables
+        self._text_fields = text_fields
+        self._left = MAX_SIZE
+
+    def render(self, template: Any, *, texts: bool) -> Any:
+        """Return the copy; where `texts` is true, values become texts."""
+        if isinstance(template, dict):
+            return {
+                key: self.render(value, texts=texts or key in self._text_fields)
+                for key, value in template.items()
+            }
+        if isinstance(template, list):
+            return [self.render(value, texts=texts) for value in template]
+        return self._text(template, texts=texts) if isinstance(template, str) else template
+
+    def _text(self, text: str, *, texts: bool) -> Any:
+        whole = _REFERENCE.fullmatch(text)
+        if whole is not None and len(whole[1]) == 1 and not texts:
+            value = self._variables[whole[2]]
+            self._spend(len(_written(value)))
+            return copy.deepcopy(value)
+        return _REFERENCE.sub(self._replacement, text)
+
+    def _replacement(self, found: re.Match[str]) -> str:
+        dollars, name = found[1], found[2]
+        literal = "$" * (len(dollars) // 2)
+        if len(dollars) % 2 == 0:
+            return f"{literal}{{{name}{found[3]}"
+        value = _written(self._variables[name])
+        self._spend(len(value))
+        return literal + value
+
+    def _spend(self, characters: int) -> None:
+        """Count what is put in before it is, so that little text cannot make much."""
+        self._left -= characters
+        if self._left < 0:
+            raise documents.LimitExceeded(f"has more than {MAX_SIZE} characters once substituted")
+
+
+def _written(value: Any) -> str:
+    """Return a value as it stands in a text: a text as it is, anything else as JSON."""
+    if isinstance(value, str):
+        return value
+    documents.measure(value)
+    return msgspec.json.encode(value).decode()
+
+
+def _problems(template: Any, known: Collection[str], field: str) -> Iterator[Problem]:
+    if isinstance(template, dict):
+        for key, value in template.items():
+            below = f"{field}.{key}" if field else str(key)
+            if any(_is_ours(found) for found in _REFERENCE.finditer(key)):
+                yield below, "is a key, and keys are not substituted; put the variable into a value"
+            yield from _problems(value, known, below)
+    elif isinstance(template, list):
+        for position, value in enumerate(template):
+            yield from _problems(value, known, f"{field}[{position}]")
+    elif isinstance(template, str):
+        for found in _REFERENCE.finditer(template):
+            problem = _reference_problem(found, known)
+            if problem:
+                yield field, problem
+
+
+def inputs_in(template: Any) -> frozenset[str]:
+    """Return the names of the inputs that a template has variables for.
+
+    Raises LimitExceeded for a template that is too large or too deep.
+    """
+    documents.measure(template)
+    names: set[str] = set()
+    left = [template]
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            left.extend(value.values())
+        elif isinstance(value, list):
+            left.extend(value)
+        elif isinstance(value, str):
+            names.update(found[2] for found in _REFERENCE.finditer(value) if _is_ours(found))
+    ours = (name for name in names if name.startswith(INPUT_PREFIX))
+    return frozenset(name.removeprefix(INPUT_PREFIX) for name in ours)
+
+
+def _is_ours(found: re.Match[str]) -> bool:
+    """Whether a match is a variable and not one that is escaped."""
+    return len(found[1]) % 2 == 1
+
+
+def _reference_problem(found: re.Match[str], known: Collection[str]) -> str:
+    name = found[2]
+    if not _is_ours(found) or (found[3] and name in known):
+        return ""
+    shown = documents.show(f"${{{name}{found[3]}")[1:-1]
+    if not found[3]:
+        return f"has {shown} without its }}; to keep it as it is, write $${{"
+    close = difflib.get_close_matches(name[:100], known, n=1)
+    remedy = f"did you mean ${{{close[0]}}}?" if close else f"known are {_listed(known)}"
+    return f"has {shown}, which is no variable: {remedy} To keep it as it is, write ${shown}"
+
+
+def _listed(known: Collection[str]) -> str:
+    return ", ".join(sorted(known)[:20]) + "." if known else "none here."

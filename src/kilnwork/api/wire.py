@@ -1,0 +1,14 @@
+"""Base of the structs that users write, wherever in a spec they stand."""
+
+import msgspec
+
+
+class Wire(
+    msgspec.Struct,
+    frozen=True,
+    rename="camel",
+    omit_defaults=True,
+    kw_only=True,
+    forbid_unknown_fields=True,
+):
+    """Base of everything a user writes: camelCase, unknown fields refused."""

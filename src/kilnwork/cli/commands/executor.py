@@ -1,0 +1,175 @@
+"""`kiln executor http`: a process that sends the HTTP requests of tasks, in the foreground.
+
+Only the process around it: options, the way to the manager, what is printed. What it does is
+`executors.http`.
+"""
+
+import functools
+import ipaddress
+import os
+import socket
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from urllib import parse
+
+import click
+
+from kilnwork import version
+from kilnwork.api import meta, names, resource
+from kilnwork.api import task as api_task
+from kilnwork.cli import foreground, options
+from kilnwork.executors import finding
+from kilnwork.executors.http import knative, service
+from kilnwork.kit import clock, egress, ids
+from kilnwork.kube import client, config
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, mark, value = text.partition("=")
+    problem = names.qualified_problem(key) or names.label_value_problem(value)
+    if not mark or problem:
+        raise ValueError(f"{text!r} is no label: write KEY=VALUE")
+    return key, value
+
+
+def _allowance(text: str) -> egress.Allowance:
+    try:
+        return egress.parse_allowance(text)
+    except ValueError as error:
+        raise ValueError(
+            f"{text!r} is no address: write 127.0.0.1, 10.0.0.0/8 or IP:PORT"
+        ) from error
+
+
+LABELS = options.Parsed("labels", lambda text: dict(map(_label, text.split(",") if text else ())))
+ALLOWANCE = options.Parsed("address", _allowance)
+
+
+@click.command()
+@click.argument("executor", type=click.Choice([service.EXECUTOR]))
+@click.option("--name", metavar="NAME", help="Shown as where a task ran; default host and pid.")
+@click.option(
+    "--slots",
+    type=click.IntRange(1, 10_000),
+    default=100,
+    show_default=True,
+    help="Requests at once. What is accepted (202) and waited for does not count.",
+)
+@click.option(
+    "--labels",
+    type=LABELS,
+    default="",
+    metavar="KEY=VALUE,...",
+    help="What it can reach, for the affinity of tasks.",
+)
+@click.option(
+    "--allow",
+    type=ALLOWANCE,
+    multiple=True,
+    metavar="ADDRESS",
+    help="Address, network or IP:PORT that may be requested though it is loopback, link-local or "
+    "the API server's; may be repeated.",
+)
+@foreground.logged
+@options.target
+def command(
+    *,
+    executor: str,
+    name: str | None,
+    slots: int,
+    labels: dict[str, str],
+    allow: tuple[egress.Allowance, ...],
+) -> int:
+    """Send the HTTP requests of tasks with `spec.http` or `spec.function`, in the foreground.
+
+    Start as many as you like, on machines that reach what is to be requested. Ctrl-C lets requests
+    end that are on their way, for 15 seconds.
+    """
+    target = options.current()
+    load = functools.partial(
+        config.load, Path(target.kubeconfig) if target.kubeconfig else None, context=target.context
+    )
+    settings = service.Settings(
+        name=name or f"{socket.gethostname()}-{os.getpid()}",
+        slots=slots,
+        labels=labels,
+        policy=egress.Policy(allowed=allow, refused=_api_server(load().server)),
+        pod_uid=os.environ.get("KILN_POD_UID", ""),
+    )
+    return foreground.serve(
+        functools.partial(_Server, settings, load),
+        ready=lambda _: _say(f"executor {executor} {settings.name} is ready, {slots} slots"),
+    )
+
+
+class _Server:
+    """The executor with its connections; `foreground.Server`."""
+
+    def __init__(
+        self, settings: service.Settings, load: Callable[[], config.Config], fail: foreground.Say
+    ) -> None:
+        self._settings = settings
+        self._load = load
+        self._fail = fail
+        self._service: service.Service | None = None
+        self._kube = client.Client(
+            load(), user_agent=f"kiln-executor/{version.__version__}", time=clock.SystemClock()
+        )
+        self._reader = _Reader(self._kube, inside="KUBERNETES_SERVICE_HOST" in os.environ)
+
+    async def start(self, *, say: foreground.Say) -> None:
+        say("looking for the manager")
+        found = finding.find(self._load, api_task.executor_queue(service.EXECUTOR))
+        await self._kube.__aenter__()
+        self._service = service.Service(
+            self._settings,
+            found,
+            self._reader,
+            time=clock.SystemClock(),
+            entropy=ids.system_entropy(),
+            on_failure=self._fail,
+        )
+        await self._service.start(say=say)
+
+    async def stop(self, *, say: foreground.Say) -> None:
+        if self._service is not None:
+            await self._service.stop(say=say)
+            await self._reader.close()
+            await self._kube.__aexit__(None, None, None)
+
+
+class _Reader(knative.ServicesOfCluster):
+    """`service.Reader` of an API server."""
+
+    async def secret(self, namespace: str, name: str) -> meta.JsonObject:
+        return await self.kube.get(resource.SECRETS, name, namespace)
+
+
+def _api_server(server: str) -> frozenset[tuple[str, int]]:
+    """Addresses of the API server, with the port beside it where a `kiln up` serves http."""
+    parts = parse.urlsplit(server)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    found = {(parts.hostname or "", port)}
+    host = os.environ.get("KUBERNETES_SERVICE_HOST")
+    if host:
+        found.add((host, int(os.environ.get("KUBERNETES_SERVICE_PORT") or 443)))
+    return frozenset(
+        (address, number + more)
+        for name, number in found
+        for address in _addresses(name)
+        for more in (0, 1)
+    )
+
+
+def _addresses(host: str) -> set[str]:
+    try:
+        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    except OSError:
+        return set()
+    return {str(ipaddress.ip_address(str(one[4][0]).partition("%")[0])) for one in found}
+
+
+def _say(text: str) -> None:
+    click.echo(text)
+    sys.stdout.flush()

@@ -1,0 +1,240 @@
+"""`kiln result`: what a task returned or wrote to `$KILN_OUTPUT`.
+
+From the manager, or from the directory of a `kiln.start(directory)`, whether that runs or not.
+"""
+
+import contextlib
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import click
+import msgspec
+from click.shell_completion import CompletionItem
+
+from kilnwork.api import attempts, task
+from kilnwork.api import kinds as api_kinds
+from kilnwork.cli import (
+    completing,
+    downloading,
+    errors,
+    file_names,
+    folders,
+    kinds,
+    options,
+    session,
+)
+from kilnwork.data import blobs
+from kilnwork.data import errors as data_errors
+from kilnwork.dispatch import errors as dispatch_errors
+from kilnwork.dispatch import model
+from kilnwork.dispatch.journal.sqlite import queries
+from kilnwork.kit import http_types, ids
+from kilnwork.kube import errors as kube_errors
+from kilnwork.server import results
+
+_NAMESPACE = "default"
+"""The only one of a directory of `kiln.start`."""
+
+_SHOWN = 5
+"""So many tasks of a directory are named where the one that was asked for is unknown."""
+
+_OFFERED = 100
+
+
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names and ids, of the directory if one is given before."""
+    directory = ctx.params.get("directory")
+    if directory is None:
+        return completing.tasks(ctx, param, incomplete)
+    journal = Path(directory) / "journal.db"
+    if not journal.exists():
+        return []
+    with contextlib.suppress(dispatch_errors.DispatchError):
+        reader = queries.Queries(journal)
+        try:
+            found, _ = reader.tasks(_NAMESPACE, wanted=model.Wanted(), limit=_OFFERED, below=None)
+        finally:
+            reader.close()
+        names = dict.fromkeys(view.name or ids.task_text(view.task) for view in found)
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+    return []
+
+
+@click.command()
+@click.argument("name", metavar="NAME|ID", shell_complete=_complete)
+@options.target
+@click.option("-o", "--output", default=downloading.STDOUT, metavar="FILE",
+              help="Write it there; default standard output.")  # fmt: skip
+@click.option("--from", "directory", type=folders.Folder(), metavar="DIRECTORY",
+              help="Of a kiln.start(DIRECTORY), whether that runs or not.")  # fmt: skip
+def command(name: str, output: str, directory: Path | None) -> None:
+    """Bring the result of a task that has succeeded, as the bytes that it is.
+
+    \b
+    kiln result hello
+    kiln result 0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10 -o model.bin
+    kiln result 0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10 --from runs
+
+    JSON is printed with a line end. Anything else is not printed to a terminal: name a file, or
+    pipe it. What a Python function returned is JSON where JSON can say it, else a pickle; loading a
+    pickle runs code that its writer chose.
+
+    Ends with 6 when the task failed or was killed.
+    """
+    downloading.check_target(output)
+    name = kinds.task_name(name)
+    if directory is None:
+        session.run(lambda s: _from_manager(s, name, output))
+    else:
+        _from_directory(directory, name, output)
+
+
+async def _from_manager(s: session.Session, name: str, output: str) -> None:
+    """Its state first, so that what it lacks is said in our own words."""
+    try:
+        found = await s.get_json(s.tasks_path(name))
+    except kube_errors.NotFound as error:
+        declared = await _object(s, name)
+        if declared is None:
+            raise errors.Missing(
+                f'there is no task "{name}" in namespace {s.one_namespace()}, or it was forgotten: '
+                "`kiln tasks` lists what there is"
+            ) from error
+        _from_status(name, declared.get("status") or {}, output)
+        return
+    _check_state(name, found, _wait_hint(name))
+    if found.get("result") is None:
+        click.echo(f"task {name} has no result", err=True)
+        return
+    media_type = ""
+
+    def head(response: http_types.Response) -> None:
+        nonlocal media_type
+        media_type = response.headers.get("content-type", "")
+        _check_terminal(name, media_type, output)
+
+    pieces = s.stream(s.tasks_path(name, "result"), head=head)
+    async with contextlib.aclosing(pieces) as body:
+        with _opened(output) as file:
+            piece = b""
+            async for piece in body:
+                file.write(piece)
+            _end_line(file, media_type, piece)
+
+
+async def _object(s: session.Session, name: str) -> dict[str, Any] | None:
+    """The Task object of that name. Raises Missing where a file job has it."""
+    with contextlib.suppress(kube_errors.NotFound):
+        return await s.ask("GET", s.path(api_kinds.TASKS, name, namespace=s.one_namespace()))
+    if await file_names.perhaps(s, name) is not None:
+        raise errors.Missing(f"{name} is a file job: `kiln results {name}` brings its results")
+    return None
+
+
+def _from_status(name: str, status: Mapping[str, Any], output: str) -> None:
+    """Of a Task that the journal does not know: not yet, or not any more."""
+    _check_state(name, {"state": task.State.PENDING, **status}, _wait_hint(name))
+    kept = status.get("result")
+    if kept is None:
+        click.echo(f"task {name} has no result", err=True)
+        return
+    if "value" not in kept:
+        raise errors.Missing(
+            f"the result of task {name} is gone: the journal that held it was lost or replaced"
+        )
+    with _opened(output) as file:
+        file.write(msgspec.json.encode(kept["value"]))
+        _end_line(file, attempts.JSON, b"")
+
+
+def _from_directory(directory: Path, name: str, output: str) -> None:
+    view = _view(directory, name)
+    known = {"state": view.state, "reason": view.reason, "message": view.message}
+    _check_state(name, known, "it goes on, or will with the next kiln.start of that directory")
+    payload = results.plain(view.result)
+    if payload is None:
+        click.echo(f"task {name} has no result", err=True)
+        return
+    _check_terminal(name, payload.media_type, output)
+    with _opened(output) as file:
+        data = payload.data if payload.digest is None else _blob(directory, payload.digest)
+        file.write(data)
+        _end_line(file, payload.media_type, data)
+
+
+def _view(directory: Path, name: str) -> model.TaskView:
+    journal = directory / "journal.db"
+    if not journal.exists():
+        raise errors.Missing(
+            f"{directory} has no journal.db: no kiln.start({str(directory)!r}) yet"
+        )
+    reader = queries.Queries(journal)
+    try:
+        view = None
+        with contextlib.suppress(ValueError):
+            view = reader.task(ids.task_id(name))
+        view = view or reader.find(_NAMESPACE, name)
+        if view is None:
+            raise errors.Missing(
+                f"the journal of {directory} has no task {name!r}{_newest(reader)}"
+            )
+    finally:
+        reader.close()
+    return view
+
+
+def _newest(reader: queries.Queries) -> str:
+    """What there is instead: ids are seen nowhere else."""
+    found, _ = reader.tasks(_NAMESPACE, wanted=model.Wanted(), limit=_SHOWN, below=None)
+    shown = [f"{ids.task_text(v.task)} ({v.function or v.name}, {v.state})" for v in found]
+    return f"; the newest are {', '.join(shown)}" if shown else ""
+
+
+def _blob(directory: Path, digest: bytes) -> memoryview:
+    try:
+        return blobs.Blobs(directory / "blobs" / _NAMESPACE, durable=True).get(digest)
+    except data_errors.BlobMissing as error:
+        raise errors.Missing(f"the result is gone: {error}") from error
+
+
+def _wait_hint(name: str) -> str:
+    return f"`kiln wait {name}` waits for its end"
+
+
+def _check_state(name: str, found: Mapping[str, Any], hint: str) -> None:
+    state, why = found["state"], found.get("message") or found.get("reason", "")
+    if not task.State(state).final:
+        waits = f" ({why})" if why and state != task.State.RUNNING else ""
+        raise errors.CommandError(f"task {name} is {state}{waits} and has no result yet: {hint}")
+    if state != task.State.SUCCESS:
+        raise errors.TaskFailed(f"task {name} is {state} and has no result: {why}")
+
+
+def _check_terminal(name: str, media_type: str, output: str) -> None:
+    """Bytes that are no text would garble a terminal."""
+    if media_type == attempts.JSON or output != downloading.STDOUT or not sys.stdout.isatty():
+        return
+    what = "a Python pickle" if media_type == attempts.PICKLE else f"of type {media_type}"
+    raise errors.Unusable(f"the result of task {name} is {what}: name a file with -o, or pipe it")
+
+
+@contextlib.contextmanager
+def _opened(output: str) -> Iterator[IO[bytes]]:
+    if output == downloading.STDOUT:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    try:
+        with downloading.whole(Path(output)) as file:
+            yield file
+    except OSError as error:
+        raise errors.CommandError(f"{output}: {error.strerror or error}") from error
+
+
+def _end_line(file: IO[bytes], media_type: str, end: bytes | memoryview) -> None:
+    """End the last line of JSON that is printed and ends with `end`, unless it has an end."""
+    is_printed = file is sys.stdout.buffer and media_type == attempts.JSON
+    if is_printed and bytes(end[-1:]) != b"\n":
+        file.write(b"\n")

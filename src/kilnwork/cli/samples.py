@@ -1,0 +1,49 @@
+"""The object that a Task would make, checked by the server before the Task is applied.
+
+Used by `kiln apply`. What attempt 1 would make is created without being kept (`dryRun=All`), with
+the rights of whoever applies; the embedded API server checks it for everybody. What cannot be known
+yet is a warning: a kind that is not there, a right that only the manager has, the values of inputs.
+"""
+
+import msgspec
+
+from kilnwork.api import documents, meta, object_manifests, resource, substitution, task
+from kilnwork.cli import errors, session
+from kilnwork.kube import errors as kube_errors
+
+
+def is_object_task(kind: resource.Resource, body: meta.JsonObject) -> bool:
+    """Whether an object is a Task that makes an object."""
+    spec = body.get("spec")
+    return (
+        kind.kind == "Task"
+        and kind.group == "kilnwork.dev"
+        and isinstance(spec, dict)
+        and ("customResource" in spec or "workflow" in spec)
+    )
+
+
+async def check(s: session.Session, body: meta.JsonObject, namespace: str) -> None:
+    """Have the server check what a Task in that namespace would make. Raises CommandError if it
+    would be refused."""
+    try:
+        spec = msgspec.convert(body["spec"], task.TaskSpec)
+        sample, field = object_manifests.sample(spec, body["metadata"]["name"], namespace)
+        kind = await s.kinds.of(sample["apiVersion"], sample["kind"])
+    except (msgspec.ValidationError, substitution.InvalidTemplate, documents.LimitExceeded):
+        return  # the server says it better
+    except object_manifests.InvalidManifest:
+        return
+    except errors.Unusable as error:
+        s.warn(f"{body['metadata']['name']}: its object is not checked: {error}")
+        return
+    try:
+        path = s.path(kind, namespace=namespace)
+        await s.ask("POST", path, query={"dryRun": "All", "fieldManager": "kiln"}, body=sample)
+    except kube_errors.Invalid as error:
+        text = f"{field}: the server refuses the object that it makes: {error}"
+        if not spec.inputs and spec.input_object is None:
+            raise errors.CommandError(text) from error
+        s.warn(f"{text} (with names in the place of its inputs)")
+    except kube_errors.ApiError as error:
+        s.warn(f"{body['metadata']['name']}: its object is not checked: {error}")

@@ -1,0 +1,141 @@
+"""What the image of a Task means: nothing where images are labels, else a Pod of its own.
+
+Pure. Used by `plan`, and by `assembly` for children of tasks. A worker runs commands in its own
+container; one that wants another image needs a container of its own, which is an ephemeral one
+where the TaskCluster says so, unless that says that the worker runs everything. On a node of ours
+every container sees the machine's files, and images are labels.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import meta, pod, task, task_cluster
+from kilnwork.dispatch import model
+
+IGNORED = "ImageIgnored"
+"""Type of the condition of a Task whose image means nothing; its reason too."""
+
+LOCAL_SCHEME = "kiln://"
+"""How the ids of containers begin on nodes of ours."""
+
+_SCHEDULING = ("imagePullSecrets", "nodeSelector", "tolerations")
+"""Of a TaskCluster's template: where its tasks may run, and with whose images."""
+
+
+class Workers(msgspec.Struct, frozen=True):
+    """Of the workers of a TaskCluster that are there: their image, and whether that is a label."""
+
+    image: str
+    are_local: bool
+
+
+def workers(pods: Iterable[pod.Pod]) -> Workers | None:
+    """What is known by their Pods; None before the first has a container."""
+    images, schemes = [], set()
+    for seen in pods:
+        ids = [status.container_id for status in seen.status.container_statuses]
+        if any(ids) and not seen.terminating:
+            schemes |= {found.partition("//")[0] + "//" for found in ids if found}
+            images.append(_worker(seen.spec.containers))
+    return Workers(images[0], schemes == {LOCAL_SCHEME}) if images else None
+
+
+def differs(spec: task.TaskSpec, known: Workers) -> bool:
+    """Whether a command is to run in another image than that of the workers."""
+    return bool(spec.image) and spec.image != known.image
+
+
+def needs_pod(
+    spec: task.TaskSpec, cluster: task_cluster.TaskCluster, known: Workers | None
+) -> bool | None:
+    """Whether a task of that cluster runs in a Pod of its own for its image; None: not known yet,
+    since no worker has started."""
+    if not spec.image or spec.executor != task.WORKER:
+        return False
+    if cluster.spec.runtime is not task_cluster.Runtime.AUTO:
+        return False
+    if known is None:
+        return None if cluster.spec.replicas else True
+    return differs(spec, known) and not known.are_local
+
+
+def in_pod(spec: task.TaskSpec, cluster: task_cluster.TaskCluster) -> task.TaskSpec:
+    """The same task with `spec.pod`; the container gets what the command would."""
+    container: dict[str, Any] = {"name": "main", "image": spec.image}
+    if spec.command:
+        container["command"] = list(map(_literal, spec.command))
+    if spec.args:
+        container["args"] = list(map(_literal, spec.args))
+    if spec.env:
+        container["env"] = [{"name": e.name, "value": _literal(e.value)} for e in spec.env]
+    account = cluster.spec.service_account_name
+    template = (cluster.spec.template or {}).get("spec") or {}
+    made = {
+        **{field: template[field] for field in _SCHEDULING if template.get(field)},
+        "containers": [container],
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": account is not None,
+        **({} if account is None else {"serviceAccountName": account}),
+    }
+    return msgspec.structs.replace(
+        spec, pod=task.PodTemplate(spec=made), image="", command=(), args=(), env=()
+    )
+
+
+def of_spawned(
+    spec: task.TaskSpec, cluster: task_cluster.TaskCluster | None, known: Workers | None
+) -> model.ImageUse:
+    """The same for a command that a task has spawned: there is no object that could wait or say so,
+    so that it gets a Pod where no worker is known."""
+    if cluster is None:
+        message = f"spec.image: there is no TaskCluster {spec.cluster_name} for it to run on"
+        return model.ImageUse(spec, refusal=message)
+    if needs_pod(spec, cluster, known) is not False:
+        return model.ImageUse(in_pod(spec, cluster))
+    return model.ImageUse(spec, warning=_no_effect(spec, cluster, known))
+
+
+def ignored(
+    seen: task.Task, cluster: task_cluster.TaskCluster | None, known: Workers | None
+) -> meta.Condition | None:
+    """The condition of a task on workers that have no other image; None where its image counts."""
+    why = "" if cluster is None else _no_effect(seen.spec, cluster, known)
+    if not why:
+        return None
+    return meta.Condition(
+        type=IGNORED,
+        status="True",
+        reason=IGNORED,
+        message=why,
+        observed_generation=seen.metadata.generation,
+    )
+
+
+def _no_effect(
+    spec: task.TaskSpec, cluster: task_cluster.TaskCluster, known: Workers | None
+) -> str:
+    """Why a command runs on the worker although it names another image; "" where it does not."""
+    if known is None or not differs(spec, known):
+        return ""
+    field, named = f"spec.image {spec.image}", f"TaskCluster {cluster.metadata.name}"
+    if known.are_local:
+        return (
+            f"{field}: images are labels on the nodes of the workers of {named}, where programs "
+            "come from the machine"
+        )
+    if cluster.spec.runtime is task_cluster.Runtime.AGENT:
+        return f"{field}: {named} says runtime: Agent, so that its workers run it in their image"
+    return ""
+
+
+def _worker(containers: tuple[pod.Container, ...]) -> str:
+    named = (container for container in containers if container.name == "worker")
+    found = next(named, containers[0] if containers else None)
+    return "" if found is None else found.image
+
+
+def _literal(text: str) -> str:
+    """So that neither Kubernetes nor the template of a Pod expands anything: a worker does not."""
+    return text.replace("$", "$$") if any(two in text for two in ("$$", "$(", "${")) else text

@@ -1,0 +1,104 @@
+"""Serves all TaskClaims: one coroutine task for each, from its first sight to its deletion.
+
+Used by `assembly`. Nothing is polled: a coroutine wakes when its claim changes, when its lease
+ends, and when the dispatcher has something for it.
+"""
+
+import functools
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+
+from kilnwork.api import reasons, task_claim
+from kilnwork.channel import client as channel_client
+from kilnwork.channel import errors as channel_errors
+from kilnwork.controllers.task_claim import claim, executor
+from kilnwork.executors import service
+from kilnwork.kit import clock, coroutines
+from kilnwork.kube import cache, client, objects
+
+
+class TaskClaims:
+    """See the module. `changed` is for a reflector; nothing is served before `start`.
+
+    `token`: what claims show the dispatcher, whose socket is `socket`; the API server has judged
+    already who may claim. `blobs`: the manager's directory of blobs.
+    """
+
+    def __init__(
+        self,
+        kube: client.Client,
+        known: cache.Cache[task_claim.TaskClaim],
+        *,
+        socket: Path,
+        blobs: Path | None,
+        time: clock.Clock,
+        on_failure: Callable[[str, BaseException], None] | None,
+    ) -> None:
+        self.token = secrets.token_urlsafe(32)
+        self._kube, self._known, self._time = kube, known, time
+        self._manager = service.Manager(
+            connect=lambda: channel_client.unix(str(socket)),
+            credential=lambda: self.token,
+            store=functools.partial(executor.BlobDirectory, blobs),
+            place=str(socket),
+        )
+        self._background = coroutines.Crew("task claims", on_failure=on_failure)
+        self._served: dict[str, claim.Claim] = {}
+        self._started = False
+
+    def start(self) -> None:
+        """Serve what there is, now that the dispatcher is there."""
+        self._started = True
+        for seen in self._known.list():
+            self._begin(seen)
+
+    async def stop(self) -> None:
+        """Leave all claims as they are: the next manager goes on with them."""
+        await self._background.stop()
+
+    def changed(
+        self,
+        key: objects.Key,
+        old: task_claim.TaskClaim | None,
+        new: task_claim.TaskClaim | None,
+    ) -> None:
+        """Take in a change."""
+        seen = new or old
+        served = None if seen is None else self._served.get(seen.metadata.uid)
+        if served is not None:
+            served.update(new)
+        elif new is not None and self._started:
+            self._begin(new)
+
+    def _begin(self, seen: task_claim.TaskClaim) -> None:
+        if seen.metadata.deletion_timestamp:
+            return
+        held = self._served[seen.metadata.uid] = claim.Claim(seen, self._kube, time=self._time)
+        self._background.start(seen.metadata.name, self._serve(held))
+
+    async def _serve(self, held: claim.Claim) -> None:
+        try:
+            if held.first.status.phase != task_claim.Phase.FINISHED:
+                reason, message = await self._execute(held)
+                await held.write_status(
+                    {"phase": task_claim.Phase.FINISHED, "reason": reason, "message": message}
+                )
+            await held.expire()
+        finally:
+            del self._served[held.uid]
+
+    async def _execute(self, held: claim.Claim) -> tuple[str, str]:
+        """Be an executor for it until its end; reason and message of that."""
+        running = executor.ClaimExecutor(held, self._manager, time=self._time)
+        try:
+            await running.start(say=_ignore)
+            return await running.finished()
+        except channel_errors.ChannelError as error:
+            return reasons.Reason.WORKER_LOST.value, str(error)
+        finally:
+            await running.leave()
+
+
+def _ignore(text: str) -> None:
+    """Nobody is to hear of it."""

@@ -1,0 +1,103 @@
+"""Ends Pods whose node is no object any more: nothing else would report their end.
+
+Runs inside the server, as `gc` does; the part for orphaned Pods of the real Pod garbage collector
+(k8s.io/kubernetes pkg/controller/podgc; KEP-3329 for the condition). A Pod that a finalizer holds
+stays as Failed, for whoever waits for its end.
+"""
+
+import asyncio
+import logging
+
+import msgspec
+
+from kilnwork.api import resource
+from kilnwork.controlplane import objects, taint_eviction
+from kilnwork.controlplane.apiserver import crud, deletion
+from kilnwork.kit import coroutines
+
+log = logging.getLogger(__name__)
+
+QUARANTINE_S = 40.0
+"""How long a node must have been missing: it may be about to register again."""
+
+CHECK_S = 20.0
+
+_PODS, _NODES = resource.PODS.qualified, resource.NODES.qualified
+_CONDITION = {
+    "type": "DisruptionTarget",
+    "status": "True",
+    "reason": "DeletionByPodGC",
+    "message": "PodGC: node no longer exists",
+}
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    node_name: str | None = None
+
+
+class _Pod(msgspec.Struct):
+    spec: _Spec = msgspec.field(default_factory=_Spec)
+
+
+_pod = msgspec.json.Decoder(_Pod)
+
+
+class PodCollector:
+    """The Pod garbage collector of one store."""
+
+    def __init__(
+        self,
+        writer: crud.Writer,
+        deleter: deletion.Deleter,
+        *,
+        quarantine_s: float = QUARANTINE_S,
+        check_s: float = CHECK_S,
+    ) -> None:
+        self._writer, self._deleter = writer, deleter
+        self._quarantine_s, self._check_s = quarantine_s, check_s
+        self._missing: dict[str, float] = {}
+        """When a node was first missed, by the clock of the event loop."""
+        self._crew = coroutines.Crew("pod garbage collector")
+
+    def start(self) -> None:
+        """Look at all Pods from time to time."""
+        self._crew.start("sweep", self._run())
+
+    async def stop(self) -> None:
+        """Stop; quarantines begin anew with the next start."""
+        await self._crew.stop()
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(self._check_s)
+            try:
+                await self._sweep()
+            except Exception:
+                log.exception("look at Pods without a node failed, again soon")
+
+    async def _sweep(self) -> None:
+        nodes = {stored.key.name for stored in self._writer.store.select(_NODES)}
+        orphans: dict[str, list[objects.Key]] = {}
+        for number, stored in enumerate(tuple(self._writer.store.select(_PODS))):
+            if number % 500 == 499:
+                await asyncio.sleep(0)  # thousands of Pods must not hold up requests
+            node = _pod.decode(stored.raw).spec.node_name
+            if node and node not in nodes:
+                orphans.setdefault(node, []).append(stored.key)
+        now = asyncio.get_running_loop().time()
+        self._missing = {node: self._missing.get(node, now) for node in orphans}
+        for node, since in self._missing.items():
+            if now - since >= self._quarantine_s:
+                for key in orphans[node]:
+                    await self._collect(key, node)
+
+    async def _collect(self, key: objects.Key, node: str) -> None:
+        store = self._writer.store
+        found = store.get(key)
+        if found is None or store.get(objects.Key(_NODES, "", node)) is not None:
+            return
+        uid = found.metadata().uid
+        asked = deletion.DeleteOptions(uid=uid, grace_s=0)
+        if await taint_eviction.disrupt(self._writer, self._deleter, key, _CONDITION, asked):
+            facts = {"pod_namespace": key.namespace, "pod": key.name, "node": node}
+            log.info("pod of a node that is gone ended", extra=facts)

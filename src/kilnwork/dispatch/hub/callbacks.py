@@ -1,0 +1,92 @@
+"""Results that others send for attempts which wait for them: handed to the executor that has each.
+
+Used by the hub. No result is kept here: an executor that is away has not got it, and whoever sends
+it is told to try again.
+"""
+
+import asyncio
+from enum import Enum
+
+from kilnwork.api import attempts
+from kilnwork.channel import messages
+from kilnwork.dispatch.hub import commits, links, subscriptions
+
+MAX_CONCLUDED = 10_000
+"""Attempts of which it is known which result ended them: the newest."""
+
+
+class Taken(Enum):
+    """What has become of a result."""
+
+    STORED = 1
+    OVER = 2
+    NOT_NOW = 3
+
+
+class Concluded:
+    """The digests of the callbacks that have ended attempts."""
+
+    def __init__(self) -> None:
+        self._digests: dict[attempts.AttemptRef, bytes] = {}
+
+    def add(self, ref: attempts.AttemptRef, digest: bytes) -> None:
+        self._digests[ref] = digest
+        if len(self._digests) > MAX_CONCLUDED:
+            del self._digests[next(iter(self._digests))]
+
+    def has(self, callback: messages.Callback) -> bool:
+        """Whether that one has ended its attempt."""
+        return self._digests.get(callback.ref) == callback.digest()
+
+
+class Callbacks:
+    """See the module. `by_number`: the links of all peers."""
+
+    def __init__(
+        self,
+        core: commits.Core,
+        by_number: dict[int, links.Link],
+        changes: subscriptions.Subscriptions,
+        concluded: Concluded,
+    ) -> None:
+        self._core = core
+        self._links = by_number
+        self._changes = changes
+        self._concluded = concluded
+
+    async def call_back(
+        self, ref: attempts.AttemptRef, *, media_type: str, body: bytes, wait_s: float
+    ) -> Taken:
+        """Hand a result to whoever has that attempt, and wait until that is over and stored.
+
+        STORED: this result has ended it, now or when it was sent before.
+        """
+        callback = messages.Callback(ref, media_type, body)
+        changed = asyncio.Event()
+        stop = self._changes.follow({ref.task}, lambda _: changed.set())
+        try:
+            if self._is_held(ref) and not self._hand_over(callback):
+                return Taken.NOT_NOW
+            async with asyncio.timeout(wait_s):
+                while self._is_held(ref):
+                    changed.clear()
+                    await changed.wait()
+                await self._core.flush()
+        except TimeoutError:
+            return Taken.NOT_NOW
+        finally:
+            stop()
+        return Taken.STORED if self._concluded.has(callback) else Taken.OVER
+
+    def _hand_over(self, callback: messages.Callback) -> bool:
+        """Send it to the executor; False if that is away."""
+        task = self._core.machine.task(callback.ref.task)
+        worker = None if task is None else task.worker
+        link = None if worker is None else self._links.get(worker.link)
+        if link is not None:
+            link.write_all([callback])
+        return link is not None
+
+    def _is_held(self, ref: attempts.AttemptRef) -> bool:
+        task = self._core.machine.task(ref.task)
+        return task is not None and task.held and task.ref == ref

@@ -1,0 +1,131 @@
+"""Executors of the manager: each is one peer that takes every attempt it is given. Pure.
+
+Used by `machine`. Executors that are processes of their own hold leases and are `workers`' care. To
+it an executor of the manager is a worker without lease and without slots of its own: it gets
+`RunAttempt` (make sure that this attempt exists) and `StopAttempt`, and reports starts and ends as
+an agent does. It lives in the manager, so it cannot be lost while the dispatcher is not; what it
+has created goes on without either, and is found again by name.
+"""
+
+import hashlib
+import math
+
+import msgspec
+
+from kilnwork.api import attempts, reasons
+from kilnwork.api import task as api_task
+from kilnwork.dispatch.machine import (
+    completion,
+    inputs,
+    instructions,
+    lifecycle,
+    memory,
+    records,
+    submitters,
+)
+
+_I = records.Intent
+
+
+def session(executor: str) -> bytes:
+    """Return the session of an executor: the same in every life of the manager."""
+    return hashlib.sha256(api_task.executor_queue(executor).encode()).digest()[:16]
+
+
+def join(mem: memory.Memory, item: inputs.JoinExecutor, now: inputs.Moment) -> None:
+    """An executor is there: it gets again what it had, and from now on what waits for it."""
+    name = session(item.executor)
+    worker = mem.workers.get(name)
+    if worker is None:
+        cluster = mem.cluster("", api_task.executor_queue(item.executor))
+        worker = records.Worker(
+            cluster,
+            name,
+            name="",
+            pod_uid=f"executor/{item.executor}",
+            node="",
+        )
+        mem.workers[name] = worker
+    mem.links.pop(worker.link, None)
+    worker.link = item.link
+    worker.slots = item.capacity
+    worker.from_before = False
+    worker.lease_until = math.inf
+    worker.cluster.workers[name] = worker
+    mem.links[item.link] = worker
+    for ref, task in worker.unproven.items():
+        mem.send(instructions.RunAttempt(item.link, ref, task))
+        grace = task.spec.timeouts.kill_grace_seconds
+        mem.send(instructions.StopAttempt(item.link, ref, grace, task.reason))
+    for task in worker.held.values():
+        mem.send(instructions.RunAttempt(item.link, task.ref, task))
+        if task.intent is not _I.NONE:
+            completion.send_stop(mem, task, now)
+    mem.touch(worker.cluster)
+
+
+def join_attempt(mem: memory.Memory, item: inputs.JoinAttempt) -> None:
+    """The sidecar of an attempt is there: it gets the inputs, if there are any. That of an attempt
+    which is over is turned away by `held_by` at whatever it asks for."""
+    mem.attempt_links[item.link] = item.ref
+    mem.send(instructions.Welcome(item.link, keep=(), unknown=()))
+    task = mem.tasks.get(item.ref.task)
+    if task is not None and task.ref == item.ref and task.inputs is not None:
+        mem.send(instructions.RunAttempt(item.link, item.ref, task))
+
+
+def join_call(mem: memory.Memory, item: inputs.JoinCall, now: inputs.Moment) -> None:
+    """The process that runs the call of an attempt is there, for the first time or again: it gets
+    the call, and submits as a slot does. That of an attempt which is over is told so."""
+    ref, link = item.ref, item.link
+    task = mem.tasks.get(ref.task)
+    if task is None or task.template is None or task.ref != ref or not task.held:
+        namespace, cluster = item.namespace, api_task.TaskSpec().cluster_name
+        mem.send(instructions.AttachPeer(link, namespace, cluster, (ref,)))
+        return
+    for other in [number for number, known in mem.attempt_links.items() if known == ref]:
+        message = "the same attempt has connected again"
+        mem.send(instructions.CloseLink(other, "replaced", message))
+        leave_attempt(mem, other)
+    mem.attempt_links[link] = ref
+    mem.submitters[link] = records.Submitter(ref.task, task.namespace, link)
+    mem.send(instructions.AttachPeer(link, task.namespace, task.spec.cluster_name))
+    lifecycle.start(mem, task, now, at=now.wall)
+    mem.batch.runs[link] = [(task, task.attempt)]
+
+
+def leave_attempt(mem: memory.Memory, link: int) -> bool:
+    """The link of a sidecar, or of the process of a call, is closed; False if it was none."""
+    if mem.attempt_links.pop(link, None) is None:
+        return False
+    submitters.detach(mem, link)
+    return True
+
+
+def outcome(task: records.Task, seen: attempts.Outcome) -> attempts.Outcome:
+    """How an attempt has ended by what its executor sees. A call reports its end itself: one whose
+    process ended well without that has not returned."""
+    if task.template is None or task.spec.call is None:
+        return seen
+    if seen.ending is not attempts.Ending.SUCCEEDED:
+        return seen
+    message = "its process ended by itself, before the function had returned"
+    return msgspec.structs.replace(
+        seen, ending=attempts.Ending.FAILED, reason=reasons.Reason.SLOT_DIED, message=message
+    )
+
+
+def observe(mem: memory.Memory, task: records.Task, item: inputs.Observed) -> None:
+    """Note what is seen of an attempt, to be shown while it stays in this state."""
+    if task.observed != item.observed:
+        task.observed = item.observed
+        task.placed = item.observed.node or task.placed  # stored with its start or end
+        if task.declared:
+            mem.batch.published.add(task.id)
+    worker = task.worker
+    if item.handover and item.handover != task.handover:
+        task.handover = item.handover
+        mem.batch.dirty[task] = None
+    if worker is not None and item.parked != (task.id in worker.parked):
+        worker.parked ^= {task.id}
+        mem.touch(worker.cluster)

@@ -1,0 +1,118 @@
+"""Executors of your own: a program that claims tasks with `spec.external` and carries them out.
+
+    async def resize(task: executor.Task) -> dict[str, int]:
+        ...
+        return {"width": 640}
+
+    executor.run("resizer", resize, slots=4)
+
+The program may run anywhere, in any number: each task is given to one that has a slot free. It
+holds a lease, which is renewed by itself; when that ends, or the program does, its tasks are lost
+and run elsewhere. A task that is killed, or is not to run here any more, is cancelled: the function
+gets `asyncio.CancelledError`, and when it has ended, nothing of it may be left. What it returns is
+the result, JSON or (with `outputType: bytes`) bytes; what it raises is a failure.
+"""
+
+import asyncio
+import contextlib
+import functools
+import os
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from kilnwork.executors import external, finding, service
+from kilnwork.executors.external import ClaimedTask as Task
+from kilnwork.executors.external import Failed, Run
+from kilnwork.kit import clock, errors, ids
+from kilnwork.kube import config
+
+__all__ = ["ExecutorLost", "Failed", "Run", "Task", "run", "serve"]
+
+
+class ExecutorLost(errors.KilnError):
+    """The program cannot go on as an executor: the manager refuses it, or was away for too long."""
+
+
+async def serve(
+    name: str,
+    function: Run,
+    *,
+    slots: int = 1,
+    namespace: str | None = None,
+    kubeconfig: str | os.PathLike[str] | None = None,
+    ready: Callable[[], None] = lambda: None,
+) -> None:
+    """Claim tasks of executor `name` and call `function` for each, `slots` at once, until this is
+    cancelled; then what runs may go on for 15 seconds.
+
+    `namespace`: whose tasks; None: that of the kubeconfig. `ready` is called once tasks can come.
+    Raises ExecutorLost, or another KilnError when there is no manager for it.
+    """
+    path = None if kubeconfig is None else Path(kubeconfig)
+    load = functools.partial(config.load, path)
+    queue = external.queue(name)
+    found = await asyncio.to_thread(finding.find, load, queue)
+    failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+    def fail(text: str) -> None:
+        if not failed.done():
+            failed.set_result(text)
+
+    executor = external.Service(
+        function,
+        service.Settings(
+            queue=queue,
+            name=f"{socket.gethostname()}-{os.getpid()}",
+            slots=slots,
+            namespace=namespace or load().namespace,
+            pod_uid=os.environ.get("KILN_POD_UID", ""),
+        ),
+        found,
+        time=clock.SystemClock(),
+        entropy=ids.system_entropy(),
+        on_failure=fail,
+    )
+    try:
+        await executor.start(say=_ignore)
+        ready()
+        raise ExecutorLost(await failed)
+    finally:
+        await executor.stop(say=_ignore)
+
+
+def run(
+    name: str,
+    function: Run,
+    *,
+    slots: int = 1,
+    namespace: str | None = None,
+    kubeconfig: str | os.PathLike[str] | None = None,
+) -> None:
+    """Do as `serve` does, as the whole program, until SIGINT or SIGTERM; print when it is ready."""
+
+    load = functools.partial(config.load, None if kubeconfig is None else Path(kubeconfig))
+
+    async def main() -> None:
+        loop, this = asyncio.get_running_loop(), asyncio.current_task()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, lambda: this is not None and this.cancel())
+        with contextlib.suppress(asyncio.CancelledError):
+            served = namespace or load().namespace
+            if await asyncio.to_thread(finding.is_missing, load, served):
+                print(f"there is no namespace {served}: no tasks come before it exists", flush=True)
+            await serve(
+                name,
+                function,
+                slots=slots,
+                namespace=namespace,
+                kubeconfig=kubeconfig,
+                ready=lambda: print(f"executor {name} is ready, {slots} slots", flush=True),
+            )
+
+    asyncio.run(main())
+
+
+def _ignore(text: str) -> None:
+    """Nobody is to hear of it."""

@@ -1,0 +1,52 @@
+"""The log of one container, as the API server has it from its node.
+
+Used by executors that run attempts in Pods, for `port.Logging`.
+"""
+
+import contextlib
+from collections.abc import AsyncGenerator, Callable
+
+from kilnwork.api import resource
+from kilnwork.executors import port
+from kilnwork.kube import client
+
+ReadLog = Callable[[str, str, str, int | None], AsyncGenerator[bytes, None] | None]
+"""(namespace, Pod, container, bytes at most) → what it has printed, None where this process does
+not have it: then the API server is asked, which asks the node."""
+
+
+async def read(
+    kube: client.Client,
+    where: tuple[str, str],
+    container: str,
+    how: port.Reading,
+    *,
+    read_log: ReadLog | None = None,
+) -> AsyncGenerator[bytes, None]:
+    """Yield its output. `where`: namespace and name of the Pod. Raises `KubeError`."""
+    limit = None if how.max_bytes is None else how.skip + how.max_bytes
+    here = None if how.follow or read_log is None else read_log(*where, container, limit)
+    output = (
+        _asked(kube, where, container, follow=how.follow, limit=limit) if here is None else here
+    )
+    skip = how.skip
+    async with contextlib.aclosing(output) as pieces:
+        async for piece in pieces:
+            if len(piece) > skip:
+                yield piece[skip:]
+            skip = max(0, skip - len(piece))
+
+
+async def _asked(
+    kube: client.Client, where: tuple[str, str], container: str, *, follow: bool, limit: int | None
+) -> AsyncGenerator[bytes, None]:
+    namespace, pod = where
+    query = {"container": container}
+    if follow:
+        query["follow"] = "true"
+    if limit is not None:
+        query["limitBytes"] = str(limit)
+    path = f"{resource.PODS.base(namespace)}/{pod}/log"
+    async with contextlib.aclosing(kube.stream(path, query=query, endless=follow)) as pieces:
+        async for piece in pieces:
+            yield piece

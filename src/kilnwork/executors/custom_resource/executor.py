@@ -1,0 +1,372 @@
+"""Creates, adopts, follows and ends the objects of attempts, of whatever kinds.
+
+Used by `controllers.attempts` through `executors.port`. What an object says is for its `Reader`.
+Reads from what the follower has heard, and asks the API server itself where nothing is heard of a
+kind, and before it concludes that an object is not there.
+"""
+
+import asyncio
+import contextlib
+from pathlib import Path
+
+import msgspec
+
+from kilnwork.api import (
+    attempts,
+    documents,
+    meta,
+    object_manifests,
+    reasons,
+    resource,
+    substitution,
+)
+from kilnwork.data import blobs
+from kilnwork.executors import port, refusals
+from kilnwork.executors.custom_resource import follower, judge, reader, served, template
+from kilnwork.kit import clock
+from kilnwork.kube import cache, client, errors, finalizers
+
+IMPERSONATE = "kilnwork.dev/impersonate"
+"""Annotation of a ServiceAccount, `"true"`: tasks of its namespace may create objects with its
+rights."""
+
+UNHEARD_S = 5.0
+"""How often an attempt is looked at whose object is not followed at the moment: nothing is heard of
+its kind, or somebody has taken away the label by which it is followed."""
+
+PODS_S = 1.0
+"""How often Pods are looked at that must be over: they are not followed."""
+
+ABSENT_S = 2.0
+"""How often a kind is asked for that is not there; `served.AGAIN_S` bounds it for all attempts."""
+
+_R = reasons.Reason
+_INVALID = (
+    object_manifests.InvalidManifest,
+    substitution.InvalidTemplate,
+    documents.LimitExceeded,
+)
+
+
+class _Place(msgspec.Struct, frozen=True):
+    """Where the object of an attempt is, or would be."""
+
+    kind: resource.Resource
+    name: str
+
+
+class Shared(msgspec.Struct, frozen=True, kw_only=True):
+    """What the executors of objects have in common. `accounts`: the ServiceAccounts there are.
+    `blobs`: folder of large results, by namespace."""
+
+    kinds: served.Kinds
+    objects: follower.Follower
+    accounts: cache.Cache[meta.Partial]
+    time: clock.Clock
+    blobs: Path | None = None
+
+
+class ObjectExecutor:
+    """`port.Executor` and `port.Watching`."""
+
+    def __init__(self, kube: client.Client, reads: reader.Reader, shared: Shared) -> None:
+        self.name = reads.name
+        self._client = kube
+        self._reads = reads
+        self._kinds = shared.kinds
+        self._objects = shared.objects
+        self._accounts = shared.accounts
+        self._clock = shared.time
+        self._blobs_dir = shared.blobs
+        self._wake: port.Wake = port.wake_nobody
+        self._places: dict[attempts.AttemptRef, _Place] = {}
+        self._held: dict[attempts.AttemptRef, meta.JsonObject] = {}
+        """Objects that our finalizer keeps, as they were heard of last."""
+        self._running_since: dict[attempts.AttemptRef, float] = {}
+        """When those were seen to run first that do not say so, wall clock."""
+        self._objects.subscribe(self.name, self.changed)
+
+    def watch(self, wake: port.Wake) -> None:
+        self._wake = wake
+
+    def changed(self, kind: resource.Resource, seen: meta.JsonObject, is_there: bool) -> None:  # noqa: FBT001 - as `follower.Changed`
+        """An object came, changed or went."""
+        ref = template.ref_of(seen, self.name)
+        if ref is None:
+            return
+        if is_there and template.is_held(seen):
+            self._held[ref] = seen
+        else:
+            self._held.pop(ref, None)
+        self._wake(ref)
+
+    def leftover(self, ref: attempts.AttemptRef, *, known: bool) -> port.Attempt | None:
+        seen = self._held.get(ref)
+        if seen is None or not (known or template.is_terminating(seen)):
+            return None
+        metadata = seen["metadata"]
+        manifest = {
+            "apiVersion": seen["apiVersion"],
+            "kind": seen["kind"],
+            "metadata": {"name": template.prefix_of(seen)},
+        }
+        return port.Attempt(
+            ref=ref,
+            namespace=metadata["namespace"],
+            name=template.task_name(seen),
+            owner_uid=template.owner_uid(seen),
+            spec=self._reads.spec_of(manifest, seen),
+            began=True,
+        )
+
+    async def ensure(self, attempt: port.Attempt) -> port.Observation:
+        try:
+            wanted = template.wanted(attempt, self.name)
+        except _INVALID as error:
+            return refusals.refused(_R.INVALID_SPEC, str(error))
+        kind = await self._kinds.find(wanted.api_version, wanted.kind)
+        if isinstance(kind, served.Absent):
+            return self._without_kind(attempt, wanted, kind)
+        problem = "" if attempt.began else self._problem(attempt, kind, wanted)
+        if problem:  # before the API server is asked: the manager may have no rights on such a kind
+            return refusals.refused(_R.ADMISSION_ERROR, problem)
+        self._places[attempt.ref] = _Place(kind, wanted.name)
+        self._objects.follow(kind)
+        seen = await self._find(attempt)
+        if seen is None:
+            if attempt.began:
+                return judge.gone(f"{wanted.kind} {wanted.name}", None)
+            made = await self._create(attempt, kind, wanted)
+            if isinstance(made, port.Observation):
+                return made
+            seen = made
+        return await self._judge(attempt, seen)
+
+    async def observe(self, attempt: port.Attempt) -> port.Observation:
+        seen = await self._find(attempt)
+        if seen is None:
+            return judge.gone(await self._what(attempt), None)
+        return await self._judge(attempt, seen)
+
+    async def stop(self, attempt: port.Attempt, how: port.Stop) -> port.Observation:
+        seen = await self._read(attempt)
+        if seen is None or not template.is_ours(seen, attempt, self.name):
+            return judge.gone(await self._what(attempt), how)
+        observed = await self._judge(attempt, seen, how)
+        if observed.outcome is not None:
+            return observed
+        await self._end(attempt, seen, how)
+        again_s = self._reads.stop_again_s(seen, how, now=self._clock.wall())
+        known = [one for one in (again_s, observed.check_s) if one is not None]
+        return msgspec.structs.replace(observed, check_s=min(known, default=None))
+
+    async def result(self, attempt: port.Attempt) -> attempts.Payload | None:
+        seen = await self._find(attempt)
+        if seen is None:
+            text = f"{await self._what(attempt)} is gone, and its result"
+            raise port.ResultError(_R.RESULT_LOST, text, is_loss=True)
+        value = self._reads.result(attempt.spec, seen)
+        if value is msgspec.UNSET:
+            return None
+        made = reader.payload(value, as_bytes=attempt.spec.output_type == "bytes")
+        if len(made.data) <= attempts.MAX_INLINE_BYTES:
+            return made
+        if self._blobs_dir is None:
+            text = f"its result has {len(made.data)} bytes, and there is no place for blobs"
+            raise port.ResultError(_R.RESULT_TOO_LARGE, text)
+        kept = blobs.Blobs(self._blobs_dir / attempt.namespace, durable=True)
+        digest, size = await asyncio.to_thread(kept.put, [made.data])
+        return attempts.Payload(made.media_type, b"", digest, size)
+
+    async def release(self, attempt: port.Attempt) -> None:
+        """Let the object go; that of a spawned task, which no Task owns, is deleted."""
+        seen = await self._find(attempt)
+        place = self._places.pop(attempt.ref, None)
+        self._running_since.pop(attempt.ref, None)
+        if seen is None or place is None or not template.is_ours(seen, attempt, self.name):
+            return
+        current = seen
+        if not attempt.owner_uid and not template.is_terminating(seen):
+            with contextlib.suppress(errors.NotFound, errors.Conflict):
+                left = await self._client.delete(
+                    place.kind,
+                    place.name,
+                    attempt.namespace,
+                    uid=seen["metadata"]["uid"],
+                    propagation="Background",
+                )
+                current = left if left.get("kind") == place.kind.kind else seen
+        await finalizers.remove(self._client, place.kind, current, finalizer=template.FINALIZER)
+
+    async def _end(self, attempt: port.Attempt, seen: meta.JsonObject, how: port.Stop) -> None:
+        """Ask it to end as it was judged, or not at all: if it has ended meanwhile, that counts."""
+        place, metadata = self._places[attempt.ref], seen["metadata"]
+        if template.is_terminating(seen):
+            return
+        patch = self._reads.stop(seen, how, now=self._clock.wall())
+        with contextlib.suppress(errors.NotFound):
+            if patch is None:
+                await self._client.delete(
+                    place.kind,
+                    place.name,
+                    attempt.namespace,
+                    uid=metadata["uid"],
+                    resource_version=metadata["resourceVersion"],
+                    propagation="Foreground",
+                )
+            elif patch:
+                given = patch.get("metadata", {})
+                as_judged = {**given, "resourceVersion": metadata["resourceVersion"]}
+                await self._client.merge_patch(
+                    place.kind, place.name, {**patch, "metadata": as_judged}, attempt.namespace
+                )
+
+    async def _judge(
+        self, attempt: port.Attempt, seen: meta.JsonObject, how: port.Stop | None = None
+    ) -> port.Observation:
+        if not template.is_ours(seen, attempt, self.name):
+            return refusals.name_taken(seen["kind"], seen["metadata"]["name"], attempt)
+        reading = self._timed(attempt, self._reads.read(attempt.spec, seen))
+        pods: list[str] = []
+        if how is not None and reading.over and reading.stopping:
+            pods = await self._unfinished_pods(attempt, seen)
+        observed = judge.observe(seen, reading, how, pods=pods)
+        if observed.outcome is not None:
+            return observed
+        place = self._places.get(attempt.ref)
+        key = attempt.namespace, seen["metadata"]["name"]
+        heard = place is not None and self._objects.get(place.kind, key) is not None
+        check_s = PODS_S if pods else None if heard else UNHEARD_S
+        return msgspec.structs.replace(observed, check_s=check_s)
+
+    def _timed(self, attempt: port.Attempt, reading: reader.Reading) -> reader.Reading:
+        """What an object says, with when it has started if only we have seen that."""
+        if reading.started is not None:
+            return reading
+        if reading.state is reader.State.RUNNING:
+            self._running_since.setdefault(attempt.ref, self._clock.wall())
+        since = self._running_since.get(attempt.ref)
+        return msgspec.structs.replace(reading, started=since)
+
+    async def _unfinished_pods(self, attempt: port.Attempt, seen: meta.JsonObject) -> list[str]:
+        """Pods that an object has made and that are not over, although it says that it is."""
+        selector = self._reads.pods_of(seen)
+        if not selector:
+            return []
+        listed = await self._client.list(
+            resource.PODS, attempt.namespace, type=dict, label_selector=selector
+        )
+        over = ("Succeeded", "Failed")
+        return [
+            one["metadata"]["name"]
+            for one in listed.items
+            if (one.get("status") or {}).get("phase") not in over
+        ]
+
+    def _without_kind(
+        self, attempt: port.Attempt, wanted: template.Wanted, absent: served.Absent
+    ) -> port.Observation:
+        if attempt.began and not absent.elsewhere:
+            return judge.gone(f"{wanted.kind} {wanted.name}", None)  # they go with their kind
+        group = wanted.api_version.rpartition("/")[0]
+        if not self._kinds.allowed.may_allow(group) and group:
+            return refusals.refused(_R.ADMISSION_ERROR, _not_allowed(f"a kind of {group}"))
+        return refusals.waits(_R.EXECUTOR_UNAVAILABLE, absent.message, check_s=ABSENT_S)
+
+    async def _create(
+        self, attempt: port.Attempt, kind: resource.Resource, wanted: template.Wanted
+    ) -> meta.JsonObject | port.Observation:
+        account = object_manifests.account_of(attempt.spec)
+        if account:
+            known = self._accounts.get((attempt.namespace, account))
+            if known is None:
+                text = f"ServiceAccount {account} does not exist in namespace {attempt.namespace}"
+                return refusals.waits(_R.WAITING_FOR_SERVICE_ACCOUNT, text)
+            if known.metadata.annotations.get(IMPERSONATE) != "true":
+                text = (
+                    f"ServiceAccount {account} has no annotation {IMPERSONATE}: only with it may "
+                    "tasks create objects in its name"
+                )
+                return refusals.refused(_R.ADMISSION_ERROR, text)
+        user = f"system:serviceaccount:{attempt.namespace}:{account}" if account else ""
+        try:
+            return await self._client.create(
+                kind, wanted.body, attempt.namespace, strict=True, acts_as=user
+            )
+        except errors.AlreadyExists:
+            found = await self._read(attempt)
+            if found is None:
+                raise
+            return found
+        except errors.NotFound as error:
+            self._kinds.forget(kind)
+            return refusals.waits(_R.EXECUTOR_UNAVAILABLE, str(error), check_s=ABSENT_S)
+        except (errors.Invalid, errors.Forbidden) as error:
+            if error.status == 405:  # its definition is being deleted
+                self._kinds.forget(kind)
+                return refusals.waits(_R.EXECUTOR_UNAVAILABLE, str(error), check_s=ABSENT_S)
+            # Admission is asked before the name, as for Pods.
+            found = await self._read(attempt)
+            return refusals.refusal(error) if found is None else found
+
+    def _problem(
+        self, attempt: port.Attempt, kind: resource.Resource, wanted: template.Wanted
+    ) -> str:
+        """Why a task may not make this object; "" if it may."""
+        if not self._kinds.allowed.allows(kind):
+            return _not_allowed(kind.qualified)
+        if not kind.namespaced:
+            return f"{kind.qualified} belong to no namespace: a task makes objects in its own only"
+        if wanted.namespace not in ("", attempt.namespace):
+            return (
+                f"metadata.namespace of its manifest is {wanted.namespace}: a task makes objects "
+                f"in its own namespace only, {attempt.namespace}"
+            )
+        return ""
+
+    async def _find(self, attempt: port.Attempt) -> meta.JsonObject | None:
+        """From what is followed; what is not there may only not have been seen yet."""
+        place = await self._place(attempt)
+        if place is None:
+            return None
+        known = self._objects.get(place.kind, (attempt.namespace, place.name))
+        return await self._read(attempt) if known is None else known
+
+    async def _read(self, attempt: port.Attempt) -> meta.JsonObject | None:
+        place = await self._place(attempt)
+        if place is None:
+            return None
+        try:
+            return await self._client.get(place.kind, place.name, attempt.namespace)
+        except errors.NotFound:
+            self._kinds.forget(place.kind)  # it may be its kind that is gone
+            found = await self._kinds.find(place.kind.api_version, place.kind.kind)
+            if isinstance(found, served.Absent) and found.elsewhere:
+                raise errors.Unavailable(0, "NotServed", found.message) from None
+            return None
+
+    async def _place(self, attempt: port.Attempt) -> _Place | None:
+        """Where its object would be; None if there is no such kind, and so no object."""
+        known = self._places.get(attempt.ref)
+        if known is not None:
+            return known
+        try:
+            wanted = template.wanted(attempt, self.name)
+        except _INVALID:
+            return None  # it was never created
+        kind = await self._kinds.find(wanted.api_version, wanted.kind)
+        if isinstance(kind, served.Absent):
+            if kind.elsewhere:
+                raise errors.Unavailable(0, "NotServed", kind.message)
+            return None
+        self._objects.follow(kind)
+        place = self._places[attempt.ref] = _Place(kind, wanted.name)
+        return place
+
+    async def _what(self, attempt: port.Attempt) -> str:
+        place = await self._place(attempt)
+        return "its object" if place is None else f"{place.kind.kind} {place.name}"
+
+
+def _not_allowed(what: str) -> str:
+    return f"tasks may not make {what}: start the manager with --allow-kind to allow that"

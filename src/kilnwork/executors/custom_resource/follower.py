@@ -1,0 +1,118 @@
+"""Follows the objects of attempts, of whatever kinds: one reflector for each, from its first use.
+
+Used by `executor`. Only objects with our label are followed. A kind that goes stays followed: its
+reflector asks in vain, seldom, until it comes back; meanwhile `get` knows nothing.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kilnwork.api import meta, resource
+from kilnwork.executors.custom_resource import served
+from kilnwork.executors.pod import template
+from kilnwork.kit import coroutines
+from kilnwork.kube import cache, client, errors, objects, reflector
+
+log = logging.getLogger(__name__)
+
+Changed = Callable[[resource.Resource, meta.JsonObject, bool], None]
+"""Kind, object as it is or was, and whether it is there."""
+
+SELECTOR = ",".join(f"{key}={value}" for key, value in template.MANAGED.items())
+SEARCH_AGAIN_S = 5.0
+
+
+class _Followed:
+    """One kind: what is known of it, and whether it is heard."""
+
+    def __init__(self) -> None:
+        self.cache: cache.Cache[meta.JsonObject] = cache.Cache()
+        self.reflectors: list[reflector.Reflector[meta.JsonObject]] = []
+
+    @property
+    def heard(self) -> bool:
+        return all(one.synced.is_set() and not one.problem for one in self.reflectors)
+
+
+class Follower:
+    """The objects of attempts, by kind. `namespaces`: the only ones to look at; empty: all."""
+
+    def __init__(self, kube: client.Client, *, namespaces: Sequence[str] = ()) -> None:
+        self._client = kube
+        self._namespaces = tuple(namespaces) or (None,)
+        self._crew = coroutines.Crew("objects of attempts")
+        self._kinds: dict[resource.Resource, _Followed] = {}
+        self._executors: dict[str, Changed] = {}
+
+    def subscribe(self, executor: str, changed: Changed) -> None:
+        """Tell `changed` of every object of that executor."""
+        self._executors[executor] = changed
+
+    def follow(self, kind: resource.Resource) -> None:
+        """Follow a kind from now on."""
+        if kind in self._kinds:
+            return
+        followed = self._kinds[kind] = _Followed()
+
+        def changed(_: objects.Key, old: Any, new: Any) -> None:
+            self._changed(kind, old, new)
+
+        for namespace in self._namespaces:
+            scope = reflector.Scope(namespace=namespace, label_selector=SELECTOR)
+            one = reflector.Reflector(
+                self._client, kind, dict, followed.cache, changed, scope=scope
+            )
+            followed.reflectors.append(one)
+            self._crew.start(f"reflector {kind.qualified}", one.run())
+
+    def get(self, kind: resource.Resource, key: objects.Key) -> meta.JsonObject | None:
+        """An object as last heard of; None if it is not known, or nothing is heard of its kind."""
+        followed = self._kinds.get(kind)
+        return followed.cache.get(key) if followed is not None and followed.heard else None
+
+    async def run(self, kinds: served.Kinds) -> None:
+        """Find what a manager before this one has left, then follow, until cancelled."""
+        try:
+            await self._search(kinds)
+            await asyncio.Event().wait()
+        finally:
+            await self._crew.stop()
+
+    async def _search(self, kinds: served.Kinds) -> None:
+        """Follow every allowed kind of which there is an object of an attempt."""
+        while True:
+            try:
+                async for kind in kinds.all_allowed():
+                    if kind not in self._kinds and await self._has_objects(kind):
+                        self.follow(kind)
+            except errors.KubeError as error:
+                log.warning("cannot look for objects of attempts", extra={"error": str(error)})
+                await asyncio.sleep(SEARCH_AGAIN_S)
+            else:
+                return
+
+    async def _has_objects(self, kind: resource.Resource) -> bool:
+        for namespace in self._namespaces:
+            try:
+                pages = self._client.pages(
+                    kind, namespace, type=dict, label_selector=SELECTOR, limit=1
+                )
+                async for page in pages:
+                    return bool(page.items)
+            except (errors.Forbidden, errors.NotFound) as error:
+                facts = {"resource": kind.qualified, "error": str(error)}
+                log.info("cannot look for objects of attempts of a kind", extra=facts)
+        return False
+
+    def _changed(
+        self, kind: resource.Resource, old: meta.JsonObject | None, new: meta.JsonObject | None
+    ) -> None:
+        seen = new if new is not None else old
+        if seen is None:
+            return
+        executor = (seen["metadata"].get("labels") or {}).get(template.EXECUTOR_LABEL, "")
+        changed = self._executors.get(executor)
+        if changed is not None:
+            changed(kind, seen, new is not None)

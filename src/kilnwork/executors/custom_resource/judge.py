@@ -1,0 +1,112 @@
+"""What is seen of an object means for the attempt that it is. Pure.
+
+Used by `executor`. What an object says counts until its end was asked for: a failure may be the
+work of whoever cleans up. That it is gone, or that only our finalizer keeps it, is proof that what
+its finalizers do is done.
+"""
+
+from collections.abc import Sequence
+
+from kilnwork.api import attempts, meta, reasons
+from kilnwork.executors import port
+from kilnwork.executors.custom_resource import reader, template
+
+_R = reasons.Reason
+_E = attempts.Ending
+_S = reader.State
+
+
+def observe(
+    seen: meta.JsonObject,
+    reading: reader.Reading,
+    stop: port.Stop | None,
+    *,
+    pods: Sequence[str] = (),
+) -> port.Observation:
+    """What is seen of an attempt whose object is `seen`. `stop`: somebody wants it to end.
+
+    `pods`: names of Pods that are not over, although the object says that it is.
+    """
+    outcome = _outcome(seen, reading, stop, pods=pods)
+    if outcome is not None:
+        return port.Observation(
+            phase=port.Phase.OVER,
+            reason=outcome.reason,
+            message=outcome.message,
+            started=outcome.started,
+            outcome=outcome,
+        )
+    staging = reading.state is _S.STAGING
+    return port.Observation(
+        phase=port.Phase.STAGING if staging else port.Phase.RUNNING,
+        reason=_R.STARTED if reading.over else reading.reason,
+        message=_waits_for(seen, pods) or reading.message,
+        started=None if staging else reading.started,
+    )
+
+
+def gone(what: str, stop: port.Stop | None) -> port.Observation:
+    """There is no object where one was, or may have been."""
+    if stop is not None:
+        outcome = attempts.Outcome(_E.STOPPED, stop.reason, f"{what} is gone")
+    else:
+        outcome = attempts.Outcome(
+            _E.LOST, _R.OBJECT_LOST, f"{what} was deleted before its end was seen"
+        )
+    return port.Observation(
+        phase=port.Phase.OVER, reason=outcome.reason, message=outcome.message, outcome=outcome
+    )
+
+
+def is_asked(seen: meta.JsonObject, reading: reader.Reading) -> bool:
+    """Whether somebody has asked it to end before its time."""
+    return template.is_terminating(seen) or reading.stopping
+
+
+def _outcome(
+    seen: meta.JsonObject,
+    reading: reader.Reading,
+    stop: port.Stop | None,
+    *,
+    pods: Sequence[str],
+) -> attempts.Outcome | None:
+    terminating = template.is_terminating(seen)
+    cleared = terminating and not template.finalizers_of_others(seen)
+    if stop is not None and is_asked(seen, reading):
+        stopped = reading.over and reading.stopping and not pods
+        if not (cleared or stopped):
+            return None
+        return attempts.Outcome(
+            _E.STOPPED, stop.reason, reading.message if reading.over else "", reading.exit_code
+        )
+    if reading.state is _S.SUCCEEDED:
+        return _own(_E.SUCCEEDED, reading)
+    if terminating:
+        if not cleared:
+            return None
+        text = f"somebody deleted {seen.get('kind')} {seen['metadata']['name']}"
+        return attempts.Outcome(_E.LOST, _R.OBJECT_LOST, text)
+    return _own(_E.FAILED, reading) if reading.state is _S.FAILED else None
+
+
+def _own(ending: attempts.Ending, reading: reader.Reading) -> attempts.Outcome:
+    return attempts.Outcome(
+        ending,
+        reading.reason,
+        reading.message,
+        reading.exit_code,
+        started=reading.started,
+        finished=reading.finished,
+    )
+
+
+def _waits_for(seen: meta.JsonObject, pods: Sequence[str]) -> str:
+    """What has to happen before something that is to end has ended."""
+    if pods:
+        return f"waiting for the end of Pod {pods[0]}" + (
+            f" and {len(pods) - 1} more" if len(pods) > 1 else ""
+        )
+    if not template.is_terminating(seen):
+        return ""
+    left = ", ".join(template.finalizers_of_others(seen))
+    return f"{seen.get('kind')} {seen['metadata']['name']} is being deleted; it waits for {left}"

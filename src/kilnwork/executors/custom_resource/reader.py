@@ -1,0 +1,171 @@
+"""What the status of an object says of its task: by rules, or as its kind is known to say it.
+
+`executor` asks a `Reader`; the one here reads by the rules of the task. Pure: one object, no clock.
+"""
+
+import enum
+from typing import Any, Protocol
+
+import msgspec
+
+from kilnwork.api import (
+    attempts,
+    documents,
+    meta,
+    object_manifests,
+    object_task,
+    pod,
+    reasons,
+    rule_evaluation,
+    rules,
+    task,
+)
+from kilnwork.executors import port
+from kilnwork.executors.custom_resource import template
+
+_R = reasons.Reason
+
+
+class State(enum.Enum):
+    """How far the work of an object is."""
+
+    STAGING = enum.auto()
+    RUNNING = enum.auto()
+    SUCCEEDED = enum.auto()
+    FAILED = enum.auto()
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """What an object says. `started`, `finished`: wall clock, None where it does not say so.
+
+    `untouched`: no controller has acted on it yet, so that deleting it ends nothing.
+    `stopping`: somebody has asked it to end before its time, other than by deleting it.
+    """
+
+    state: State
+    reason: str
+    message: str = ""
+    started: float | None = None
+    finished: float | None = None
+    exit_code: int | None = None
+    untouched: bool = False
+    stopping: bool = False
+
+    @property
+    def over(self) -> bool:
+        return self.state in (State.SUCCEEDED, State.FAILED)
+
+
+class Reader(Protocol):
+    """Knows what objects of an executor say."""
+
+    name: str
+    """Of the executor."""
+
+    def read(self, spec: task.TaskSpec, seen: meta.JsonObject) -> Reading:
+        """What an object says."""
+        ...
+
+    def result(self, spec: task.TaskSpec, seen: meta.JsonObject) -> Any:
+        """The result in an object that has succeeded, as JSON; UNSET if it has none.
+
+        Raises `port.ResultError`.
+        """
+        ...
+
+    def stop(self, seen: meta.JsonObject, how: port.Stop, *, now: float) -> meta.JsonObject | None:
+        """The merge patch by which it is asked to end; {} when all is said, None: delete it."""
+        ...
+
+    def stop_again_s(self, seen: meta.JsonObject, how: port.Stop, *, now: float) -> float | None:
+        """When `stop` has more to say."""
+        ...
+
+    def pods_of(self, seen: meta.JsonObject) -> str:
+        """Label selector of Pods that must be over before its end is proved; "" for none."""
+        ...
+
+    def spec_of(self, manifest: meta.JsonObject, seen: meta.JsonObject) -> task.TaskSpec:
+        """As much of the spec of an object's task as is needed to read the object."""
+        ...
+
+
+class RuleReader:
+    """Reads objects by the rules of `spec.customResource`; they are ended by deleting them."""
+
+    name = "customResource"
+
+    def read(self, spec: task.TaskSpec, seen: meta.JsonObject) -> Reading:
+        what = f"{seen.get('kind')} {seen['metadata']['name']}"
+        given = spec.custom_resource
+        queued = given is not None and given.result.running_condition is not None
+        created = None if queued else pod.moment(seen["metadata"].get("creationTimestamp"))
+        try:
+            compiled = rules.compile_rules(object_manifests.rules_of(spec))
+            outcome = compiled.judge(seen)
+            waits = compiled.explain(seen) if outcome is None else ""
+        except documents.LimitExceeded as error:
+            message = f"{what} cannot be judged: it {error}"
+            return Reading(state=State.STAGING, reason=_R.STARTING, message=message)
+        if outcome is None:
+            return Reading(state=State.STAGING, reason=_R.STARTING, message=f"{what}: {waits}")
+        state, reason = _OUTCOMES[outcome]
+        message = _failure(what, seen) if state is State.FAILED else what
+        return Reading(state=state, reason=reason, message=message, started=created)
+
+    def result(self, spec: task.TaskSpec, seen: meta.JsonObject) -> Any:
+        given = spec.custom_resource
+        if given is None or not given.result.json_path:
+            return msgspec.UNSET
+        where = f"spec.customResource.result.jsonPath {given.result.json_path}"
+        try:
+            path = rules.compile_path(given.result.json_path, where)
+            found = path.select(seen, documents.Budget())
+        except (rules.InvalidRules, documents.LimitExceeded) as error:
+            raise port.ResultError(_R.INVALID_RESULT, str(error)) from error
+        if not found:
+            text = (
+                f"{where} is nowhere in {seen.get('kind')} {seen['metadata']['name']}, which has "
+                "succeeded: if it comes later, let successCondition wait for it (operator Exists)"
+            )
+            raise port.ResultError(_R.INVALID_RESULT, text)
+        return found[0] if len(found) == 1 else found
+
+    def stop(self, seen: meta.JsonObject, how: port.Stop, *, now: float) -> meta.JsonObject | None:
+        return None
+
+    def stop_again_s(self, seen: meta.JsonObject, how: port.Stop, *, now: float) -> float | None:
+        return None
+
+    def pods_of(self, seen: meta.JsonObject) -> str:
+        return ""
+
+    def spec_of(self, manifest: meta.JsonObject, seen: meta.JsonObject) -> task.TaskSpec:
+        written = (seen["metadata"].get("annotations") or {}).get(template.RESULT_ANNOTATION, "{}")
+        result = msgspec.json.decode(written, type=object_task.ObjectResult)
+        given = object_task.CustomResource(manifest=manifest, result=result)
+        return task.TaskSpec(custom_resource=given)
+
+
+def _failure(what: str, seen: meta.JsonObject) -> str:
+    """That an object has failed, and why if it says so in the usual place."""
+    status = seen.get("status")
+    said = status.get("message") if isinstance(status, dict) else None
+    return f"{what}: {said}" if isinstance(said, str) and said else f"{what} has failed"
+
+
+_OUTCOMES = {
+    rule_evaluation.Outcome.RUNNING: (State.RUNNING, _R.STARTED),
+    rule_evaluation.Outcome.SUCCESS: (State.SUCCEEDED, _R.SUCCEEDED),
+    rule_evaluation.Outcome.FAILED: (State.FAILED, _R.OBJECT_FAILED),
+}
+
+
+def payload(value: Any, *, as_bytes: bool) -> attempts.Payload:
+    """A result as it is kept. Raises `port.ResultError` for bytes that are no text."""
+    if not as_bytes:
+        return attempts.Payload(attempts.JSON, msgspec.json.encode(value))
+    if not isinstance(value, str):
+        text = f"outputType is bytes, and the result is no text: {documents.show(value)}"
+        raise port.ResultError(_R.INVALID_RESULT, text)
+    return attempts.Payload("application/octet-stream", value.encode())

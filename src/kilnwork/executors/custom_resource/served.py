@@ -1,0 +1,178 @@
+"""Which kinds an API server has at the moment, and which of them tasks may make.
+
+Used by `executor` before it creates, and by `follower` when the manager starts. Kinds come and go
+with their CustomResourceDefinitions: what is there is remembered until a request says otherwise,
+what is not there is asked for again after `AGAIN_S`, by however many attempts it is waited for.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+
+import msgspec
+
+from kilnwork.api import documents, kinds, object_manifests, resource
+from kilnwork.kit import clock
+from kilnwork.kube import client, decoding, errors
+
+AGAIN_S = 1.0
+"""At most so often a kind that is not there is asked for."""
+
+EVERY_CUSTOM_KIND = "*"
+_NEEDED = frozenset({"create", "delete", "get", "list", "patch", "watch"})
+
+
+class AllowedKinds:
+    """The kinds that tasks may make: `PLURAL.GROUP`, `*.GROUP` for all of a group, `*` for all that
+    are no part of Kubernetes or kilnwork, which must be named."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self.names = tuple(names)
+
+    def allows(self, kind: resource.Resource) -> bool:
+        """Whether tasks may make objects of a kind."""
+        if kind.qualified in self.names or f"*.{kind.group}" in self.names:
+            return True
+        return EVERY_CUSTOM_KIND in self.names and _is_custom(kind.group)
+
+    def may_allow(self, group: str) -> bool:
+        """Whether any kind of a group is allowed."""
+        if EVERY_CUSTOM_KIND in self.names and _is_custom(group):
+            return True
+        return any(name.partition(".")[2] == group for name in self.names)
+
+
+def _is_custom(group: str) -> bool:
+    """Whether a group is somebody's own: those of Kubernetes have no dot, or end so."""
+    return "." in group and not group.endswith(".k8s.io") and group != kinds.GROUP
+
+
+class Absent(msgspec.Struct, frozen=True):
+    """A kind that is not served. `elsewhere`: its group has it in another version, so that its
+    objects may be there although they cannot be seen."""
+
+    message: str
+    elsewhere: bool = False
+
+
+class _Kind(msgspec.Struct, frozen=True, rename="camel"):
+    """metav1.APIResource, as far as it matters here."""
+
+    name: str
+    kind: str
+    namespaced: bool = True
+    verbs: tuple[str, ...] = ()
+    singular_name: str = ""
+
+
+class _Kinds(msgspec.Struct, frozen=True):
+    resources: tuple[_Kind, ...] = ()
+
+
+class _Version(msgspec.Struct, frozen=True, rename="camel"):
+    group_version: str
+
+
+class _Group(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    versions: tuple[_Version, ...] = ()
+
+
+class _Groups(msgspec.Struct, frozen=True):
+    groups: tuple[_Group, ...] = ()
+
+
+class Kinds:
+    """The kinds of one API server, asked for when they are needed."""
+
+    def __init__(
+        self, kube: client.Client, allowed: AllowedKinds, *, time: clock.Clock | None = None
+    ) -> None:
+        self.allowed = allowed
+        self._client = kube
+        self._clock = time or clock.SystemClock()
+        self._found: dict[tuple[str, str], resource.Resource] = {}
+        self._absent: dict[tuple[str, str], tuple[float, Absent]] = {}
+        self._asking: dict[str, asyncio.Lock] = {}
+
+    async def find(self, api_version: str, kind: str) -> resource.Resource | Absent:
+        """What a kind is called in URLs; why it cannot be had. Raises `KubeError`."""
+        key = (api_version, kind)
+        if not object_manifests.is_api_version(api_version):  # it becomes part of a URL
+            return Absent(f"{documents.show(api_version)} is no GROUP/VERSION")
+        async with self._asking.setdefault(api_version, asyncio.Lock()):
+            found = self._found.get(key)
+            if found is not None:
+                return found
+            asked, absent = self._absent.get(key, (0.0, None))
+            if absent is not None and self._clock.monotonic() - asked < AGAIN_S:
+                return absent
+            looked = await self._look(api_version, kind)
+            if isinstance(looked, resource.Resource):
+                self._found[key] = looked
+                self._absent.pop(key, None)
+            else:
+                self._absent[key] = (self._clock.monotonic(), looked)
+            return looked
+
+    def forget(self, kind: resource.Resource) -> None:
+        """A request says that it is not there any more: ask again."""
+        self._found.pop((kind.api_version, kind.kind), None)
+
+    async def all_allowed(self) -> AsyncIterator[resource.Resource]:
+        """Yield every kind with a namespace that is served now and allowed, in the version that its
+        group prefers. Raises `KubeError`."""
+        if any("." not in name for name in self.allowed.names if name != EVERY_CUSTOM_KIND):
+            for found in await self._of_version("v1"):
+                if self.allowed.allows(found):
+                    yield found
+        groups = decoding.whole((await self._client.raw("GET", "/apis")).body, _Groups)
+        for group in groups.groups:
+            if not group.versions or not self.allowed.may_allow(group.name):
+                continue
+            for found in await self._of_version(group.versions[0].group_version):
+                if found.namespaced and self.allowed.allows(found):
+                    yield found
+
+    async def _look(self, api_version: str, kind: str) -> resource.Resource | Absent:
+        for found in await self._of_version(api_version):
+            if found.kind == kind:
+                return found
+        message = f"the API server has no kind {kind} in {api_version}: it is created when there is"
+        others = await self._other_versions(api_version)
+        for other in others:
+            if any(found.kind == kind for found in await self._of_version(other)):
+                text = f"the API server has kind {kind} in {other}, and not in {api_version}"
+                return Absent(text, elsewhere=True)
+        return Absent(message)
+
+    async def _of_version(self, api_version: str) -> list[resource.Resource]:
+        """Every kind of a version of a group that tasks could make; none if it is not there."""
+        group, _, version = api_version.rpartition("/")
+        root = f"/apis/{group}/{version}" if group else f"/api/{version}"
+        try:
+            listed = decoding.whole((await self._client.raw("GET", root)).body, _Kinds)
+        except errors.NotFound:
+            return []
+        return [
+            resource.Resource(
+                group=group,
+                version=version,
+                kind=one.kind,
+                plural=one.name,
+                singular=one.singular_name or one.kind.lower(),
+                namespaced=one.namespaced,
+            )
+            for one in listed.resources
+            if "/" not in one.name and set(one.verbs) >= _NEEDED
+        ]
+
+    async def _other_versions(self, api_version: str) -> list[str]:
+        group = api_version.rpartition("/")[0]
+        if not group:
+            return []
+        try:
+            response = await self._client.raw("GET", f"/apis/{group}")
+        except errors.NotFound:
+            return []
+        found = decoding.whole(response.body, _Group)
+        return [one.group_version for one in found.versions if one.group_version != api_version]

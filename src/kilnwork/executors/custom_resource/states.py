@@ -1,0 +1,121 @@
+"""How an attempt fares by what is seen of its object, or Workflow: docs/reference/executors.md.
+
+`make docs` writes the two tables; a test judges an object for each row. Not used by the manager.
+"""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from kilnwork.api import reasons, task
+from kilnwork.executors.pod import states
+from kilnwork.executors.pod.states import Counts, Row
+
+_R = reasons.Reason
+_S = task.State
+_MODULE = "custom_resource.states"
+
+_BEFORE = (
+    (_S.STAGING, Counts.NOTHING, (
+        (_R.EXECUTOR_UNAVAILABLE, "none: its kind is not there; the API server is away or refuses"),
+        (_R.WAITING_FOR_SERVICE_ACCOUNT, "none: `serviceAccountName` does not exist yet"),
+        (_R.QUOTA_EXCEEDED, "none: a ResourceQuota has no room"),
+    )),
+    (_S.FAILED, Counts.FINAL, (
+        (_R.INVALID_SPEC, "none: its manifest cannot be read with the variables put in"),
+        (_R.ADMISSION_ERROR, "none: admission refuses it, or tasks may not make such an object"),
+        (_R.NAMESPACE_ENDING, "none: its namespace is being deleted"),
+        (_R.NAME_TAKEN, "an object of somebody else has its name"),
+    )),
+)  # fmt: skip
+
+_OBJECTS = (
+    *_BEFORE,
+    (_S.STAGING, Counts.NOTHING, (
+        (_R.STARTING, "`runningCondition` is not true yet"),
+        (_R.STARTING, "`status.observedGeneration` is not `metadata.generation`"),
+    )),
+    (_S.RUNNING, Counts.NOTHING, (
+        (_R.STARTED, "`runningCondition` is true, or there is none"),
+        (_R.STARTED, "somebody is deleting it, and its finalizers have not run"),
+    )),
+    (_S.SUCCESS, Counts.NOTHING, (
+        (_R.SUCCEEDED, "`successCondition` is true, and `failureCondition` is not"),
+    )),
+    (_S.FAILED, Counts.FAILURE, (
+        (_R.OBJECT_FAILED, "`failureCondition` is true"),
+        (_R.INVALID_RESULT, "it has succeeded, and nothing is at `result.jsonPath`"),
+        (_R.RESULT_TOO_LARGE, "it has succeeded with a result that is too large"),
+    )),
+    (_S.PENDING, Counts.LOSS, (
+        (_R.OBJECT_LOST, "somebody deleted it before it had succeeded; its finalizers have run"),
+    )),
+    (_S.KILLING, Counts.NOTHING, (
+        (_R.KILLED, "we are deleting it, and its finalizers have not run"),
+    )),
+    (_S.KILLED, Counts.NOTHING, (
+        (_R.KILLED, "gone after that, or never created"),
+        (_R.UNCONFIRMED, "not gone after the grace and a lease"),
+    )),
+)  # fmt: skip
+
+_WORKFLOWS = (
+    *_BEFORE,
+    (_S.STAGING, Counts.NOTHING, (
+        (_R.STARTING, "no phase: no workflow-controller has seen it yet"),
+        (_R.STARTING, "`Pending`: it waits for a lock, or for others"),
+    )),
+    (_S.RUNNING, Counts.NOTHING, (
+        (_R.STARTED, "`Running`"),
+        (_R.SUSPENDED, "`Running`, and `spec.suspend` is true or a step waits to be resumed"),
+        (_R.STARTED, "somebody is deleting it, and its finalizers have not run"),
+    )),
+    (_S.SUCCESS, Counts.NOTHING, (
+        (_R.SUCCEEDED, "`Succeeded`"),
+    )),
+    (_S.FAILED, Counts.FAILURE, (
+        (_R.WORKFLOW_FAILED, "`Failed`, also because somebody else has stopped it"),
+        (_R.EXECUTOR_ERROR, "`Error`"),
+        (_R.RESULT_TOO_LARGE, "`Succeeded` with outputs that are too large"),
+        (_R.INVALID_RESULT, "`Succeeded` with outputs that cannot be used"),
+    )),
+    (_S.PENDING, Counts.LOSS, (
+        (_R.OBJECT_LOST, "somebody deleted it before it had succeeded; its finalizers have run"),
+    )),
+    (_S.KILLING, Counts.NOTHING, (
+        (_R.KILLED, "we have stopped it, and it or one of its Pods is not over"),
+    )),
+    (_S.KILLED, Counts.NOTHING, (
+        (_R.KILLED, "over after that with all its Pods, in whatever phase; gone; never created"),
+        (_R.UNCONFIRMED, "not over after the grace and a lease"),
+    )),
+)  # fmt: skip
+
+
+def _table(groups: tuple[tuple[_S, Counts, tuple[tuple[_R, str], ...]], ...]) -> tuple[Row, ...]:
+    return tuple(
+        Row(state, seen, reason, counts) for state, counts, rows in groups for reason, seen in rows
+    )
+
+
+OBJECTS = _table(_OBJECTS)
+WORKFLOWS = _table(_WORKFLOWS)
+
+
+def lines(name: str) -> Iterator[str]:
+    """A table as Markdown: `objects` or `workflows`."""
+    if name == "objects":
+        return states.lines(OBJECTS, what="object")
+    return states.lines(WORKFLOWS, what="Workflow")
+
+
+def written(page: str) -> str:
+    """The page with both tables as they are now."""
+    for name in ("objects", "workflows"):
+        page = states.replaced(page, lines(name), name=name, module=_MODULE)
+    return page
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1])
+    path.write_text(written(path.read_text()))

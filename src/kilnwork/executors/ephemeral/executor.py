@@ -1,0 +1,302 @@
+"""Executor `ephemeral`: adds containers to the Pods of workers, and follows them.
+
+Used by `controllers.attempts` through `executors.port`. Reads from the cache that a watch of Pods
+fills, and asks the API server itself before it concludes that a container is not there.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Iterator
+
+import msgspec
+
+from kilnwork.api import attempts, meta, pod, resource, task
+from kilnwork.executors import container_logs, port
+from kilnwork.executors.ephemeral import judge, limits, template
+from kilnwork.kit import http_types
+from kilnwork.kube import cache, client, errors
+
+ADD_TRIES = 6
+ADD_AGAIN_S = 0.01
+"""The first container of a Pod makes the list, the others are appended: who is second tries again,
+after twice as long each time."""
+
+LOOK_S = 1.0
+"""How often a worker is reminded of a container that is to end, and does not."""
+
+Kill = Callable[[str, attempts.AttemptRef, str], bool]
+"""Have the worker of a Pod (by uid) end the container (by id) of an attempt; False: not now."""
+
+
+class _Variable(msgspec.Struct, frozen=True):
+    name: str
+    value: str = ""
+
+
+class _Container(msgspec.Struct, frozen=True):
+    name: str
+    env: tuple[_Variable, ...] = ()
+
+    @property
+    def variables(self) -> Iterator[tuple[str, str]]:
+        return ((one.name, one.value) for one in self.env)
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    ephemeral_containers: tuple[_Container, ...] = ()
+
+
+class _PodOfVariables(msgspec.Struct, frozen=True):
+    """As much of a Pod as says for whom its containers were added."""
+
+    metadata: meta.ObjectMeta
+    spec: _Spec = _Spec()
+
+
+class EphemeralExecutor:
+    """`port.Executor`, `port.InWorkers`, `port.Watching`, `port.Logging`. `pods`: what a reflector
+    knows of the Pods that kilnwork made; `changed` is told by it."""
+
+    name = template.EXECUTOR
+    in_workers = True
+
+    def __init__(self, kube: client.Client, pods: cache.Cache[pod.Pod]) -> None:
+        self._client = kube
+        self._pods = pods
+        self._wake: port.Wake = port.wake_nobody
+        self._kill: Kill = lambda pod_uid, ref, container: False
+        self._sizes: dict[str, int] = {}
+        """Bytes of Pods by uid, as they were last written."""
+        self._deadlines: dict[attempts.AttemptRef, float] = {}
+        """When containers that are to end are killed, by the clock of the event loop."""
+        self._left: dict[attempts.AttemptRef, tuple[str, str]] = {}
+        """Namespace and name of the Pods of containers that are not over."""
+        self._ours: set[attempts.AttemptRef] = set()
+        """Attempts whose containers were added for them, as far as that is known."""
+
+    def use(self, kill: Kill) -> None:
+        """From now on workers can be reached."""
+        self._kill = kill
+
+    def watch(self, wake: port.Wake) -> None:
+        self._wake = wake
+
+    def changed(self, key: tuple[str, str], old: pod.Pod | None, new: pod.Pod | None) -> None:
+        """A Pod came, changed or went."""
+        seen = new or old
+        if seen is None or not seen.spec.ephemeral_containers:
+            return
+        if new is None:
+            self._sizes.pop(seen.metadata.uid, None)
+        for ref, over in _changes(old, new):
+            if over:
+                self._left.pop(ref, None)
+            else:
+                self._left[ref] = key
+            self._wake(ref)
+
+    def is_used_up(self, seen: pod.Pod) -> bool:
+        """Whether the Pod of a worker is to be replaced."""
+        return limits.is_used_up(seen, self._sizes.get(seen.metadata.uid, 0))
+
+    async def ensure(self, attempt: port.Attempt) -> port.Observation:
+        place = _place(attempt)
+        seen = await self._find(attempt)
+        if seen is not None and not _has(seen, attempt) and attempt.began:
+            seen = await self._read(attempt)
+        if seen is None:
+            return judge.lost(place.pod)
+        if _has(seen, attempt):
+            return await self._adopt(attempt, seen)
+        if attempt.began:
+            return judge.lost(place.pod)
+        return await self._add(attempt, seen)
+
+    async def observe(self, attempt: port.Attempt) -> port.Observation:
+        seen = await self._find(attempt)
+        return judge.lost(_place(attempt).pod) if seen is None else _judge(seen, attempt)
+
+    async def stop(self, attempt: port.Attempt, how: port.Stop) -> port.Observation:
+        """Its worker ends it; what is not there is never added."""
+        seen = await self._find(attempt)
+        if seen is not None and not _has(seen, attempt):
+            seen = await self._read(attempt)
+        if seen is None:
+            return judge.lost(_place(attempt).pod)
+        if not _has(seen, attempt) or not await self._is_ours(attempt):
+            return judge.withdrawn(how)
+        observed = _judge(seen, attempt)
+        if observed.outcome is not None:
+            return observed
+        now = asyncio.get_running_loop().time()
+        left_s = self._deadlines.setdefault(attempt.ref, now + how.grace_s) - now
+        if left_s <= 0 and observed.container:
+            self._kill(seen.metadata.uid, attempt.ref, observed.container)
+        return msgspec.structs.replace(observed, check_s=max(left_s, LOOK_S))
+
+    async def result(self, attempt: port.Attempt) -> attempts.Payload | None:
+        """Its worker reads it."""
+        return None
+
+    async def release(self, attempt: port.Attempt) -> None:
+        """A container cannot be removed."""
+        self._deadlines.pop(attempt.ref, None)
+        self._ours.discard(attempt.ref)
+
+    def leftover(self, ref: attempts.AttemptRef, *, known: bool) -> port.Attempt | None:
+        key = self._left.get(ref)
+        seen = None if key is None else self._pods.get(key)
+        if seen is None or not known:
+            return None
+        metadata = seen.metadata
+        return port.Attempt(
+            ref=ref,
+            namespace=metadata.namespace,
+            name="",
+            owner_uid="",
+            spec=task.TaskSpec(),
+            began=True,
+            place=port.Place(pod=metadata.name, pod_uid=metadata.uid),
+        )
+
+    async def outputs(self, attempt: port.Attempt) -> list[port.Output]:
+        seen = await self._find(attempt)
+        status = None if seen is None else _status(seen, attempt)
+        if status is None or status.state.started is None:
+            return []
+        return [port.Output(name="", source=status.name, is_over=status.state.running is None)]
+
+    def logs(
+        self, attempt: port.Attempt, output: port.Output, how: port.Reading
+    ) -> AsyncGenerator[bytes, None]:
+        where = (attempt.namespace, _place(attempt).pod)
+        return container_logs.read(self._client, where, output.source, how)
+
+    async def _add(self, attempt: port.Attempt, seen: pod.Pod) -> port.Observation:
+        place = _place(attempt)
+        made = template.container(attempt, place, seen)
+        base: pod.Pod | None = seen
+        for number in range(ADD_TRIES):
+            if number:
+                await asyncio.sleep(ADD_AGAIN_S * 2**number)
+                base = await self._read(attempt)
+            if base is None:
+                return judge.lost(place.pod)
+            if number and _has(base, attempt):
+                return await self._adopt(attempt, base)
+            try:
+                await self._patch(attempt, base, made)
+            except errors.NotFound:
+                return judge.lost(place.pod)
+            except errors.Invalid as error:
+                # Another one came between, which a read may not show yet; it is another Pod; or it
+                # is bad, which stays so.
+                refusal = str(error)
+                continue
+            except errors.Forbidden as error:
+                if "is forbidden: User " in str(error):
+                    raise
+                return judge.refused(str(error))
+            self._ours.add(attempt.ref)
+            return judge.observe(base, None)
+        return judge.refused(refusal)
+
+    async def _adopt(self, attempt: port.Attempt, seen: pod.Pod) -> port.Observation:
+        """A container of its name is there."""
+        if await self._is_ours(attempt):
+            return _judge(seen, attempt)
+        return judge.name_taken(seen.metadata.name, template.container_name(attempt.ref))
+
+    async def _is_ours(self, attempt: port.Attempt) -> bool:
+        """Whether it was added for the attempt; the cache has no variables, of hundreds of them."""
+        ref = attempt.ref
+        if ref not in self._ours:
+            place, name = _place(attempt), template.container_name(ref)
+            try:
+                seen = await self._client.get(
+                    resource.PODS, place.pod, attempt.namespace, type=_PodOfVariables
+                )
+            except errors.NotFound:
+                return True  # then it is lost
+            found = (one for one in seen.spec.ephemeral_containers if one.name == name)
+            if not all(template.is_ours(ref, one.variables) for one in found):
+                return False
+            self._ours.add(ref)
+        return True
+
+    async def _patch(self, attempt: port.Attempt, seen: pod.Pod, made: object) -> None:
+        """One write. The response is the whole Pod, of which only its size is of interest."""
+        place = _place(attempt)
+        at = "/spec/ephemeralContainers"
+        listed = bool(seen.spec.ephemeral_containers)
+        operations = [
+            {"op": "test", "path": "/metadata/uid", "value": place.pod_uid},
+            {"op": "add", "path": f"{at}/-" if listed else at, "value": made if listed else [made]},
+        ]
+        path = f"{resource.PODS.base(attempt.namespace)}/{place.pod}/ephemeralcontainers"
+        response = await self._client.raw(
+            "PATCH",
+            path,
+            body=msgspec.json.encode(operations),
+            content_type=http_types.JSON_PATCH,
+        )
+        self._sizes[place.pod_uid] = len(response.body)
+
+    async def _find(self, attempt: port.Attempt) -> pod.Pod | None:
+        """The Pod of the attempt's worker, from the cache; asks for what is not there."""
+        place = _place(attempt)
+        known = self._pods.get((attempt.namespace, place.pod))
+        if known is not None and known.metadata.uid == place.pod_uid:
+            return known
+        return await self._read(attempt)
+
+    async def _read(self, attempt: port.Attempt) -> pod.Pod | None:
+        place = _place(attempt)
+        try:
+            seen = await self._client.get(resource.PODS, place.pod, attempt.namespace, type=pod.Pod)
+        except errors.NotFound:
+            return None
+        return seen if seen.metadata.uid == place.pod_uid else None
+
+
+def _place(attempt: port.Attempt) -> port.Place:
+    if attempt.place is None:
+        raise ValueError(f"attempt {attempt.ref} has no worker")
+    return attempt.place
+
+
+def _has(seen: pod.Pod, attempt: port.Attempt) -> bool:
+    name = template.container_name(attempt.ref)
+    return any(container.name == name for container in seen.spec.ephemeral_containers)
+
+
+def _status(seen: pod.Pod, attempt: port.Attempt) -> pod.ContainerStatus | None:
+    name = template.container_name(attempt.ref)
+    statuses = seen.status.ephemeral_container_statuses
+    return next((status for status in reversed(statuses) if status.name == name), None)
+
+
+def _judge(seen: pod.Pod, attempt: port.Attempt) -> port.Observation:
+    status = _status(seen, attempt)
+    ended = status is not None and status.state.terminated is not None
+    return (
+        judge.lost(seen.metadata.name) if seen.over and not ended else judge.observe(seen, status)
+    )
+
+
+def _changes(old: pod.Pod | None, new: pod.Pod | None) -> list[tuple[attempts.AttemptRef, bool]]:
+    """Attempts of whose containers something is new, and whether they are over now."""
+    if new is None:
+        gone = () if old is None else old.spec.ephemeral_containers
+        return [(ref, True) for c in gone if (ref := template.ref_of(c.name)) is not None]
+    before = old.status.ephemeral_container_statuses if old is not None else ()
+    known = {status.name: status for status in before}
+    found = []
+    for status in new.status.ephemeral_container_statuses:
+        was = known.get(status.name)
+        over = status.state.terminated is not None
+        if status == was or (was is None and over and old is None):
+            continue
+        ref = template.ref_of(status.name)
+        if ref is not None:
+            found.append((ref, over))
+    return found

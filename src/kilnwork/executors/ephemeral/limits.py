@@ -1,0 +1,32 @@
+"""When a worker's Pod has had enough containers. Pure.
+
+Used by `executor`, and by the controller of TaskClusters, which drains such a Pod and replaces it.
+Ephemeral containers stay in the object of their Pod for ever, and each change of it carries all of
+them: etcd takes 1.5 MiB, and long before that every task costs more than the one before.
+"""
+
+from kilnwork.api import pod
+
+MAX_CONTAINERS = 64
+MAX_BYTES = 192 * 1024
+"""From then on its worker is drained. What is on its way still comes: so that no Pod ever has 500
+containers or 512 KiB, these are well below. Why not more: docs/explanation/ephemeral-containers.md.
+"""
+
+CONTAINERS_ANNOTATION = "kilnwork.dev/max-containers"
+BYTES_ANNOTATION = "kilnwork.dev/max-pod-bytes"
+"""On a Pod, by `spec.template.metadata.annotations` of its TaskCluster: lower limits."""
+
+
+def is_used_up(seen: pod.Pod, size: int) -> bool:
+    """Whether a worker's Pod is to be replaced. `size`: of the object, bytes; 0: not known."""
+    given = seen.metadata.annotations
+    most = _limit(given.get(CONTAINERS_ANNOTATION), MAX_CONTAINERS)
+    largest = _limit(given.get(BYTES_ANNOTATION), MAX_BYTES)
+    return len(seen.spec.ephemeral_containers) >= most or size >= largest
+
+
+def _limit(text: str | None, most: int) -> int:
+    if text is None or not text.isascii() or not text.isdigit():
+        return most
+    return max(1, min(int(text), most))

@@ -1,0 +1,101 @@
+"""The ephemeral container of an attempt, as JSON, and the way back from its name. Pure.
+
+Used by `executor`. It has the volume by which the worker hands over the files of the attempt, and
+the worker's security context; the Pod's service account is mounted by name, as Kubernetes mounts it
+into no ephemeral container by itself.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from kilnwork.api import attempts, meta, pod
+from kilnwork.executors import port
+from kilnwork.kit import ids
+
+EXECUTOR = "ephemeral"
+
+VOLUME = "kilnwork"
+VOLUME_DIRECTORY = "/var/run/kilnwork"
+"""Shared by the worker and the containers of its attempts."""
+
+_WORKER = "worker"
+"""The worker's container, if one is called so; else the first."""
+
+_ACCOUNT_VOLUME = "kube-api-access-"
+"""How the volume is called that admission adds (plugin/pkg/admission/serviceaccount)."""
+
+_ACCOUNT_DIRECTORY = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+_NAME = re.compile(r"t-([0-9a-f]{32})-([1-9][0-9]*)-([1-9][0-9]*)")
+
+
+def container_name(ref: attempts.AttemptRef) -> str:
+    """Name of the container of an attempt: the whole id, run and attempt; a DNS label."""
+    return f"t-{ref.task.hex()}-{ref.run}-{ref.attempt}"
+
+
+def ref_of(name: str) -> attempts.AttemptRef | None:
+    """The attempt of a container of that name; None when it is none of ours."""
+    found = _NAME.fullmatch(name)
+    if found is None:
+        return None
+    task, run, attempt = found.groups()
+    return attempts.AttemptRef(ids.TaskId(bytes.fromhex(task)), int(run), int(attempt))
+
+
+def is_ours(ref: attempts.AttemptRef, environment: Iterable[tuple[str, str]]) -> bool:
+    """Whether a container of its name has been added for an attempt, by its variables."""
+    task = ids.task_text(ref.task)
+    wanted = {
+        ("KILN_TASK_ID", task),
+        ("KILN_RUN", f"{ref.run}"),
+        ("KILN_ATTEMPT", f"{ref.attempt}"),
+    }
+    return wanted <= set(environment)
+
+
+def container(attempt: port.Attempt, place: port.Place, seen: pod.Pod) -> meta.JsonObject:
+    """The container of an attempt in a worker's Pod."""
+    worker = _worker(seen)
+    spec = attempt.spec
+    image = spec.image or worker.image
+    own = {entry.name for entry in spec.env}
+    given = [(name, value) for name, value in place.environment if name not in own]
+    env = [*given, *((entry.name, entry.value) for entry in spec.env)]
+    made: dict[str, Any] = {
+        "name": container_name(attempt.ref),
+        "image": image,
+        "env": [{"name": name, "value": _literal(value)} for name, value in env],
+        "volumeMounts": list(_mounts(seen)),
+    }
+    if spec.command:
+        made["command"] = list(map(_literal, spec.command))
+    if spec.args:
+        made["args"] = list(map(_literal, spec.args))
+    if image == worker.image:
+        made |= _given(imagePullPolicy=worker.image_pull_policy, workingDir=worker.working_dir)
+    return made | _given(securityContext=worker.security_context)
+
+
+def _worker(seen: pod.Pod) -> pod.Container:
+    containers = seen.spec.containers
+    named = (container for container in containers if container.name == _WORKER)
+    return next(named, containers[0] if containers else pod.Container(name=_WORKER))
+
+
+def _mounts(seen: pod.Pod) -> Iterator[dict[str, Any]]:
+    yield {"name": VOLUME, "mountPath": VOLUME_DIRECTORY}
+    for volume in seen.spec.volumes:
+        if volume.name.startswith(_ACCOUNT_VOLUME):
+            yield {"name": volume.name, "mountPath": _ACCOUNT_DIRECTORY, "readOnly": True}
+
+
+def _literal(text: str) -> str:
+    """So that Kubernetes leaves it as it is: a Task means the same whatever runs it (kubernetes
+    third_party/forked/golang/expansion)."""
+    return text.replace("$", "$$") if "$$" in text or "$(" in text else text
+
+
+def _given(**fields: Any) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value}

@@ -1,0 +1,467 @@
+"""One attempt: its secrets, its request with all redirects, the wait after 202, its result.
+
+Used by `service`, one for each `Run`. Reports that it has started when there is a connection: of a
+request that must not be repeated nothing is sent before the journal has that.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+import functools
+from email import utils
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import (
+    attempts,
+    documents,
+    http_task,
+    http_validation,
+    reasons,
+    rules,
+    substitution,
+)
+from kilnwork.channel import messages
+from kilnwork.executors import attempt as base
+from kilnwork.executors.http import (
+    errors,
+    exchange,
+    har,
+    judge,
+    knative,
+    outgoing,
+    results,
+    secret_values,
+    trust,
+)
+from kilnwork.kit import clock, ids
+
+MAX_HANDOVER_BYTES = 4096
+MIN_POLL_S = 0.1
+MAX_POLL_S = 3600.0
+CANCEL_S = 10.0
+"""For the request that ends work elsewhere, at most."""
+
+STATUS_AFTER_S = 0.25
+"""An attempt says how far it is after this time: most are over before anybody could look."""
+
+_TRY_AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504})
+"""Statuses of a poll by which nothing is said about the work."""
+
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_E = attempts.Ending
+_R = reasons.Reason
+
+
+class _Handover(msgspec.Struct, frozen=True):
+    """Where the next attempt asks for the result, and until when (wall)."""
+
+    url: str
+    until: float
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Tools:
+    """What attempts of one process share. `polls`: how many polls are on their way at once;
+    `resumed`: requests whose function they had to wait for."""
+
+    link: base.Link
+    sessions: exchange.Sessions
+    contexts: trust.Contexts
+    secrets: secret_values.Reader
+    services: knative.Services
+    store: results.Store
+    clock: clock.Clock
+    entropy: ids.Entropy
+    polls: asyncio.Semaphore
+    resumed: asyncio.Semaphore
+
+
+class Attempt(base.Attempt):
+    """See the module."""
+
+    _field = "spec.http"
+
+    def __init__(self, run: messages.Run, tools: Tools) -> None:
+        super().__init__(run, tools.link, tools.clock)
+        self._tools = tools
+        self._given: http_task.HttpTemplate | None = run.spec.http
+        self._template: http_task.HttpTemplate
+        """As it is sent: without variables."""
+        self._values = secret_values.Values({}, "", 0)
+        self._archive = har.Archive()
+        self._exchange: exchange.Exchange | None = None
+        self._called_back: asyncio.Future[messages.Callback] | None = None
+        """Made before anything is sent: the result may come before the response."""
+        self._polled: exchange.Outgoing | None = None
+        self._poll_until = 0.0
+        self._status: asyncio.TimerHandle | None = None
+
+    def _report(self, outcome: attempts.Outcome) -> None:
+        self._cancel_status()
+        if self._started is not None and not self.silent:
+            self.log = self._archive.encode()
+            self.send_log(0)
+        super()._report(outcome)
+
+    def _ended(
+        self, ending: attempts.Ending, reason: str, message: str = "", **more: Any
+    ) -> attempts.Outcome:
+        """Without secrets, which a server may repeat."""
+        return super()._ended(ending, reason, self._hidden(message), **more)
+
+    def _see(self, reason: reasons.Reason, message: str = "", **more: Any) -> None:
+        super()._see(reason, self._hidden(message), **more)
+
+    def _hidden(self, text: str) -> str:
+        revealed = self._values.revealed
+        return har.hidden(text, revealed) if text and revealed else text
+
+    def called_back(self, callback: messages.Callback) -> None:
+        """Its result has come."""
+        if self._called_back is not None and not self._called_back.done():
+            self._called_back.set_result(callback)
+
+    async def _outcome(self) -> attempts.Outcome:
+        try:
+            return await super()._outcome()
+        except errors.AttemptFailed as error:
+            proof = await self._cut()
+            ending = _E.LOST if error.is_loss else _E.FAILED
+            message = self._hidden(str(error))[: error.max_length]
+            return self._ended(ending, error.reason, message, proof=proof)
+
+    async def _cut(self) -> bool:
+        return self._exchange is None or await self._exchange.cut()
+
+    async def _halted(self, halt: base.Halt) -> attempts.Outcome:
+        proof = await self._cut()
+        message = halt.message
+        if self._started is not None and halt.ending is _E.STOPPED and not self.silent:
+            said = await self._cancel_elsewhere()
+            proof = proof and not said
+            message = message or said
+        return self._ended(halt.ending, halt.reason, message, proof=proof)
+
+    async def _cancel_elsewhere(self) -> str:
+        """End the work there; why that is not certain, "" if it is or need not be."""
+        try:
+            request, limit = self._cancelling()
+            if request is None:
+                return ""
+            async with asyncio.timeout(limit):
+                received = await self._send(request, until=self._deadline())
+        except (errors.AttemptFailed, TimeoutError) as error:
+            return f"the request to end it failed: {str(error) or 'no response'}"
+        received.body.close()
+        if received.status < 300 or received.status in (404, 410):
+            return ""
+        return f"the request to end it was responded to with status {received.status}"
+
+    def _cancelling(self) -> tuple[exchange.Outgoing | None, float]:
+        """The request that ends the work there, if there is one, and how long it may take."""
+        polling, polled = self._template.polling, self._polled
+        if polling is None or polled is None or not polling.cancel_method:
+            return None, CANCEL_S
+        return msgspec.structs.replace(polled, method=polling.cancel_method), CANCEL_S
+
+    async def _carry_out(self) -> attempts.Outcome:
+        loop = asyncio.get_running_loop()
+        self._status = loop.call_later(STATUS_AFTER_S, self._report_status)
+        request = await self._prepare()
+        if self._run.handover:
+            return await self._go_on(request)
+        if self._template.callback is not None:
+            self._called_back = loop.create_future()
+        received, request = await self._request(request)
+        verdict = await self._judge(received)
+        if isinstance(verdict, judge.GoesOn):
+            wait = self._accepted(received, request, verdict)
+            received.body.close()
+            del received, request, verdict  # ten thousand of them may wait
+            if self._called_back is not None:
+                return await self._wait_for_callback(self._called_back)
+            received, verdict = await self._poll(wait)
+        return await self._succeeded(received, verdict)
+
+    async def _go_on(self, request: exchange.Outgoing) -> attempts.Outcome:
+        """Ask for the result of what an attempt before this one has begun."""
+        handed = msgspec.json.decode(self._run.handover, type=_Handover)
+        self._started = self._clock.wall()
+        self._report_status()
+        self._polled, self._poll_until = _asking(request, handed.url), handed.until
+        self._see_polled()
+        return await self._succeeded(*await self._poll("0"))
+
+    async def _succeeded(
+        self, received: exchange.Received, verdict: judge.Success
+    ) -> attempts.Outcome:
+        return await self._end_with(verdict, received.body, f"status {received.status}")
+
+    async def _end_with(
+        self, verdict: judge.Success, body: exchange.Body, message: str
+    ) -> attempts.Outcome:
+        """It has succeeded, if its result can be kept."""
+        try:
+            result = await results.payload(
+                verdict, body, store=self._tools.store, namespace=self._run.namespace
+            )
+        finally:
+            body.close()
+        return self._ended(_E.SUCCEEDED, _R.SUCCEEDED, message, result=result)
+
+    def _accepted(
+        self, received: exchange.Received, request: exchange.Outgoing, said: judge.GoesOn
+    ) -> str | None:
+        """The work goes on elsewhere: say so. Returns the `Retry-After` of a poll."""
+        if self._called_back is not None:
+            message = f"{request.url.host} will call back"
+            self._see(_R.WAITING_FOR_RESULT, message, parked=True)
+            return None
+        headers = {name.lower(): value for name, value in received.headers}
+        url = judge.poll_url(self._template, headers, said.document)
+        if not url:
+            message = f"status {received.status} says where to ask for the result nowhere"
+            raise errors.AttemptFailed(_R.INVALID_RESPONSE, message)
+        self._polled = _asking(request, url)
+        lasts_s = 0.0 if self._template.polling is None else self._template.polling.timeout_seconds
+        self._poll_until = self._tools.clock.wall() + lasts_s
+        self._see_polled()
+        return headers.get("retry-after")
+
+    def _see_polled(self, failed: str = "") -> None:
+        """Say that it is polled for, and where whoever comes after us may go on; not if the URL has
+        a secret in it, which is to be in no journal."""
+        polled = self._polled
+        if polled is None:
+            return
+        url = str(polled.url)
+        handover = msgspec.json.encode(_Handover(url, self._poll_until))
+        if len(handover) > MAX_HANDOVER_BYTES or self._hidden(url) != url:
+            handover = b""
+        message = f"the last poll failed: {failed}" if failed else f"polls {polled.url.host}"
+        self._see(_R.WAITING_FOR_RESULT, message, parked=True, handover=handover)
+
+    async def _prepare(self) -> exchange.Outgoing:
+        run, given = self._run, self._given
+        if given is None:
+            raise errors.AttemptFailed(_R.INVALID_SPEC, f"the task has no {self._field}")
+        self._template = self._substituted(given, self._field)
+        self._values = await secret_values.read(
+            self._tools.secrets, run.namespace, self._template, *self._more_requests()
+        )
+        if run.callback:
+            self._values.revealed.add(run.callback)
+        return self._built(self._template, self._field)
+
+    def _more_requests(self) -> tuple[http_task.HttpRequest, ...]:
+        """Others that name Secrets."""
+        return ()
+
+    def _substituted(self, given: http_task.HttpTemplate, field: str) -> http_task.HttpTemplate:
+        try:
+            return http_validation.substituted(given, self._variables, field)
+        except (
+            rules.InvalidRules, substitution.InvalidTemplate, documents.LimitExceeded,
+            msgspec.ValidationError,
+        ) as error:  # fmt: skip
+            raise errors.AttemptFailed(_R.INVALID_SPEC, str(error)) from error
+
+    def _built(self, template: http_task.HttpTemplate, field: str) -> exchange.Outgoing:
+        run, ref = self._run, self.ref
+        try:
+            return outgoing.build(
+                template,
+                self._values.value,
+                key=f"{ids.task_text(ref.task)}-{ref.run}",
+                callback=run.callback if template.callback is not None else "",
+            )
+        except ValueError as error:
+            raise errors.AttemptFailed(_R.INVALID_SPEC, f"{field}.request: {error}") from error
+
+    def _variables(self) -> dict[str, Any]:
+        return {**super()._variables(), http_task.CALLBACK_URL: self._run.callback}
+
+    async def _request(
+        self, request: exchange.Outgoing
+    ) -> tuple[exchange.Received, exchange.Outgoing]:
+        """Send it and follow redirects; the last response, and what it is the response to."""
+        until = self._deadline()
+        left = self._template.redirects.follow
+        while True:
+            received = await self._send(request, until=until)
+            if received.status not in _REDIRECTS or not received.redirect or not left:
+                return received, request
+            received.body.close()
+            left -= 1
+            request = _next(request, received)
+
+    def _deadline(self) -> float:
+        return self._clock.monotonic() + self._template.timeout.total_timeout
+
+    async def _send(self, request: exchange.Outgoing, *, until: float) -> exchange.Received:
+        """One exchange, kept in the archive; monotonic `until` it may take."""
+        tools, template = self._tools, self._template
+        terms = exchange.Terms(
+            timeout=template.timeout,
+            until=until,
+            max_bytes=template.response.max_bytes,
+            tls=None
+            if request.url.scheme == "http"
+            else tools.contexts.context(template.tls, self._values, f"{self._field}.tls"),
+            server_name=template.tls.server_name or None,
+        )
+        self._exchange = exchange.Exchange(
+            tools.sessions,
+            terms,
+            tools.clock,
+            repeatable=template.may_repeat,
+            on_connected=self._connected,
+        )
+        keep = functools.partial(
+            self._archive.add,
+            request,
+            began=tools.clock.wall(),
+            secrets=self._values.revealed,
+        )
+        try:
+            received = await self._exchange.run(request)
+        except errors.AttemptFailed as error:
+            keep(None, error=str(error))
+            raise
+        except asyncio.CancelledError:
+            keep(None, error="cut off")
+            raise
+        self._exchange = None
+        keep(received, error="")
+        return received
+
+    async def _connected(self) -> None:
+        """Say that it has started, before anything is sent; of what may be repeated its end says
+        that, unless it takes longer."""
+        if self._started is not None:
+            return
+        self._started = at = self._clock.wall()
+        if not self._template.may_repeat:
+            self._cancel_status()
+            await self._tools.link.store(lambda serial: messages.Started(serial, self.ref, at))
+            self._see_connected()
+        elif self._status is None:
+            self._report_status()
+
+    def _report_status(self) -> None:
+        """Say how far it is."""
+        self._cancel_status()
+        at = self._started
+        if at is None:
+            self._see(_R.CONNECTING)
+        else:
+            self._tools.link.report(lambda serial: messages.Started(serial, self.ref, at))
+            self._see_connected()
+
+    def _cancel_status(self) -> None:
+        if self._status is not None:
+            self._status.cancel()
+            self._status = None
+
+    def _see_connected(self) -> None:
+        if self.seen is not None and self.seen.reason == _R.CONNECTING:
+            self._see(_R.STARTED)
+
+    async def _judge(self, received: exchange.Received) -> judge.Success | judge.GoesOn:
+        try:
+            return await results.judge_response(
+                self._template, received, output_type=self._run.spec.output_type
+            )
+        except errors.AttemptFailed as error:
+            redirects = received.status in _REDIRECTS and received.redirect
+            if error.reason != _R.RESPONSE_REJECTED or not redirects:
+                raise
+            message = (
+                f"status {received.status}, and {self._field}.redirects.follow is"
+                f" {self._template.redirects.follow}: raise that, or request {received.redirect}"
+            )
+            raise errors.AttemptFailed(error.reason, message) from error
+
+    async def _poll(self, wait: str | None) -> tuple[exchange.Received, judge.Success]:
+        """Ask until the work is done; the last response and what it says. `wait`: Retry-After."""
+        polling, polled = self._template.polling, self._polled
+        if polling is None or polled is None:
+            raise errors.AttemptFailed(_R.INVALID_SPEC, "the task says nothing about polling")
+        clock = self._tools.clock
+        until = clock.monotonic() + self._poll_until - clock.wall()
+        while True:
+            pause_s = delay(wait, polling.interval_seconds, self._tools)
+            if clock.monotonic() + pause_s > until:
+                message = f"no result within polling.timeoutSeconds, {polling.timeout_seconds:g} s"
+                raise errors.AttemptFailed(_R.REQUEST_TIMED_OUT, message)
+            await asyncio.sleep(pause_s)
+            try:
+                async with self._tools.polls:
+                    answer, _ = await self._request(polled)
+            except errors.AttemptFailed as error:
+                if error.reason not in (_R.REQUEST_FAILED, _R.REQUEST_TIMED_OUT):
+                    raise
+                wait = None
+                self._see_polled(str(error))
+                continue
+            wait = answer.header("retry-after")
+            if answer.status in _TRY_AGAIN:
+                answer.body.close()
+                continue
+            verdict = await self._judge(answer)
+            if isinstance(verdict, judge.Success):
+                return answer, verdict
+            answer.body.close()
+
+    async def _wait_for_callback(
+        self, called_back: asyncio.Future[messages.Callback]
+    ) -> attempts.Outcome:
+        callback = self._template.callback
+        limit = 0.0 if callback is None else callback.timeout_seconds
+        try:
+            async with asyncio.timeout(limit):
+                self._callback = given = await called_back
+        except TimeoutError as error:
+            message = f"no callback within callback.timeoutSeconds, {limit:g} s"
+            raise errors.AttemptFailed(_R.REQUEST_TIMED_OUT, message) from error
+        headers, output_type = [("Content-Type", given.media_type)], self._run.spec.output_type
+        kind = judge.body_format(self._template.response, output_type, given.media_type)
+        verdict = await results.judge_body(
+            self._template, 200, headers, given.body, kind=kind, waits=False
+        )
+        if isinstance(verdict, judge.GoesOn):
+            message = "the callback says that the work goes on"
+            raise errors.AttemptFailed(_R.INVALID_RESPONSE, message)
+        body = exchange.Body()
+        body.write(given.body)
+        return await self._end_with(verdict, body, "called back")
+
+
+def _next(request: exchange.Outgoing, received: exchange.Received) -> exchange.Outgoing:
+    try:
+        return outgoing.redirected(request, received.status, received.redirect)
+    except ValueError as error:
+        message = f"status {received.status} redirects to {error}"
+        raise errors.AttemptFailed(_R.INVALID_RESPONSE, message) from error
+
+
+def _asking(request: exchange.Outgoing, url: str) -> exchange.Outgoing:
+    try:
+        return outgoing.asking(request, url)
+    except ValueError as error:
+        message = f"the result is said to be at {error}"
+        raise errors.AttemptFailed(_R.INVALID_RESPONSE, message) from error
+
+
+def delay(retry_after: str | None, interval_s: float, tools: Tools) -> float:
+    """As the server says (RFC 9110, 10.2.3), else the interval, a tenth earlier or later."""
+    text = (retry_after or "").strip()
+    if text.isascii() and text.isdigit():
+        return min(max(float(text), MIN_POLL_S), MAX_POLL_S)
+    if text:
+        with contextlib.suppress(ValueError, TypeError):
+            due = utils.parsedate_to_datetime(text).timestamp()
+            return min(max(due - tools.clock.wall(), MIN_POLL_S), MAX_POLL_S)
+    return interval_s * (0.9 + 0.2 * tools.entropy.random())

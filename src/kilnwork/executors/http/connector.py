@@ -1,0 +1,154 @@
+"""Connections for exchanges: to addresses that were checked, and known by their transports.
+
+Used by `exchange`. Which exchange a connection is for is in a context variable, since aiohttp hands
+nothing of its caller to a connector.
+"""
+
+import asyncio
+import contextvars
+import ipaddress
+import socket
+from typing import Any, Protocol
+
+import aiohttp
+from aiohttp import abc
+
+from kilnwork.kit import egress
+
+MAX_IDLE_S = 15.0
+"""How long a connection is kept for the next request to the same server."""
+
+MAX_SPOILED = 10
+"""Connections to try of a server that sends what nobody asked for."""
+
+MAX_PASSED = 1000
+
+
+class Waiting(Protocol):
+    """An exchange that needs a connection."""
+
+    def named(self) -> None:
+        """The name of the host is resolved, and may be connected to."""
+        ...
+
+    async def connected(self, connection: aiohttp.connector.Connection) -> None:
+        """It has a connection over which nothing was sent for it yet."""
+        ...
+
+
+current: contextvars.ContextVar[Waiting] = contextvars.ContextVar("exchange")
+"""The exchange that asks for a connection."""
+
+
+class GuardedResolver(abc.AbstractResolver):
+    """Resolves by the system, and drops addresses that may not be connected to."""
+
+    def __init__(self, policy: egress.Policy) -> None:
+        self._policy = policy
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[abc.ResolveResult]:
+        """Return what may be connected to. Raises OSError; `_Refused` if nothing is left."""
+        found = await asyncio.get_running_loop().getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, family=family, flags=socket.AI_ADDRCONFIG
+        )
+        left: list[abc.ResolveResult] = []
+        refused: egress.EgressRefused | None = None
+        for kind, _, protocol, _, address in found:
+            try:
+                self._policy.check(str(address[0]), port)
+            except egress.EgressRefused as error:
+                refused = error
+                continue
+            left.append(
+                abc.ResolveResult(
+                    hostname=host,
+                    host=str(address[0]),
+                    port=int(address[1]),
+                    family=kind,
+                    proto=protocol,
+                    flags=socket.AI_NUMERICHOST | socket.AI_NUMERICSERV,
+                )
+            )
+        if not left:
+            raise AddressRefused(f"{host}: {refused}" if refused else f"{host} has no address")
+        return left
+
+    async def close(self) -> None:
+        """There is nothing to let go of."""
+
+
+class AddressRefused(OSError):
+    """All addresses of a name are refused. An OSError, so that aiohttp handles it as one."""
+
+
+class Connector(aiohttp.TCPConnector):
+    """Gives connections, each after its exchange has agreed. `shared`: used one after the other by
+    requests to the same server; else each has its own."""
+
+    def __init__(self, policy: egress.Policy, *, shared: bool) -> None:
+        keep: dict[str, Any] = {"keepalive_timeout": MAX_IDLE_S} if shared else {}
+        super().__init__(
+            resolver=GuardedResolver(policy),
+            use_dns_cache=False,
+            limit=0,
+            force_close=not shared,
+            **keep,
+        )
+        self._policy = policy
+        self._passed: set[tuple[str, int]] = set()
+        """Hosts and ports that are no addresses, or may be connected to."""
+
+    async def connect(
+        self,
+        req: aiohttp.ClientRequest,
+        traces: list[Any],
+        timeout: aiohttp.ClientTimeout,
+    ) -> aiohttp.connector.Connection:
+        """Return a connection for the current exchange. Raises TimeoutError and what aiohttp
+        does."""
+        exchange = current.get()
+        place = req.url.host or "", req.url.port or 0
+        if place not in self._passed:
+            self._check_literal(*place)
+            self._passed.add(place)
+            if len(self._passed) > MAX_PASSED:
+                self._passed.clear()
+        connection = await self._connect_clean(req, traces, timeout)
+        try:
+            await exchange.connected(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    async def _connect_clean(
+        self, req: aiohttp.ClientRequest, traces: list[Any], timeout: aiohttp.ClientTimeout
+    ) -> aiohttp.connector.Connection:
+        """Return a connection over which nothing has come: aiohttp would take what a server has
+        sent too much for the response to the next request."""
+        for _ in range(MAX_SPOILED):
+            connection = await super().connect(req, traces, timeout)
+            if connection.protocol is None or not connection.protocol.should_close:
+                return connection
+            connection.close()
+        raise aiohttp.ClientConnectionError(f"{req.url.host} sends before it is asked")
+
+    async def _resolve_host(self, host: str, port: int, traces: Any = None) -> Any:
+        found = await super()._resolve_host(host, port, traces)
+        current.get().named()
+        return found
+
+    def _check_literal(self, host: str, port: int) -> None:
+        """An address in the URL is not resolved, and so is checked here."""
+        if not (":" in host or host[-1:].isdigit()):
+            return
+        try:
+            ipaddress.ip_address(host)
+        except ValueError:
+            return  # no address as we know them: aiohttp refuses what the system would take for one
+        try:
+            self._policy.check(host, port)
+        except egress.EgressRefused as error:
+            raise AddressRefused(str(error)) from error

@@ -1,0 +1,25 @@
+"""Why an attempt has failed before its response could be judged.
+
+Used within this package. Each names the reason that the task shows.
+"""
+
+from kilnwork.api import reasons
+from kilnwork.kit import errors
+
+
+class AttemptFailed(errors.KilnError):
+    """The attempt is over; `reason` is one of `api.reasons`. `is_loss`: no fault of the task.
+    `max_length`: of the message, which is cut when there are no secrets in it any more."""
+
+    def __init__(
+        self,
+        reason: reasons.Reason,
+        message: str,
+        *,
+        is_loss: bool = False,
+        max_length: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.reason = reason
+        self.is_loss = is_loss
+        self.max_length = max_length

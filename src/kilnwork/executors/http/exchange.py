@@ -1,0 +1,305 @@
+"""One request and its response, over a connection that can be cut and whose end can be proved.
+
+Used by `attempt`. Redirects are not followed here. What aiohttp raises becomes `AttemptFailed`.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import ssl
+import tempfile
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import IO, Any, cast
+
+import aiohttp
+import aiohttp.connector
+import msgspec
+import yarl
+from aiohttp import http_exceptions
+
+from kilnwork.api import http_task, reasons
+from kilnwork.executors.http import connector, errors
+from kilnwork.kit import clock
+
+CUT_S = 5.0
+"""How long the event loop may take to let go of a socket that was aborted."""
+
+IN_MEMORY_BYTES = 256 * 1024
+"""Of a body; the rest goes to a temporary file."""
+
+MAX_HEAD_BYTES = 64 * 1024
+"""Of one line or header of a response."""
+
+_R = reasons.Reason
+
+
+class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
+    """A request as it is sent. `secret_headers`: names in lower case of those that hold secrets."""
+
+    method: str
+    url: yarl.URL
+    headers: Sequence[tuple[str, str]]
+    body: bytes | None = None
+    secret_headers: frozenset[str] = frozenset()
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """Deadlines and caps of one exchange, and how to trust."""
+
+    timeout: http_task.HttpTimeouts
+    until: float
+    """Monotonic; before `timeout.totalTimeout` is over, which goes on over redirects."""
+    max_bytes: int
+    tls: ssl.SSLContext | None = None
+    server_name: str | None = None
+
+
+class Timings(msgspec.Struct):
+    """Monotonic times at which a phase ended, None for one that there was not."""
+
+    began: float
+    named: float | None = None
+    connected: float | None = None
+    answered: float | None = None
+    over: float | None = None
+
+
+class Body:
+    """What was read of a body: in memory while it is small, then in a file. Close it."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._pieces: list[bytes] = []
+        self._file: IO[bytes] | None = None
+
+    def write(self, piece: bytes) -> None:
+        self.size += len(piece)
+        if self._file is not None:
+            self._file.write(piece)
+            return
+        self._pieces.append(piece)
+        if self.size > IN_MEMORY_BYTES:
+            self._spill()
+
+    def _spill(self) -> IO[bytes]:
+        if self._file is None:
+            self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
+            self._file.writelines(self._pieces)
+            self._pieces.clear()
+        return self._file
+
+    def read(self, limit: int = -1) -> bytes:
+        """Return it from its beginning, at most `limit` bytes."""
+        if self._file is not None:
+            self._file.seek(0)
+            found = self._file.read(limit)
+            self._file.seek(0, os.SEEK_END)
+            return found
+        whole = b"".join(self._pieces)
+        return whole if limit < 0 else whole[:limit]
+
+    def keep(self) -> tuple[bytes, str]:
+        """Return its SHA-256, and a path at which this process can open it; blocks on the disk."""
+        file = self._spill()
+        file.flush()
+        file.seek(0)
+        digest = hashlib.file_digest(file, "sha256").digest()  # type: ignore[arg-type]
+        return digest, f"/proc/self/fd/{file.fileno()}"
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class Received(msgspec.Struct, frozen=True, kw_only=True):
+    """A response. `address`: of the server that sent it."""
+
+    status: int
+    reason: str
+    version: str
+    headers: list[tuple[str, str]]
+    body: Body
+    address: str
+    timings: Timings
+    redirect: str = ""
+
+    def header(self, name: str) -> str | None:
+        """Return the first value of a header."""
+        wanted = name.lower()
+        for key, value in self.headers:
+            if key.lower() == wanted:
+                return value
+        return None
+
+
+@dataclass(slots=True)
+class Sessions:
+    """Connections of all exchanges of a process."""
+
+    shared: aiohttp.ClientSession
+    own: aiohttp.ClientSession
+    sockets: set[Any] = field(default_factory=set)
+
+    async def close(self) -> None:
+        await self.shared.close()
+        await self.own.close()
+
+
+OnConnected = Callable[[], Awaitable[None]]
+
+
+class Exchange:
+    """`connector.Waiting`. `on_connected` is awaited before anything is sent. `repeatable`: it may
+    use a connection that others have used, which the server may just have closed."""
+
+    def __init__(
+        self,
+        sessions: Sessions,
+        terms: Terms,
+        time: clock.Clock,
+        *,
+        repeatable: bool,
+        on_connected: OnConnected,
+    ) -> None:
+        self._session = sessions.shared if repeatable else sessions.own
+        self._terms = terms
+        self._clock = time
+        self._on_connected = on_connected
+        self._timings = Timings(time.monotonic())
+        self._transport: asyncio.Transport | None = None
+        self._closed: asyncio.Future[None] | None = None
+        self._address = ""
+
+    def named(self) -> None:
+        self._timings.named = self._clock.monotonic()
+
+    async def connected(self, connection: aiohttp.connector.Connection) -> None:
+        self._timings.connected = self._clock.monotonic()
+        self._transport = cast(asyncio.Transport, connection.transport)
+        protocol = connection.protocol
+        self._closed = None if protocol is None else protocol.closed
+        peer = self._transport.get_extra_info("peername")
+        self._address = str(peer[0]) if peer else ""
+        await self._on_connected()
+
+    async def run(self, request: Outgoing) -> Received:
+        """Send it, and read the whole response. Raises `AttemptFailed`.
+
+        When this is cancelled, `cut` proves that the connection is gone.
+        """
+        token = connector.current.set(self)
+        try:
+            return await self._run(request)
+        except (connector.AddressRefused, aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise _failure(error, self._terms, self._transport is not None) from error
+        except http_exceptions.HttpProcessingError as error:
+            raise _no_http(error.message) from error
+        except ValueError as error:
+            raise errors.AttemptFailed(_R.INVALID_SPEC, f"it cannot be sent: {error}") from error
+        finally:
+            connector.current.reset(token)
+
+    async def _run(self, request: Outgoing) -> Received:
+        terms = self._terms
+        left_s = terms.until - self._timings.began
+        if left_s <= 0:
+            raise TimeoutError
+        async with self._session.request(
+            request.method,
+            request.url,
+            headers=request.headers,
+            data=request.body,
+            allow_redirects=False,
+            ssl=terms.tls or True,
+            server_hostname=terms.server_name,
+            timeout=aiohttp.ClientTimeout(
+                total=left_s,
+                connect=terms.timeout.socket_timeout,
+                sock_read=terms.timeout.read_timeout,
+            ),
+        ) as response:
+            self._timings.answered = self._clock.monotonic()
+            body = Body()
+            try:
+                await self._read(response, body)
+            except BaseException:
+                body.close()
+                raise
+            self._timings.over = self._clock.monotonic()
+            self._transport = None  # it may be another exchange's from now on
+            version = response.version
+            return Received(
+                status=response.status,
+                reason=_text(response.reason or ""),
+                version="" if version is None else f"HTTP/{version.major}.{version.minor}",
+                headers=[(str(n), _text(value)) for n, value in response.headers.items()],
+                body=body,
+                address=self._address,
+                timings=self._timings,
+                redirect=_text(response.headers.get("Location", "")),
+            )
+
+    async def _read(self, response: aiohttp.ClientResponse, body: Body) -> None:
+        limit = self._terms.max_bytes
+        while piece := await response.content.readany():
+            if body.size + len(piece) > limit:
+                message = f"the body has more than {limit} bytes"
+                raise errors.AttemptFailed(_R.RESPONSE_TOO_LARGE, message)
+            body.write(piece)
+
+    async def cut(self) -> bool:
+        """Abort the connection; True is proof that it is gone."""
+        transport, closed = self._transport, self._closed
+        self._transport = None
+        if transport is None:
+            return True  # it was never there, or was closed by whoever was cancelled
+        transport.abort()
+        if closed is None:
+            return True
+        with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):  # it was reset
+            async with asyncio.timeout(CUT_S):
+                await asyncio.shield(closed)
+        return closed.done()
+
+
+def _text(received: str) -> str:
+    """Of a header: bytes that are no UTF-8, which aiohttp escapes, could not be encoded again."""
+    return received.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def _failure(
+    error: BaseException,
+    terms: Terms,
+    was_connected: bool,  # noqa: FBT001
+) -> errors.AttemptFailed:
+    refused = _find(error, connector.AddressRefused)
+    if refused is not None:
+        return errors.AttemptFailed(_R.ADDRESS_REFUSED, str(refused))
+    if isinstance(error, TimeoutError):
+        given = terms.timeout
+        if isinstance(error, aiohttp.ConnectionTimeoutError):
+            message = f"no connection within socketTimeout, {given.socket_timeout:g} s"
+        elif isinstance(error, aiohttp.SocketTimeoutError):
+            message = f"nothing came within readTimeout, {given.read_timeout:g} s"
+        else:
+            message = f"it took longer than totalTimeout, {given.total_timeout:g} s"
+        return errors.AttemptFailed(_R.REQUEST_TIMED_OUT, message)
+    if isinstance(error, aiohttp.ClientResponseError):
+        return _no_http(error.message)
+    text = " ".join(str(error).split())
+    what = "the connection ended early" if was_connected else "no connection"
+    return errors.AttemptFailed(_R.REQUEST_FAILED, f"{what}: {text or type(error).__name__}")
+
+
+def _no_http(message: str) -> errors.AttemptFailed:
+    """Without the lines in which aiohttp shows where."""
+    first, *_ = message.strip().splitlines() or [""]
+    return errors.AttemptFailed(_R.INVALID_RESPONSE, f"no HTTP: {first.rstrip(': ')}")
+
+
+def _find(error: BaseException | None, kind: type[BaseException]) -> BaseException | None:
+    while error is not None and not isinstance(error, kind):
+        error = error.__cause__ or error.__context__
+    return error

@@ -1,0 +1,107 @@
+"""An attempt that requests a function: it waits for its Service, and for that to have a Pod.
+
+Used by `service`. Apart from that, and from a request that ends its work, it is as any other
+(docs/decisions/0037).
+"""
+
+import asyncio
+
+from kilnwork.api import attempts, function_task, http_task, reasons
+from kilnwork.channel import messages
+from kilnwork.executors.http import attempt, errors, exchange
+
+PAUSES_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+"""Before a request is sent once more that may be."""
+
+_NOBODY_THERE = frozenset({502, 503})
+"""Statuses by which the activator says that it reached no Pod, or has no room for more requests.
+504 is none of them: a time of the revision is over, and would be over again (`timeoutSeconds`)."""
+
+_R = reasons.Reason
+
+
+class FunctionAttempt(attempt.Attempt):
+    """See the module."""
+
+    _field = "spec.function"
+
+    def __init__(
+        self, run: messages.Run, tools: attempt.Tools, function: function_task.FunctionTemplate
+    ) -> None:
+        super().__init__(run, tools)
+        self._function = function
+        self._holds_permit = False
+
+    async def _carry_out(self) -> attempts.Outcome:
+        tools, name = self._tools, self._function.service
+        url = await tools.services.url(self._run.namespace, name, self._wait_for_service)
+        self._given = self._function = self._function.at(url)
+        if self.seen is not None:
+            await tools.resumed.acquire()  # many may have waited for the same one
+            self._holds_permit = True
+            self._see(_R.CONNECTING)
+        try:
+            return await super()._carry_out()
+        finally:
+            self._give_permit_back()
+
+    def _wait_for_service(self, reason: reasons.Reason, message: str) -> None:
+        """Say why, once; it takes no slot meanwhile."""
+        if self.seen is None or (self.seen.reason, self.seen.message) != (reason, message):
+            self._see(reason, message, parked=True)
+
+    def _give_permit_back(self) -> None:
+        if self._holds_permit:
+            self._holds_permit = False
+            self._tools.resumed.release()
+
+    async def _request(
+        self, request: exchange.Outgoing
+    ) -> tuple[exchange.Received, exchange.Outgoing]:
+        try:
+            return await super()._request(request)
+        finally:
+            self._give_permit_back()
+
+    async def _send(self, request: exchange.Outgoing, *, until: float) -> exchange.Received:
+        """Send it again while nobody is there, if that does no harm."""
+        for pause_s in PAUSES_S:
+            retry_after: str | None = None
+            try:
+                received = await super()._send(request, until=until)
+                if received.status not in _NOBODY_THERE or not self._may_send_again(request):
+                    return received
+                received.body.close()
+                message, retry_after = f"status {received.status}", received.header("retry-after")
+            except errors.AttemptFailed as error:
+                if error.reason != _R.REQUEST_FAILED or not self._may_send_again(request):
+                    raise
+                message = str(error)
+            if self._polled is None and self._halt is None:
+                self._see(_R.CONNECTING, f"sent again: {message}")
+            left_s = max(0.0, until - self._clock.monotonic())
+            await asyncio.sleep(min(attempt.delay(retry_after, pause_s, self._tools), left_s))
+        return await super()._send(request, until=until)
+
+    def _may_send_again(self, request: exchange.Outgoing) -> bool:
+        """Whether it changes nothing, says so, or none of it was sent; the request that ends the
+        work may always be."""
+        return (
+            self._started is None
+            or self._halt is not None
+            or self._template.may_repeat
+            or request.method in http_task.SAFE_METHODS
+        )
+
+    def _cancelling(self) -> tuple[exchange.Outgoing | None, float]:
+        """Its own request, if it has one, instead of a method for what is polled."""
+        cancel = self._function.cancel
+        if cancel is None:
+            return super()._cancelling()
+        field = f"{self._field}.cancel"
+        given = http_task.HttpTemplate(request=cancel.request)
+        return self._built(self._substituted(given, field), field), cancel.timeout_seconds
+
+    def _more_requests(self) -> tuple[http_task.HttpRequest, ...]:
+        cancel = self._function.cancel
+        return () if cancel is None else (cancel.request,)

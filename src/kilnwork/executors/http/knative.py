@@ -1,0 +1,139 @@
+"""Services of Knative: whether one is ready for requests, and at which URL.
+
+Used by `attempt` before it sends the request of a `spec.function`. Services are only read, by one
+reflector for each namespace, from its first use: a request to one that is ready asks nobody.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from kilnwork.api import http_validation, meta, reasons, resource
+from kilnwork.executors.custom_resource import served
+from kilnwork.kit import coroutines
+from kilnwork.kube import cache, client, errors, objects, reflector
+
+API_VERSION, KIND = "serving.knative.dev/v1", "Service"
+AGAIN_S = served.AGAIN_S
+"""How often what no watch tells is asked for while somebody waits for it."""
+
+_CONDITIONS = ("ConfigurationsReady", "RoutesReady", "Ready")
+"""The cause first: of a revision that failed `Ready` may say `RevisionMissing` only."""
+
+_R = reasons.Reason
+
+Waits = Callable[[reasons.Reason, str], None]
+"""Why a Service cannot be requested yet: reason and message."""
+
+
+class Services(Protocol):
+    """Where functions are."""
+
+    async def url(self, namespace: str, name: str, waits: Waits) -> str:
+        """Wait until a Service is ready, however long; return its URL. `waits` is called with why
+        it is not, when that changes."""
+        ...
+
+
+class NotReadyError(Exception):
+    """A Service is not ready; its text says why, as Knative says it."""
+
+
+def ready_url(service: meta.JsonObject, *, inside: bool) -> str:
+    """Return where to request a Service: if `inside` the cluster at its own address there. Raises
+    NotReadyError."""
+    metadata, status = service["metadata"], _dict(service.get("status"))
+    if status.get("observedGeneration") != metadata.get("generation"):
+        raise NotReadyError(f"Knative has not seen generation {metadata.get('generation')} yet")
+    listed = status.get("conditions")
+    found = {one.get("type"): one for one in map(_dict, listed if isinstance(listed, list) else ())}
+    unmet = [_dict(found.get(name)) for name in _CONDITIONS]
+    unmet = [one for one in unmet if one.get("status") != "True"]
+    if unmet:
+        said = next((one for one in unmet if one.get("message")), unmet[0])
+        parts = (said.get("reason"), said.get("message") or "it is not Ready")
+        raise NotReadyError(": ".join(str(part) for part in parts if part))
+    own, public = _dict(status.get("address")).get("url"), status.get("url")
+    url = (own or public) if inside else (public or own)
+    if not isinstance(url, str) or http_validation.url_problem(url):
+        raise NotReadyError(f"it is Ready, and its status has no URL: {url!r}")
+    return url
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+class ServicesOfCluster:
+    """`Services` of an API server. `inside`: whether this process runs in its cluster."""
+
+    def __init__(self, kube: client.Client, *, inside: bool) -> None:
+        self.kube = kube
+        self._inside = inside
+        self._kinds = served.Kinds(kube, served.AllowedKinds(()))
+        self._kind: resource.Resource | None = None
+        self._asked = 0.0
+        self._crew = coroutines.Crew("services of Knative")
+        self._cache: cache.Cache[meta.JsonObject] = cache.Cache()
+        self._followed: dict[str, reflector.Reflector[meta.JsonObject]] = {}
+        self._changes: dict[objects.Key, asyncio.Event] = {}
+
+    async def close(self) -> None:
+        """Follow nothing any more."""
+        await self._crew.stop()
+
+    async def url(self, namespace: str, name: str, waits: Waits) -> str:
+        key = (namespace, name)
+        while True:
+            changed = self._changes.setdefault(key, asyncio.Event())
+            service = self._cache.get(key)
+            try:
+                service = service or await self._missing(namespace, name)
+                return ready_url(service, inside=self._inside)
+            except NotReadyError as error:
+                waits(_R.SERVICE_NOT_READY, f"Service {name}: {error}")
+            except _UnavailableError as error:
+                waits(_R.EXECUTOR_UNAVAILABLE, str(error))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(AGAIN_S if service is None else None):
+                    await changed.wait()
+
+    async def _missing(self, namespace: str, name: str) -> meta.JsonObject:
+        """Return a Service that was not known; raise why there is none."""
+        now = asyncio.get_running_loop().time()
+        if self._kind is not None and now - self._asked >= AGAIN_S:
+            self._asked = now
+            self._kinds.forget(self._kind)  # a watch does not always say that its kind is gone
+        try:
+            kind = await self._kinds.find(API_VERSION, KIND)
+        except errors.KubeError as error:
+            raise _UnavailableError(f"the API server is away: {error}") from error
+        if isinstance(kind, served.Absent):
+            raise _UnavailableError(kind.message)
+        self._kind = kind
+        followed = self._followed.get(namespace)
+        if followed is None:
+            scope = reflector.Scope(namespace=namespace)
+            followed = self._followed[namespace] = reflector.Reflector(
+                self.kube, kind, dict, self._cache, self._wake, scope=scope
+            )
+            self._crew.start(f"reflector {kind.qualified}/{namespace}", followed.run())
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(AGAIN_S):
+                await followed.synced.wait()
+        if followed.problem:
+            raise _UnavailableError(f"Services of Knative cannot be read: {followed.problem}")
+        found = self._cache.get((namespace, name))
+        if found is None:
+            raise NotReadyError(f"there is none of that name in namespace {namespace}")
+        return found
+
+    def _wake(self, key: objects.Key, old: object, new: object) -> None:
+        changed = self._changes.pop(key, None)
+        if changed is not None:
+            changed.set()
+
+
+class _UnavailableError(Exception):
+    """Nothing is known of Services."""

@@ -1,0 +1,90 @@
+"""From a response to what is stored as the result of a task.
+
+Used by `attempt`. What is large is judged in a thread and kept as a blob.
+"""
+
+import asyncio
+import contextlib
+from typing import Protocol
+
+from kilnwork.api import attempts, http_task, reasons
+from kilnwork.executors.http import errors, exchange, judge
+from kilnwork.kit import errors as kit_errors
+
+MAX_YAML_BYTES = 4 * 1024
+"""Of a body that is parsed in the event loop: YAML takes 20 microseconds a byte."""
+
+
+class Store(Protocol):
+    """Keeps results that are too large for a frame."""
+
+    async def put(self, namespace: str, body: exchange.Body) -> bytes:
+        """Keep it, and return its digest. Raises KilnError."""
+        ...
+
+
+async def judge_response(
+    template: http_task.HttpTemplate, received: exchange.Received, *, output_type: str
+) -> judge.Success | judge.GoesOn:
+    """What a response says; its body stays open unless this raises."""
+    body = received.body
+    try:
+        kind = judge.body_format(template.response, output_type, received.header("content-type"))
+        as_it_is = kind == "bytes" and 200 <= received.status < 300
+        raw = b"" if as_it_is else body.read()
+        waits = template.polling is not None or template.callback is not None
+        given = template, received.status, received.headers, raw
+        verdict = await judge_body(*given, kind=kind, waits=waits)
+    except BaseException:
+        body.close()
+        raise
+    if as_it_is and body.size and isinstance(verdict, judge.Success):
+        return judge.Success(None, judge.BYTES)
+    return verdict
+
+
+async def judge_body(
+    template: http_task.HttpTemplate,
+    status: int,
+    headers: list[tuple[str, str]],
+    raw: bytes,
+    *,
+    kind: str,
+    waits: bool,
+) -> judge.Success | judge.GoesOn:
+    """As `judge.judge`, in a thread if that takes long."""
+    if len(raw) > (MAX_YAML_BYTES if kind == "yaml" else exchange.IN_MEMORY_BYTES):
+        return await asyncio.to_thread(
+            judge.judge, template, status, headers, raw, kind=kind, waits=waits
+        )
+    return judge.judge(template, status, headers, raw, kind=kind, waits=waits)
+
+
+async def payload(
+    verdict: judge.Success, body: exchange.Body, *, store: Store, namespace: str
+) -> attempts.Payload | None:
+    """The result: inline while it is small, else a blob. Raises `AttemptFailed`."""
+    media_type = verdict.media_type
+    if media_type is None:
+        return None
+    if verdict.result is not None:
+        if len(verdict.result) <= attempts.MAX_INLINE_BYTES:
+            return attempts.Payload(media_type, verdict.result)
+        with contextlib.closing(exchange.Body()) as made:
+            made.write(verdict.result)
+            return await _kept(media_type, made, store, namespace)
+    if body.size <= attempts.MAX_INLINE_BYTES:
+        return attempts.Payload(media_type, body.read())
+    return await _kept(media_type, body, store, namespace)
+
+
+async def _kept(
+    media_type: str, body: exchange.Body, store: Store, namespace: str
+) -> attempts.Payload:
+    try:
+        digest = await store.put(namespace, body)
+    except (kit_errors.KilnError, OSError) as error:
+        raise errors.AttemptFailed(
+            reasons.Reason.RESULT_LOST, f"the result cannot be kept: {error}", is_loss=True
+        ) from error
+    return attempts.Payload(media_type, b"", digest, body.size)

@@ -1,0 +1,109 @@
+"""A process that sends the requests of tasks: what all its attempts share.
+
+Used by `kiln executor http`. Link, slots and lease are `executors.service`.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import aiohttp
+
+from kilnwork.api import task
+from kilnwork.channel import messages
+from kilnwork.executors import service
+from kilnwork.executors.http import (
+    attempt,
+    connector,
+    exchange,
+    function,
+    knative,
+    secret_values,
+    trust,
+)
+from kilnwork.kit import clock, egress, ids
+
+EXECUTOR = "http"
+MAX_POLLS = 100
+"""Polls on their way at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings(service.Settings):
+    """What a user chooses. `slots`: requests at once; what is waited for elsewhere takes none."""
+
+    queue: str = task.executor_queue(EXECUTOR)
+    policy: egress.Policy
+
+
+class Reader(secret_values.Reader, knative.Services, Protocol):
+    """Reads the API server."""
+
+
+class Service(service.Service):
+    """See the module. Make it in a running loop."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        manager: service.Manager,
+        reader: Reader,
+        *,
+        time: clock.Clock,
+        entropy: ids.Entropy,
+        on_failure: Callable[[str], None],
+    ) -> None:
+        super().__init__(
+            settings,
+            manager,
+            time=time,
+            entropy=entropy,
+            on_failure=on_failure,
+        )
+        self._sessions = exchange.Sessions(
+            shared=_session(settings.policy, shared=True),
+            own=_session(settings.policy, shared=False),
+        )
+        self._tools = attempt.Tools(
+            link=self.link,
+            sessions=self._sessions,
+            contexts=trust.Contexts(),
+            secrets=reader,
+            services=reader,
+            store=self,
+            clock=time,
+            entropy=entropy,
+            polls=asyncio.Semaphore(MAX_POLLS),
+            resumed=asyncio.Semaphore(settings.slots),
+        )
+
+    def make(self, run: messages.Run) -> attempt.Attempt:
+        if run.spec.function is None:
+            return attempt.Attempt(run, self._tools)
+        return function.FunctionAttempt(run, self._tools, run.spec.function)
+
+    async def stop(self, *, say: Callable[[str], None]) -> None:
+        """Let requests end, for a while; nothing is sent any more when this returns."""
+        try:
+            await super().stop(say=say)
+        finally:
+            await self._sessions.close()
+
+    async def put(self, namespace: str, body: exchange.Body) -> bytes:
+        """`results.Store`."""
+        digest, path = await asyncio.to_thread(body.keep)
+        await self.keep(namespace, digest, Path(path))
+        return digest
+
+
+def _session(policy: egress.Policy, *, shared: bool) -> aiohttp.ClientSession:
+    return aiohttp.ClientSession(
+        connector=connector.Connector(policy, shared=shared),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        trust_env=False,
+        skip_auto_headers=("Content-Type",),  # the others that it would add are always given
+        max_line_size=exchange.MAX_HEAD_BYTES,
+        max_field_size=exchange.MAX_HEAD_BYTES,
+    )

@@ -1,0 +1,313 @@
+"""Executor `pod`: creates, adopts, follows and deletes the Pods of attempts.
+
+Used by `controllers.attempts` through `executors.port`. Reads from a cache that a watch fills, and
+asks the API server itself before it concludes that a Pod is not there.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import msgspec
+
+from kilnwork.api import attempts, documents, meta, pod, reasons, resource, substitution, task
+from kilnwork.data import blobs
+from kilnwork.data import errors as data_errors
+from kilnwork.executors import container_logs, port, refusals
+from kilnwork.executors.pod import judge, sidecar, template
+from kilnwork.kube import cache, client, errors, finalizers
+
+_R = reasons.Reason
+
+
+class PodExecutor:
+    """`port.Executor`, `port.Watching`, `port.Logging`. `pods`: what a reflector knows of Pods with
+    the labels `template.MANAGED`; `changed` is told by it. `beside`: of the sidecar that each Pod
+    gets. `blobs`: folder of large results, by namespace. `read_log`: for Pods of this machine."""
+
+    name = template.EXECUTOR
+
+    def __init__(
+        self,
+        kube: client.Client,
+        pods: cache.Cache[pod.Pod],
+        *,
+        beside: sidecar.Settings | None = None,
+        blobs: Path | None = None,
+        read_log: container_logs.ReadLog | None = None,
+    ) -> None:
+        self._client = kube
+        self._pods = pods
+        self._beside = beside
+        self._blobs = blobs
+        self._read_log = read_log
+        self._wake: port.Wake = port.wake_nobody
+        self._held: dict[attempts.AttemptRef, tuple[str, str]] = {}
+        """Namespace and name of the Pods that our finalizer keeps."""
+        self._unproven: set[tuple[str, str]] = set()
+        """Pods that are gone, although their containers were not seen to end."""
+
+    def watch(self, wake: port.Wake) -> None:
+        self._wake = wake
+
+    def changed(self, key: tuple[str, str], old: pod.Pod | None, new: pod.Pod | None) -> None:
+        """A Pod came, changed or went."""
+        seen = new or old
+        ref = None if seen is None else template.ref_of(seen)
+        if seen is None or ref is None:
+            return
+        if new is not None and _is_held(new):
+            self._held[ref] = key
+        else:
+            self._held.pop(ref, None)
+        if new is None and _runs(seen):
+            self._unproven.add(key)
+        ends = new is None or new.over or new.terminating
+        self._wake(ref, after_s=0.0 if ends else SETTLE_S)
+
+    def is_pod_of(
+        self, ref: attempts.AttemptRef, namespace: str, name: str, *, uid: str
+    ) -> bool | None:
+        """Whether the Pod of that name and uid is that attempt, and not over; None while there is
+        none here. Its token is good for as long as there is the object."""
+        seen = self._pods.get((namespace, name))
+        if seen is None:
+            return None
+        return template.ref_of(seen) == ref and seen.metadata.uid == uid and not seen.over
+
+    async def ensure(self, attempt: port.Attempt) -> port.Observation:
+        """What the cache does not have is created, not asked for: nearly always it is not there,
+        and if it is, the API server says so."""
+        if attempt.began:
+            return await self.observe(attempt)
+        name = template.pod_name(attempt.name, attempt.ref)
+        seen = self._pods.get((attempt.namespace, name))
+        if seen is None:
+            made = await self._create(attempt)
+            if isinstance(made, port.Observation):
+                return made
+            seen = made
+        return self._judge(attempt, seen)
+
+    async def observe(self, attempt: port.Attempt) -> port.Observation:
+        seen = await self._find(attempt)
+        if seen is None:
+            return judge.gone(template.pod_name(attempt.name, attempt.ref), None)
+        return self._judge(attempt, seen)
+
+    async def stop(self, attempt: port.Attempt, how: port.Stop) -> port.Observation:
+        """What the cache has is good enough for a first try: an end stays one, and a Pod that has
+        changed since is not deleted, but read again."""
+        known = self._pods.get((attempt.namespace, template.pod_name(attempt.name, attempt.ref)))
+        if known is not None:
+            with contextlib.suppress(errors.Conflict):
+                return await self._stop(attempt, how, known)
+        return await self._stop(attempt, how, await self._read(attempt))
+
+    async def _stop(
+        self, attempt: port.Attempt, how: port.Stop, seen: pod.Pod | None
+    ) -> port.Observation:
+        """Delete the Pod as it was judged, or not at all: if it has ended meanwhile, that counts.
+        Raises Conflict when it is not as it was."""
+        if seen is None or not _is_ours(attempt, seen):
+            name = template.pod_name(attempt.name, attempt.ref)
+            return judge.gone(name, how, proof=not self._ran_last(attempt, name))
+        observed = self._judge(attempt, seen, how)
+        grace = max(int(how.grace_s), 1)  # 0 would remove the object while containers run
+        longer = (seen.metadata.deletion_grace_period_seconds or 0) > grace
+        if observed.outcome is None and (longer or not seen.terminating):
+            try:
+                await self._client.delete(
+                    resource.PODS,
+                    seen.metadata.name,
+                    attempt.namespace,
+                    uid=seen.metadata.uid,
+                    resource_version=seen.metadata.resource_version,
+                    grace_s=grace,
+                )
+            except errors.NotFound:
+                return await self._stop(attempt, how, None)
+        return observed
+
+    async def result(self, attempt: port.Attempt) -> attempts.Payload | None:
+        """What the sidecar has left in the status of the Pod: the value, or which blob it is."""
+        seen = await self._find(attempt)
+        if seen is None:
+            text = f"Pod {template.pod_name(attempt.name, attempt.ref)} is gone, and its result"
+            raise port.ResultError(_R.RESULT_LOST, text, is_loss=True)
+        payload = sidecar.result(seen) if sidecar.is_wanted(attempt) else None
+        if payload is None or payload.digest is None:
+            return payload
+        return await asyncio.to_thread(self._fetched, attempt.namespace, payload, payload.digest)
+
+    def _fetched(
+        self, namespace: str, payload: attempts.Payload, digest: bytes
+    ) -> attempts.Payload:
+        """A blob: itself if it fits the journal; the collector leaves it alone for an hour."""
+        name = blobs.text(digest)
+        try:
+            if self._blobs is None:
+                raise data_errors.BlobMissing(f"blob {name} cannot be seen here")
+            kept = blobs.Blobs(self._blobs / namespace, durable=True)
+            if not kept.touch(digest):
+                raise data_errors.BlobMissing(f"blob {name} of the result is not there any more")
+            if payload.size > attempts.MAX_INLINE_BYTES:
+                return payload
+            return attempts.Payload(payload.media_type, bytes(kept.get(digest)))
+        except data_errors.DataError as error:
+            raise port.ResultError(_R.RESULT_LOST, str(error), is_loss=True) from error
+
+    async def release(self, attempt: port.Attempt) -> None:
+        """Let the Pod go; that of a spawned task, which no Task owns, is deleted."""
+        self._unproven.discard(_key(attempt))
+        seen = await self._find(attempt)
+        if seen is None or not _is_ours(attempt, seen):
+            return
+        metadata, held = seen.metadata, {}
+        if not attempt.owner_uid and not seen.terminating:
+            with contextlib.suppress(errors.NotFound, errors.Conflict):
+                held = await self._client.delete(
+                    resource.PODS, metadata.name, attempt.namespace, uid=metadata.uid, grace_s=1
+                )
+        current = held if held.get("kind") == "Pod" else seen
+        await finalizers.remove(self._client, resource.PODS, current, finalizer=template.FINALIZER)
+
+    def leftover(self, ref: attempts.AttemptRef, *, known: bool) -> port.Attempt | None:
+        key = self._held.get(ref)
+        seen = None if key is None else self._pods.get(key)
+        if seen is None or not (known or seen.terminating):
+            return None
+        metadata = seen.metadata
+        owner = metadata.controller()
+        return port.Attempt(
+            ref=ref,
+            namespace=metadata.namespace,
+            name=template.task_name_in(seen),
+            owner_uid="" if owner is None else owner.uid,
+            spec=task.TaskSpec(pod=task.PodTemplate(spec={})),
+            began=True,
+        )
+
+    async def outputs(self, attempt: port.Attempt) -> list[port.Output]:
+        seen = await self._find(attempt)
+        if seen is None or not _is_ours(attempt, seen):
+            return []
+        containers = seen.status.container_statuses
+        begun = [c for c in containers if c.state.started or c.last_state.started]
+        if begun:
+            return [_output(c, c.name if len(containers) > 1 else "") for c in begun]
+        ours = sidecar.CONTAINER if sidecar.is_wanted(attempt) else None
+        before = seen.status.init_container_statuses
+        return [_output(c, c.name) for c in before if c.name != ours and _has_failed(c)]
+
+    def logs(
+        self, attempt: port.Attempt, output: port.Output, how: port.Reading
+    ) -> AsyncGenerator[bytes, None]:
+        where = (attempt.namespace, template.pod_name(attempt.name, attempt.ref))
+        return container_logs.read(self._client, where, output.source, how, read_log=self._read_log)
+
+    def _ran_last(self, attempt: port.Attempt, name: str) -> bool:
+        """Whether its Pod ran when it was seen last, so that its absence proves nothing."""
+        known = self._pods.get(_key(attempt))
+        running = known is not None and _is_ours(attempt, known) and _runs(known)
+        return running or _key(attempt) in self._unproven
+
+    def _judge(
+        self, attempt: port.Attempt, seen: pod.Pod, how: port.Stop | None = None
+    ) -> port.Observation:
+        if not _is_ours(attempt, seen):
+            return refusals.name_taken("Pod", seen.metadata.name, attempt)
+        made_of = attempt.spec.pod
+        observed = judge.observe(seen, how, spec={} if made_of is None else made_of.spec)
+        if observed.outcome is None and _key(attempt) not in self._pods:
+            return msgspec.structs.replace(observed, check_s=UNWATCHED_CHECK_S)
+        return observed
+
+    async def _create(self, attempt: port.Attempt) -> pod.Pod | port.Observation:
+        try:
+            wanted = template.pod(attempt, self._beside)
+        except (substitution.InvalidTemplate, documents.LimitExceeded) as error:
+            return refusals.refused(_R.INVALID_SPEC, str(error))
+        try:
+            made = await self._client.create(resource.PODS, wanted, strict=True)
+        except errors.AlreadyExists:
+            found = await self._read(attempt)
+            if found is None:
+                raise
+            return found
+        except (errors.Invalid, errors.Forbidden) as error:
+            # Admission is asked before the name: a full quota also refuses the Pod that fills it.
+            found = await self._read(attempt)
+            return refusals.refusal(error) if found is None else found
+        return msgspec.convert(made, pod.Pod)
+
+    async def _find(self, attempt: port.Attempt) -> pod.Pod | None:
+        """From the cache; what is not there may only not have been seen yet."""
+        known = self._pods.get(_key(attempt))
+        return await self._read(attempt) if known is None else known
+
+    async def _read(self, attempt: port.Attempt) -> pod.Pod | None:
+        try:
+            return await self._client.get(
+                resource.PODS,
+                template.pod_name(attempt.name, attempt.ref),
+                attempt.namespace,
+                type=pod.Pod,
+            )
+        except errors.NotFound:
+            return None
+
+
+def _runs(seen: pod.Pod) -> bool:
+    """A node has it, and has not said that its containers are over."""
+    return bool(seen.spec.node_name) and not seen.over
+
+
+def _output(container: pod.ContainerStatus, name: str) -> port.Output:
+    return port.Output(
+        name=name,
+        source=container.name,
+        life=container.restart_count,
+        is_over=container.state.running is None,
+    )
+
+
+def _has_failed(container: pod.ContainerStatus) -> bool:
+    """It has ended with an error, and has not been started again."""
+    if container.state.running is not None:
+        return False
+    ended = container.state.terminated or container.last_state.terminated
+    return ended is not None and ended.exit_code != 0
+
+
+def _is_held(seen: pod.Pod) -> bool:
+    """Our finalizer keeps it."""
+    return template.FINALIZER in seen.metadata.finalizers
+
+
+SETTLE_S = 0.05
+"""How long the steps of a Pod that starts (made, bound, running) may wait to be observed together:
+a short one has ended by then, and costs one look."""
+
+UNWATCHED_CHECK_S = 5.0
+"""How often a Pod is looked at that the watch has not seen yet, or no more: somebody may have taken
+away the label by which it is watched."""
+
+
+def _key(attempt: port.Attempt) -> tuple[str, str]:
+    """Namespace and name of its Pod."""
+    return attempt.namespace, template.pod_name(attempt.name, attempt.ref)
+
+
+def _is_ours(attempt: port.Attempt, seen: pod.Pod) -> bool:
+    """It was made for this very attempt: by its name, and by the uid of the Task that owns it.
+
+    Who may patch Pods can take its labels or its owner away, but hardly adds our finalizer.
+    """
+    if template.ref_of(seen) != attempt.ref:
+        return False
+    owner: meta.OwnerReference | None = seen.metadata.controller()
+    if owner is None:
+        return _is_held(seen) or not attempt.owner_uid
+    return owner.uid == attempt.owner_uid

@@ -1,0 +1,227 @@
+"""The worker contract for the containers of a Pod: what is added to the Pod for it. Pure.
+
+Used by `template` and `executor`. A native sidecar (KEP-753) of the worker's image is there before
+the other containers and ends after them; it shares a volume with them, in which are the files of
+docs/reference/worker-contract.md, and leaves the result as its termination message. It alone has a
+token, which Kubernetes binds to the Pod: nothing secret is in the manifest, and no other container
+needs a service account.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import attempts, manager, outputs, pod, reasons, substitution
+from kilnwork.executors import port
+from kilnwork.kit import ids, sandbox
+
+CONTAINER = "kilnwork"
+DIRECTORY = "/var/run/kilnwork"
+"""Where the shared volume is mounted: `KILN_DIR`."""
+
+ANNOTATION = "kilnwork.dev/sidecar"
+"""Of a template: `"false"` for Pods that need no sidecar, since it costs a container."""
+
+_VOLUME = "kilnwork"
+_TOKEN_VOLUME = "kilnwork-token"  # noqa: S105 - a name
+_TOKEN_DIRECTORY = "/var/run/secrets/kilnwork.dev/attempt"  # noqa: S105 - a path
+_TOKEN = "token"  # noqa: S105 - a key
+_TOKEN_S = 3600
+TOKEN_MOUNT = {"name": _TOKEN_VOLUME, "mountPath": _TOKEN_DIRECTORY, "readOnly": True}
+_MESSAGE_FILE = "/dev/termination-log"
+_GRACE_S = 30
+"""core/v1 DefaultTerminationGracePeriodSeconds."""
+
+_REQUESTS = {"cpu": "10m", "memory": "32Mi"}
+_LIMITS = {"cpu": "200m", "memory": "128Mi"}
+"""Where all other containers have limits: so a Pod keeps its class of service, and fits a quota."""
+
+WAIT = (
+    'p="$KILN_DIR/.ready"; mkfifo "$p" 2>/dev/null || [ -p "$p" ] || exit 1; exec 3<>"$p"; '
+    '[ -S "$KILN_SOCKET" ] || read -r _ <&3'
+)
+"""Hook `postStart`: a kubelet starts the next container when it has ended. The sidecar writes into
+the pipe when its socket is there, and ends if that takes a minute: a startup probe would look once
+a second. Who has the pipe open for both ways does not wait for a writer (fifo(7)), so that the
+hook looks for the socket after whatever the sidecar has missed."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the manager puts into the sidecar.
+
+    `channel`, `ca`: as of worker Pods; here the PEM is in the environment, as it is no secret.
+    `blobs`: folder of the manager's blobs, None where the sidecar hands them over by HTTP.
+    """
+
+    image: str
+    command: tuple[str, ...]
+    channel: str
+    ca: bytes | None = None
+    blobs: str | None = None
+
+
+def is_wanted(attempt: port.Attempt) -> bool:
+    """Whether there is one: a call needs none, and a template may say that its Pods do not."""
+    template = attempt.spec.pod
+    if attempt.spec.call is not None:
+        return False
+    annotations = {} if template is None else template.metadata.get("annotations") or {}
+    return annotations.get(ANNOTATION) != "false"
+
+
+def add(spec: dict[str, Any], attempt: port.Attempt, settings: Settings) -> None:
+    """Add sidecar, volumes, mounts and variables to the spec of a Pod, in place.
+
+    Raises `substitution.InvalidTemplate` for names that it needs itself.
+    """
+    _check_names(spec)
+    groups = [spec.get("initContainers") or [], spec.get("containers") or []]
+    mine = [container for group in groups for container in group]
+    mount = {"name": _VOLUME, "mountPath": DIRECTORY}
+    variables = _variables(has_input=attempt.inputs is not None)
+    for container in mine:
+        container["volumeMounts"] = [*(container.get("volumeMounts") or ()), mount]
+        own = {entry.get("name") for entry in container.get("env") or ()}
+        ours = [entry for entry in variables if entry["name"] not in own]
+        container["env"] = [*ours, *(container.get("env") or ())]
+    added = _container(spec, attempt, settings, beside=mine)
+    spec["initContainers"] = [added, *groups[0]]
+    shared = {"name": _VOLUME, "emptyDir": {}}
+    spec["volumes"] = [*(spec.get("volumes") or ()), shared, token_volume()]
+
+
+def result(seen: pod.Pod) -> attempts.Payload | None:
+    """What the sidecar of a Pod that has succeeded has left; None without a sidecar or a result.
+
+    Raises `port.ResultError`.
+    """
+    status = next((s for s in seen.status.init_container_statuses if s.name == CONTAINER), None)
+    if status is None:
+        return None
+    ended = status.state.terminated
+    if ended is None or not ended.message:
+        how = "" if ended is None else f": it ended with exit code {ended.exit_code}"
+        text = f"the sidecar of Pod {seen.metadata.name} has left no word{how}"
+        raise port.ResultError(reasons.Reason.RESULT_LOST, text, is_loss=True)
+    try:
+        output = outputs.decode(ended.message)
+        payload = output.payload
+    except ValueError as error:
+        text = f"the sidecar of Pod {seen.metadata.name} has left no result: {error}"
+        raise port.ResultError(reasons.Reason.RESULT_LOST, text, is_loss=True) from error
+    if output.reason:
+        raise port.ResultError(output.reason, output.message)
+    if output.message:
+        raise port.ResultError(reasons.Reason.RESULT_LOST, output.message, is_loss=True)
+    return payload
+
+
+def _check_names(spec: Mapping[str, Any]) -> None:
+    remedy = (
+        "is a name that the sidecar needs; choose another, or set the annotation "
+        f'{ANNOTATION}: "false" in spec.pod.metadata'
+    )
+    found = [
+        (f"spec.pod.spec.{group}[{index}].name", f"{entry['name']} {remedy}")
+        for group in ("initContainers", "containers", "volumes")
+        for index, entry in enumerate(spec.get(group) or ())
+        if entry.get("name") in ((_VOLUME, _TOKEN_VOLUME) if group == "volumes" else (CONTAINER,))
+    ]
+    if found:
+        raise substitution.InvalidTemplate(found)
+
+
+def _variables(*, has_input: bool) -> list[dict[str, str]]:
+    """What all containers get; where mounts are not at their paths, the node has its own value for
+    the first, which the others refer to."""
+    at = f"$({sandbox.VARIABLE}){DIRECTORY}"
+    variables = {
+        sandbox.VARIABLE: "",
+        "KILN_DIR": at,
+        "KILN_OUTPUT": f"{at}/output",
+        "KILN_SOCKET": f"{at}/socket",
+        **({"KILN_INPUT": f"{at}/input"} if has_input else {}),
+    }
+    return [{"name": name, "value": value} for name, value in variables.items()]
+
+
+def _container(
+    spec: Mapping[str, Any],
+    attempt: port.Attempt,
+    settings: Settings,
+    *,
+    beside: Sequence[Mapping[str, Any]],
+) -> dict[str, Any]:
+    grace_s = spec.get("terminationGracePeriodSeconds")
+    variables = {
+        "KILN_CONTRACT_DIR": DIRECTORY,
+        "KILN_MESSAGE_FILE": _MESSAGE_FILE,
+        "KILN_CLUSTER": attempt.spec.cluster_name,
+        "KILN_OUTPUT_TYPE": attempt.spec.output_type,
+        "KILN_HAS_INPUT": str(attempt.inputs is not None).lower(),
+        "KILN_GRACE_SECONDS": str(_GRACE_S if grace_s is None else grace_s),
+        "KILN_MESSAGE_BYTES": str(outputs.message_bytes(len(beside) + 1)),
+    }
+    given = [{"name": key, "value": value} for key, value in variables.items()]
+    return {
+        "name": CONTAINER,
+        "image": settings.image,
+        "command": list(settings.command),
+        "restartPolicy": "Always",
+        "env": [*_variables(has_input=False), *given, *access(attempt, settings)],
+        "lifecycle": {"postStart": {"exec": {"command": ["sh", "-c", WAIT]}}},
+        "resources": _resources(beside),
+        "securityContext": _security(beside),
+        "volumeMounts": [{"name": _VOLUME, "mountPath": DIRECTORY}, TOKEN_MOUNT],
+    }
+
+
+def access(attempt: port.Attempt, settings: Settings) -> list[dict[str, Any]]:
+    """Variables by which a container that mounts the token speaks to the manager for an attempt."""
+    variables = {
+        "KILN_TOKEN_FILE": f"{_TOKEN_DIRECTORY}/{_TOKEN}",
+        "KILN_TASK_ID": ids.task_text(attempt.ref.task),
+        "KILN_RUN": str(attempt.ref.run),
+        "KILN_ATTEMPT": str(attempt.ref.attempt),
+        "KILN_NAMESPACE": attempt.namespace,
+        "KILN_CHANNEL": settings.channel,
+        **({} if settings.ca is None else {"KILN_CA": settings.ca.decode("ascii")}),
+        **({} if settings.blobs is None else {"KILN_BLOBS": settings.blobs}),
+    }
+    name = {"name": "KILN_POD", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    return [*({"name": key, "value": value} for key, value in variables.items()), name]
+
+
+def _resources(beside: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    limits = [(container.get("resources") or {}).get("limits") or {} for container in beside]
+    shared = {
+        name: value for name, value in _LIMITS.items() if limits and all(name in x for x in limits)
+    }
+    return {"requests": {**_REQUESTS, **shared}, **({"limits": shared} if shared else {})}
+
+
+def _security(beside: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What the Pod Security Standard `restricted` wants of each container: it needs no privilege,
+    and for the rest is what all others are, so that it is admitted where they are, and may read
+    what they write."""
+    context: dict[str, Any] = {
+        "allowPrivilegeEscalation": False,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    given = [container.get("securityContext") or {} for container in beside]
+    for field in ("runAsNonRoot", "runAsUser", "runAsGroup", "seccompProfile"):
+        values = [one.get(field) for one in given]
+        if values and values[0] is not None and all(value == values[0] for value in values):
+            context[field] = values[0]
+    return context
+
+
+def token_volume() -> dict[str, Any]:
+    """The volume with a token for the manager that Kubernetes binds to the Pod."""
+    token = {
+        "path": _TOKEN,
+        "audience": manager.ATTEMPT_AUDIENCE,
+        "expirationSeconds": _TOKEN_S,
+    }
+    return {"name": _TOKEN_VOLUME, "projected": {"sources": [{"serviceAccountToken": token}]}}

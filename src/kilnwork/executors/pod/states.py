@@ -1,0 +1,121 @@
+"""How an attempt fares by what is seen of its Pod: the table of docs/reference/executors.md.
+
+`make docs` writes it; a test judges a Pod for each row and compares. Not used by the manager.
+"""
+
+import sys
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+from kilnwork.api import reasons, task
+
+BEGIN = "<!-- {name}: written by `make docs` from kilnwork.executors.{module} -->"
+END = "<!-- end of {name} -->"
+
+_R = reasons.Reason
+_S = task.State
+
+
+class Counts(StrEnum):
+    """What an attempt that ends so is taken from."""
+
+    NOTHING = ""
+    FAILURE = "`maxAttempts`"
+    LOSS = "`maxLosses`"
+    FINAL = "no retry"
+
+
+class Row(NamedTuple):
+    """`state`: of the task while, or after, this is seen of the Pod of its newest attempt."""
+
+    state: task.State
+    seen: str
+    reason: reasons.Reason
+    counts: Counts = Counts.NOTHING
+
+
+_GROUPS = (
+    (_S.STAGING, Counts.NOTHING, (
+        (_R.EXECUTOR_UNAVAILABLE, "no Pod: the API server is away, or does not let the manager"),
+        (_R.INTERNAL_ERROR, "no Pod, or any: a defect of the manager, which tries again"),
+        (_R.QUOTA_EXCEEDED, "no Pod: a ResourceQuota has no room"),
+        (_R.WAITING_FOR_SERVICE_ACCOUNT, "no Pod: its ServiceAccount does not exist yet"),
+        (_R.UNSCHEDULABLE, "`Pending`, and condition PodScheduled is False"),
+        (_R.IMAGE_PULL, "`Pending`, and an image cannot be pulled"),
+        (_R.CONTAINER_NOT_STARTED, "`Pending`, and a container waits for another reason"),
+        (_R.STARTING, "`Pending` otherwise: it is placed, pulled, or its init containers run"),
+        (_R.NODE_LOST, "its node was lost before a container started"),
+    )),
+    (_S.RUNNING, Counts.NOTHING, (
+        (_R.STARTED, "`Running`, or a container has started while others wait"),
+        (_R.STARTED, "a container waits to be started again (`restartPolicy: OnFailure`)"),
+        (_R.NODE_LOST, "its node is lost"),
+    )),
+    (_S.SUCCESS, Counts.NOTHING, (
+        (_R.SUCCEEDED, "`Succeeded`"),
+    )),
+    (_S.FAILED, Counts.FAILURE, (
+        (_R.NON_ZERO_EXIT, "`Failed`: a container exited with another code than 0"),
+        (_R.RETRY_REQUESTED, "`Failed`: a container exited 75"),
+        (_R.OUT_OF_MEMORY, "`Failed`: a container was killed because of its memory limit"),
+        (_R.COMMAND_NOT_FOUND, "`Failed`: the program of a container cannot be started"),
+        (_R.DEADLINE_EXCEEDED, "`Failed`: `activeDeadlineSeconds` of the Pod is over"),
+        (_R.POD_FAILED, "`Failed`, and no container says why"),
+        (_R.INVALID_RESULT, "`Succeeded` with a result that cannot be used"),
+        (_R.RESULT_TOO_LARGE, "`Succeeded` with a result that is too large"),
+    )),
+    (_S.FAILED, Counts.FINAL, (
+        (_R.ADMISSION_ERROR, "no Pod: admission refuses it"),
+        (_R.NAMESPACE_ENDING, "no Pod: its namespace is being deleted"),
+        (_R.NAME_TAKEN, "a Pod of somebody else has its name"),
+    )),
+    (_S.PENDING, Counts.LOSS, (
+        (_R.EVICTED, "`Failed`: evicted, or drained with its node"),
+        (_R.PREEMPTED, "`Failed`: it made room for a Pod of higher priority"),
+        (_R.NODE_LOST, "`Failed`: its node shuts down, or was deleted"),
+        (_R.NODE_REFUSED, "`Failed`: its node did not take it"),
+        (_R.PROCESS_KILLED, "`Failed`: a container was ended by SIGKILL, and not for memory"),
+        (_R.POD_LOST, "deleted by somebody else before its end, or gone"),
+        (_R.RESULT_LOST, "`Succeeded`, and its result could not be handed over"),
+    )),
+    (_S.KILLING, Counts.NOTHING, (
+        (_R.KILLED, "its deletion is asked for, and it is not over"),
+    )),
+    (_S.KILLED, Counts.NOTHING, (
+        (_R.KILLED, "over after that, or never created"),
+        (_R.UNCONFIRMED, "removed by force or with its node, or not over after grace and a lease"),
+    )),
+)  # fmt: skip
+
+TABLE = tuple(
+    Row(state, seen, reason, counts) for state, counts, rows in _GROUPS for reason, seen in rows
+)
+"""`Pending` as a state: the next attempt follows, while the budget lasts."""
+
+
+def lines(table: Iterable[Row] = TABLE, *, what: str = "Pod") -> Iterator[str]:
+    """A table as Markdown."""
+    yield f"| State of the task | What is seen of the {what} | Reason | Counts against |"
+    yield "|---|---|---|---|"
+    for row in table:
+        yield f"| {row.state} | {row.seen} | {row.reason} | {row.counts} |"
+
+
+def written(page: str) -> str:
+    """The page with the table as it is now."""
+    return replaced(page, lines(), name="states", module="pod.states")
+
+
+def replaced(page: str, table: Iterable[str], *, name: str, module: str) -> str:
+    """The page with the table of that name replaced."""
+    begin, end = BEGIN.format(name=name, module=module), END.format(name=name)
+    before, _, rest = page.partition(begin)
+    _, _, after = rest.partition(end)
+    return "\n".join([before + begin, "", *table, "", end + after])
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1])
+    path.write_text(written(path.read_text()))

@@ -1,0 +1,183 @@
+"""The Pod of an attempt, as JSON, and the way back from a Pod to its attempt. Pure.
+
+Used by `executor`. What is wrong with a template beyond what is refused here, the API server says.
+"""
+
+import functools
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kilnwork.api import attempts, kinds, meta, names, substitution
+from kilnwork.api import pod as api_pod
+from kilnwork.executors import port
+from kilnwork.executors.pod import call, sidecar
+from kilnwork.kit import ids
+
+EXECUTOR = "pod"
+EXECUTOR_LABEL = "kilnwork.dev/executor"
+TASK_LABEL = "kilnwork.dev/task-id"
+RUN_LABEL = "kilnwork.dev/run"
+ATTEMPT_LABEL = "kilnwork.dev/attempt"
+TASK_ANNOTATION = "kilnwork.dev/task"
+"""Name of the task, which may be longer than a label."""
+
+FINALIZER = "kilnwork.dev/attempt"
+"""Keeps the Pod until its outcome is stored, whoever deletes it."""
+
+MANAGED = {"app.kubernetes.io/managed-by": "kilnwork", "app.kubernetes.io/name": "kilnwork"}
+
+
+_IDENTITY = re.compile(r"-([0-9a-f]{32})-([1-9][0-9]{0,9})-([1-9][0-9]{0,9})\Z")
+"""The end of the name of a Pod: id of the task, run and attempt."""
+
+
+@functools.lru_cache(maxsize=4096)  # asked for at every step of an attempt
+def pod_name(name: str, ref: attempts.AttemptRef) -> str:
+    """Name of the Pod of an attempt: as much of the task's name as fits, its id, run and attempt.
+
+    The whole id is in it, so that no two attempts share a name; at most 63 characters, so that it
+    is a host name.
+    """
+    suffix = identity(ref)
+    prefix = names.dns_label(name)[: names.LABEL_LENGTH - len(suffix)]
+    return (prefix.rstrip("-") or "t") + suffix
+
+
+def identity(ref: attempts.AttemptRef) -> str:
+    """What the name of an object of an attempt ends with, whatever it begins with."""
+    return f"-{ref.task.hex()}-{ref.run}-{ref.attempt}"
+
+
+def pod(attempt: port.Attempt, beside: sidecar.Settings | None = None) -> meta.JsonObject:
+    """The Pod of an attempt of a task with `spec.pod`, its variables substituted.
+
+    `beside`: of its sidecar, None for none; also says where a call finds the manager. Raises
+    `substitution.InvalidTemplate` or `documents.LimitExceeded`.
+    """
+    template = attempt.spec.pod
+    if template is None:
+        raise ValueError(f"task {attempt.name} has no pod template")
+    rendered = substitution.substitute(
+        {"metadata": template.metadata, "spec": template.spec},
+        substitution.task_variables(facts(attempt)),
+        field="spec.pod",
+        text_fields=substitution.TEXT_FIELDS,
+    )
+    metadata, spec = rendered["metadata"], rendered["spec"]
+    spec.setdefault("restartPolicy", "Never")
+    if attempt.spec.call is not None:
+        spec.setdefault("containers", [{}])
+    variables = dict(_environment(attempt))
+    for group in ("initContainers", "containers"):
+        for container in spec.get(group) or ():
+            container["env"] = _with(variables, container.get("env") or ())
+    if attempt.spec.call is not None:
+        if beside is None:
+            raise ValueError(
+                f"task {attempt.name} has a call, and nothing says where the manager is"
+            )
+        call.add(spec, attempt, beside)
+    elif beside is not None and sidecar.is_wanted(attempt):
+        sidecar.add(spec, attempt, beside)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata_of(
+            attempt, metadata, name=pod_name(attempt.name, attempt.ref), executor=EXECUTOR
+        ),
+        "spec": spec,
+    }
+
+
+def ref_of(seen: api_pod.Pod) -> attempts.AttemptRef | None:
+    """The attempt whose Pod this is; None when it is none of ours."""
+    metadata = seen.metadata
+    if metadata.labels.get(EXECUTOR_LABEL) != EXECUTOR and FINALIZER not in metadata.finalizers:
+        return None
+    return ref_in(metadata.name)
+
+
+def ref_in(name: str) -> attempts.AttemptRef | None:
+    """The attempt whose object is called so; None when it is none of ours.
+
+    By its name, as whoever may patch objects can change labels.
+    """
+    found = _IDENTITY.search(name)
+    if found is None:
+        return None
+    return attempts.AttemptRef(ids.task_id(found[1]), int(found[2]), int(found[3]))
+
+
+def task_name_in(seen: api_pod.Pod) -> str:
+    """As much of the task's name as is in the name of its Pod: enough for `pod_name`."""
+    return prefix_of(seen.metadata.name)
+
+
+def prefix_of(name: str) -> str:
+    """What the name of the object of an attempt begins with."""
+    return _IDENTITY.sub("", name)
+
+
+def metadata_of(
+    attempt: port.Attempt, given: Mapping[str, Any], *, name: str, executor: str
+) -> dict[str, Any]:
+    """Metadata of the object of an attempt; labels and annotations as `given`, and ours."""
+    ref = attempt.ref
+    labels = {
+        **(given.get("labels") or {}),
+        **MANAGED,
+        EXECUTOR_LABEL: executor,
+        TASK_LABEL: ids.task_text(ref.task),
+        RUN_LABEL: str(ref.run),
+        ATTEMPT_LABEL: str(ref.attempt),
+    }
+    made: dict[str, Any] = {
+        "name": name,
+        "namespace": attempt.namespace,
+        "labels": labels,
+        "annotations": {**(given.get("annotations") or {}), TASK_ANNOTATION: attempt.name},
+        "finalizers": [FINALIZER],
+    }
+    if attempt.owner_uid:
+        owner = {
+            "apiVersion": kinds.TASKS.api_version,
+            "kind": kinds.TASKS.kind,
+            "name": attempt.name,
+            "uid": attempt.owner_uid,
+            "controller": True,
+        }
+        made["ownerReferences"] = [owner]
+    return made
+
+
+def facts(attempt: port.Attempt) -> substitution.TaskFacts:
+    """What the variables of an attempt are made of."""
+    ref = attempt.ref
+    return substitution.TaskFacts(
+        name=attempt.name,
+        namespace=attempt.namespace,
+        id=ids.task_text(ref.task),
+        run=ref.run,
+        attempt=ref.attempt,
+        cluster_name=attempt.spec.cluster_name,
+    )
+
+
+def _environment(attempt: port.Attempt) -> Iterator[tuple[str, str]]:
+    ref = attempt.ref
+    yield "TASK_NAME", attempt.name
+    yield "TASK_NAMESPACE", attempt.namespace
+    yield "KILN_TASK_ID", ids.task_text(ref.task)
+    yield "KILN_RUN", str(ref.run)
+    yield "KILN_ATTEMPT", str(ref.attempt)
+
+
+def _with(
+    variables: Mapping[str, str], given: "list[dict[str, Any]] | tuple[()]"
+) -> list[dict[str, Any]]:
+    """The variables of a container: ours first, so that the container's own may refer to them;
+    what it sets itself is its own."""
+    own = {entry.get("name") for entry in given}
+    ours = [{"name": name, "value": value} for name, value in variables.items() if name not in own]
+    return [*ours, *given]

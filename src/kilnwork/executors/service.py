@@ -1,0 +1,292 @@
+"""An executor as a process of its own: its link to the dispatcher, and the attempts it was given.
+
+Base of `executors.http.service` and `executors.external`. As a worker's agent it follows orders:
+slots are counted by the dispatcher. What it guards is that nothing runs that somebody else may
+start anew: it halts all attempts before its lease ends, and starts none without one.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from socket import socket
+from typing import Protocol
+
+from kilnwork.api import attempts, reasons
+from kilnwork.channel import errors as channel_errors
+from kilnwork.channel import messages, peer
+from kilnwork.executors import attempt
+from kilnwork.kit import clock, coroutines, ids
+
+log = logging.getLogger(__name__)
+
+DRAIN_S = 15.0
+"""How long attempts may go on when the process is asked to stop."""
+
+LAST_WORDS_S = 2.0
+"""How long it waits then until its reports are acknowledged."""
+
+HALT_S = 10.0
+"""And how long they may take then to end."""
+
+_E = attempts.Ending
+_LEASE_ENDED = attempt.Halt(
+    _E.LOST,
+    reasons.Reason.WORKER_LOST.value,
+    "the executor could not renew its lease, so it ended its attempts",
+)
+_STOPPING = attempt.Halt(
+    _E.LOST, reasons.Reason.WORKER_STOPPING.value, "the executor was asked to stop"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a user chooses. `queue`: that of its executor. `slots`: attempts at once.
+    `namespace`: the only one it serves; empty: all."""
+
+    queue: str
+    name: str
+    slots: int
+    labels: Mapping[str, str] = field(default_factory=dict)
+    namespace: str = ""
+    pod_uid: str = ""
+    session: bytes = b""
+    """16 bytes, of one that is started again with the attempts that it had; empty: a new one."""
+
+
+class BlobStore(Protocol):
+    """Keeps blobs (`data.remote.Store`)."""
+
+    def put(self, digest: bytes, file: Path) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manager:
+    """How to reach the manager. `connect`: as of `channel.peer.Peer`; `store`: the blobs of a
+    namespace, from any thread; `place`: for people."""
+
+    connect: Callable[[], socket]
+    credential: Callable[[], str]
+    store: Callable[[str], BlobStore]
+    place: str
+
+
+class Service:
+    """See the module; `channel.peer.Owner`. Make it in a running loop.
+
+    `on_failure(text)` is called when it cannot go on: then the process should stop.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        manager: Manager,
+        *,
+        time: clock.Clock,
+        entropy: ids.Entropy,
+        on_failure: Callable[[str], None],
+    ) -> None:
+        self._settings = settings
+        self._manager = manager
+        self._session = settings.session or ids.new_session()
+        self._crew = coroutines.Crew("executor", on_failure=self._failed)
+        self._attempts: dict[attempts.AttemptRef, attempt.Attempt] = {}
+        self._stopping = False
+        self._on_failure = on_failure
+        self._failure: channel_errors.ChannelError | None = None
+        self._connected = asyncio.Event()
+        self.link = peer.Peer(
+            self,
+            path=manager.connect,
+            place=lambda: manager.place,
+            clock=time,
+            entropy=entropy,
+        )
+
+    def make(self, run: messages.Run) -> attempt.Attempt:
+        """Return the attempt that an order is about."""
+        raise NotImplementedError
+
+    async def start(self, *, say: Callable[[str], None]) -> None:
+        """Be connected when this returns. Raises `LinkRefused` or `LinkClosed` when there is no
+        dispatcher for us."""
+        say(f"connecting to {self._manager.place}")
+        self._crew.start("link", self._hold_link())
+        await self._connected.wait()
+        if self._failure is not None:
+            raise self._failure
+
+    async def stop(self, *, say: Callable[[str], None]) -> None:
+        """Let attempts end, for a while; nothing runs any more when this returns."""
+        self._stopping = True
+        if self._attempts:
+            say(f"waiting for {len(self._attempts)} attempts")
+        try:
+            await self._end_all()
+            if self._failure is None:
+                await self.link.acknowledged(timeout_s=LAST_WORDS_S)
+        finally:
+            await self._crew.stop()
+
+    async def leave(self) -> None:
+        """Be gone at once and report nothing: the same session may come back and go on."""
+        await self._crew.stop()
+
+    async def keep(self, namespace: str, digest: bytes, file: Path) -> None:
+        """Keep a result that is too large for a frame. Raises KilnError."""
+        await asyncio.to_thread(self._keep, namespace, digest, file)
+
+    def _keep(self, namespace: str, digest: bytes, file: Path) -> None:
+        store = self._manager.store(namespace)
+        try:
+            store.put(digest, file)
+        finally:
+            store.close()
+
+    # what the link asks of its owner
+
+    def hello(self, *, epoch: int) -> messages.Hello:
+        """Who we are and what we have; the token is read each time, since it may be renewed."""
+        given = self._settings
+        return messages.Hello(
+            version=messages.VERSION,
+            role="executor",
+            session=self._session,
+            credential=self._manager.credential(),
+            namespace=given.namespace,
+            cluster=given.queue,
+            worker=given.name,
+            pod_uid=given.pod_uid or f"{given.name}/{self._session.hex()}",
+            node="",
+            slots=given.slots,
+            epoch=epoch,
+            running=tuple(messages.Running(ref) for ref in self._attempts),
+            labels=tuple(sorted(given.labels.items())),
+        )
+
+    def welcomed(self, welcome: messages.Welcome) -> None:
+        """Go on with what the dispatcher knows, end the rest without a word."""
+        self._connected.set()
+        keep = {
+            decision.ref: decision.log_offset
+            for decision in welcome.decisions
+            if decision.verdict is messages.Verdict.KEEP
+        }
+        for ref, current in list(self._attempts.items()):
+            if ref not in keep:
+                current.abandon()
+                self.link.forget(ref)
+                if current.over.is_set():
+                    del self._attempts[ref]
+            elif current.over.is_set():
+                current.send_log(keep[ref])
+            elif current.seen is not None:
+                self.link.send(current.seen)
+
+    def received(self, order: peer.Order) -> None:
+        match order:
+            case messages.Run():
+                self._start(order)
+            case messages.Stop():
+                self._stop(order)
+            case messages.Callback():
+                current = self._attempts.get(order.ref)
+                if current is not None:
+                    current.called_back(order)
+            case _:
+                pass  # output is sent whole, and nothing else is for us
+
+    def settled(self, ref: attempts.AttemptRef) -> None:
+        """The dispatcher has its end; it need not be remembered."""
+        self._attempts.pop(ref, None)
+
+    def lease_ended(self) -> None:
+        """Others may soon start what runs here."""
+        self._halt_all(_LEASE_ENDED)
+
+    # orders
+
+    def _start(self, run: messages.Run) -> None:
+        if run.ref in self._attempts:
+            return
+        if self._stopping:
+            self._refuse(run.ref, _STOPPING)
+        elif not self.link.lease_holds:
+            self._refuse(run.ref, _LEASE_ENDED)
+        else:
+            self.begin(run)
+
+    def begin(self, run: messages.Run) -> None:
+        """Carry out an attempt, or go on with one that this session had before."""
+        current = self._attempts[run.ref] = self.make(run)
+        self._crew.start(str(run.ref), self._live(current))
+
+    def retire(self) -> None:
+        """Take no more orders; the attempts that are here go on."""
+        self._stopping = True
+        self._refuse(attempts.AttemptRef(ids.TaskId(bytes(16)), 0, 0), _STOPPING)
+
+    async def _live(self, current: attempt.Attempt) -> None:
+        await current.live()
+        if current.silent:
+            self._attempts.pop(current.ref, None)
+
+    def _refuse(self, ref: attempts.AttemptRef, halt: attempt.Halt) -> None:
+        """Nothing was begun: that is proof."""
+        outcome = attempts.Outcome(halt.ending, halt.reason, halt.message)
+        self.link.report(lambda serial: messages.Finished(serial, ref, outcome))
+
+    def _stop(self, order: messages.Stop) -> None:
+        halt = attempt.Halt(_E.STOPPED, order.reason)
+        current = self._attempts.get(order.ref)
+        if current is None:
+            self._refuse(order.ref, halt)
+        else:
+            current.halt(halt)
+
+    # the end
+
+    async def _hold_link(self) -> None:
+        try:
+            await self.link.serve()
+        except channel_errors.ChannelError as error:
+            self._failure = error
+            started = self._connected.is_set()
+            self._connected.set()
+            if started:
+                self._on_failure(str(error))
+
+    def _failed(self, name: str, error: BaseException) -> None:
+        """A bug: leave, since nothing that a process has begun outlives it."""
+        self._halt_all(_STOPPING)
+        self._on_failure(f"{name}: {error!r}")
+
+    def _halt_all(self, halt: attempt.Halt) -> None:
+        for current in self._attempts.values():
+            current.halt(halt)
+
+    async def _end_all(self) -> None:
+        """Attempts may end; what is waited for elsewhere is given up at once."""
+        log.info("executor stops", extra={"attempts": len(self._attempts)})
+        for current in self._attempts.values():
+            if self._failure is not None or (current.seen is not None and current.seen.parked):
+                current.halt(_STOPPING)
+        try:
+            async with asyncio.timeout(0.0 if self._failure is not None else DRAIN_S):
+                for current in list(self._attempts.values()):
+                    await current.over.wait()
+        except TimeoutError:
+            self._halt_all(_STOPPING)
+            await self._all_over()
+
+    async def _all_over(self) -> None:
+        try:
+            async with asyncio.timeout(HALT_S):
+                for current in list(self._attempts.values()):
+                    await current.over.wait()
+        except TimeoutError:
+            log.error("attempts do not end")  # noqa: TRY400

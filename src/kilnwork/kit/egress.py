@@ -1,0 +1,117 @@
+"""Which addresses may be connected to on behalf of users, who name any URL they like.
+
+Used by whatever sends requests for users, for each connection: the address that is checked is the
+one that is connected to, since a name may mean another address a moment later. Pure.
+"""
+
+import ipaddress
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kilnwork.kit import errors
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_METADATA = frozenset(
+    map(
+        ipaddress.ip_address,
+        ("169.254.169.254", "fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "168.63.129.16",
+         "192.0.0.192"),
+    )
+)  # fmt: skip
+"""Where machines in clouds learn their credentials: AWS, Google, Alibaba, Azure, Oracle."""
+
+_CARRIERS = (ipaddress.ip_network("64:ff9b::/96"), ipaddress.ip_network("::/96"))
+"""IPv6 networks whose last four bytes are an IPv4 address (RFC 6052, RFC 4291 2.5.5.1)."""
+
+
+class EgressRefused(errors.KilnError):
+    """The address may not be connected to."""
+
+
+class Allowance(NamedTuple):
+    """Addresses that may be connected to all the same. `port`: only that one; None: any."""
+
+    network: Network
+    port: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What is refused besides loopback, link-local, multicast, unspecified and metadata addresses.
+
+    `allowed` goes before that. `refused`: addresses with ports, of the API server say; only what is
+    allowed with its port goes before these.
+    """
+
+    allowed: Sequence[Allowance] = ()
+    refused: Collection[tuple[str, int]] = ()
+
+    def check(self, text: str, port: int) -> None:
+        """Raise EgressRefused if a connection there is not allowed. `text`: a numeric address."""
+        try:
+            address = ipaddress.ip_address(text.partition("%")[0])
+        except ValueError:
+            raise EgressRefused(f"{text} is no address") from None
+        found = _embedded(address)
+        if any(one.port == port and found in one.network for one in self.allowed):
+            return
+        why = ""
+        if (str(found), port) in self.refused:
+            why = "the API server's"
+        elif not any(one.port is None and found in one.network for one in self.allowed):
+            why = _problem(found)
+        if why:
+            raise EgressRefused(
+                f"{address} port {port} is {why}, which this executor may not reach"
+            )
+
+
+def parse_allowance(text: str) -> Allowance:
+    """Read `127.0.0.0/8`, `127.0.0.1:8080` or `[::1]:8080`. Raises ValueError."""
+    host, port = text, None
+    if text.startswith("["):
+        host, bracket, rest = text[1:].partition("]")
+        if not bracket:
+            raise ValueError("the bracket is not closed")
+        port = int(rest.removeprefix(":")) if rest else None
+    elif text.count(":") == 1:
+        host, _, given = text.partition(":")
+        port = int(given)
+    return Allowance(ipaddress.ip_network(host, strict=False), port)
+
+
+def _embedded(address: Address) -> Address:
+    """The IPv4 address that an IPv6 address leads to, if it is such a one."""
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    if int(address) in (0, 1):
+        return address
+    for inner in (address.ipv4_mapped, address.sixtofour):
+        if inner is not None:
+            return inner
+    if address.teredo is not None:
+        return address.teredo[1]
+    if any(address in carrier for carrier in _CARRIERS):
+        return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return address
+
+
+def _problem(address: Address) -> str:
+    if address in _METADATA:
+        return "the metadata service of a cloud"
+    for is_one, what in (
+        (address.is_loopback, "a loopback address"),
+        (address.is_link_local, "a link-local address"),
+        (address.is_multicast, "a multicast address"),
+        (address.is_unspecified, "the unspecified address"),
+    ):
+        if is_one:
+            return what
+    if isinstance(address, ipaddress.IPv4Address):
+        if address in ipaddress.ip_network("0.0.0.0/8"):
+            return "an address of this network"
+        return "a reserved address" if address.is_reserved else ""
+    return "a site-local address" if address.is_site_local else ""

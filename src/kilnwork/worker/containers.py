@@ -1,0 +1,228 @@
+"""Attempts whose commands run in containers of their own, added to the Pod of this worker.
+
+Used by `agent`, by name, where the TaskCluster says `runtime: EphemeralContainers`. The dispatcher
+has the container made (a worker has no rights in Kubernetes) and tells when it begins and ends; for
+the rest an attempt is as any other: files, socket, result, report. Nobody can delete an ephemeral
+container; but the Pod's containers share their processes, so the worker signals those.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from pathlib import Path
+
+import msgspec
+
+from kilnwork.api import attempts
+from kilnwork.channel import messages
+from kilnwork.kit import processes
+from kilnwork.worker import attempt, errors, folders, leftovers, outcomes
+
+log = logging.getLogger(__name__)
+
+POD_VARIABLE = "KILN_POD_UID"
+"""In the environment of each container, so that a worker that was restarted finds what is left."""
+
+REPORT_S = 1.5
+"""How long a worker that is to end waits to be told how its containers have ended: a kubelet says
+so once a second."""
+
+LOOK_S = 0.1
+"""How often a container is looked at that was killed."""
+
+_E = attempts.Ending
+
+
+class ContainerAttempt(attempt.Attempt):
+    """One attempt. `seen` is told what Kubernetes says of its container."""
+
+    shares_files = False
+
+    def __init__(self, run: messages.Run, tools: attempt.Tools) -> None:
+        super().__init__(run, tools)
+        self._container = ""
+        self._began: float | None = None
+        self._wanted: messages.StartContainer | None = None
+        self._stop: messages.StopContainer | None = None
+        self._signalled: set[int] = set()
+        self._was_over = False
+        """It had ended before it was to be stopped."""
+        self._end: asyncio.Future[attempts.Outcome] = asyncio.get_running_loop().create_future()
+        self._killed = False
+
+    def seen(self, told: messages.ContainerSeen) -> None:
+        """Its container has begun, or is over."""
+        if told.started is not None and self._began is None:
+            began = self._began = told.started
+            self._tools.link.report(lambda serial: messages.Started(serial, self.ref, began))
+        if told.container:
+            self._container = told.container
+        if told.outcome is not None:
+            self._over(told.outcome)
+        elif self._halt is not None:
+            self._signal(signal.SIGTERM)
+
+    def halt(self, halt: outcomes.Halt, *, grace_s: float) -> None:
+        super().halt(halt, grace_s=grace_s)
+        if self._wanted is not None and self._stop is None and not self._end.done():
+            self._stop = messages.StopContainer(self.ref, grace_s, halt.reason)
+            self._tools.link.send(self._stop)
+            if halt.ending is _E.LOST and self._began is not None:
+                asyncio.get_running_loop().call_later(REPORT_S, self._end_without_report)
+
+    def go_on(self, offset: int) -> None:
+        super().go_on(offset)
+        if self._wanted is not None and not self._end.done():
+            self._tools.link.send(self._wanted)
+            if self._stop is not None:
+                self._tools.link.send(self._stop)
+
+    def candidate(self) -> None:
+        """Each container has its own limit, or the Pod's."""
+
+    async def _execute(self, place: folders.Place) -> attempts.Outcome:
+        tools = self._tools
+        if self._halt is not None:
+            return outcomes.halted_before_start(self._halt, at=tools.clock.wall())
+        variables = tools.environment.of_container(self._run, place)
+        server = await self._serve(place)
+        try:
+            self._wanted = messages.StartContainer(self.ref, tuple(variables.items()))
+            tools.link.send(self._wanted)
+            outcome = await self._end
+        finally:
+            self._cancel_kill()
+            await server.close()
+        return self._judged(place, outcome)
+
+    def _judged(self, place: folders.Place, outcome: attempts.Outcome) -> attempts.Outcome:
+        if self._halt is not None and not self._counts(outcome):
+            return msgspec.structs.replace(
+                outcome,
+                ending=self._halt.ending,
+                reason=self._halt.reason,
+                message=self._halt.message,
+                requested_retry=False,
+            )
+        if outcome.ending is not _E.SUCCEEDED:
+            return outcome
+        result = self._read(place)
+        if isinstance(result, errors.BadResult):
+            return msgspec.structs.replace(
+                outcome, ending=_E.FAILED, reason=str(result.reason), message=str(result)
+            )
+        return msgspec.structs.replace(outcome, result=result)
+
+    def _counts(self, outcome: attempts.Outcome) -> bool:
+        """Whether it had ended by itself. Who ends the worker ends all containers of its Pod: that
+        one was over first says nothing then, unless it has succeeded."""
+        lost = self._halt is not None and self._halt.ending is _E.LOST
+        return self._was_over and not (lost and outcome.ending is not _E.SUCCEEDED)
+
+    def _over(self, outcome: attempts.Outcome) -> None:
+        if not self._end.done():
+            self._end.set_result(outcome)
+
+    def _signal(self, number: int) -> None:
+        """To all of its processes; one that is killed is looked after until it is gone."""
+        if number == signal.SIGKILL:
+            if not self._killed:
+                self._killed = True
+                self._kill(asyncio.get_running_loop().time() + leftovers.PATIENCE_S)
+            return
+        if self._began is None or number != signal.SIGTERM:
+            return
+        found = processes_of(self._container, str(self.ref))
+        self._was_over = not found and not self._signalled
+        self._signalled |= found
+        _send(found, signal.SIGTERM)
+
+    def _kill(self, deadline: float) -> None:
+        """Until it is reported over, or was seen and is gone, which is proof, too."""
+        if self._end.done():
+            return
+        loop = asyncio.get_running_loop()
+        found = processes_of(self._container, str(self.ref))
+        _send(found, signal.SIGKILL)
+        if self._signalled and not found and not self._tools.link.lease_holds:
+            self._over(self._stopped(proof=True))
+        elif loop.time() > deadline:
+            log.error("a container does not end", extra={"attempt": str(self.ref)})
+            self._over(self._stopped(proof=False))
+        self._signalled |= found
+        loop.call_later(LOOK_S, self._kill, deadline)
+
+    def _end_without_report(self) -> None:
+        """A worker that is to end does not wait for more than its processes: the manager may be
+        away. That they were never found proves nothing; that the Pod is gone will."""
+        if self._end.done():
+            return
+        if processes_of(self._container, str(self.ref)):
+            asyncio.get_running_loop().call_later(LOOK_S, self._end_without_report)
+        else:
+            self._over(self._stopped(proof=bool(self._signalled)))
+
+    def _stopped(self, *, proof: bool) -> attempts.Outcome:
+        at = self._tools.clock.wall()
+        return attempts.Outcome(_E.STOPPED, "", proof=proof, started=self._began, finished=at)
+
+
+def processes_of(container: str, marker: str) -> set[int]:
+    """The processes of a container: by their cgroup, else by the marker in their environment."""
+    wanted = f"{leftovers.MARKER}={marker}".encode()
+    return {pid for pid in _others() if _is_in(pid, container) or wanted in _environment(pid)}
+
+
+def kill(container: str, marker: str) -> None:
+    """SIGKILL to all of one container."""
+    _send(processes_of(container, marker), signal.SIGKILL)
+
+
+async def clear(pod_uid: str) -> None:
+    """Kill what an earlier life of the worker of this Pod has left, and wait until it is gone: that
+    we are there is proof for the dispatcher."""
+    wanted = f"{POD_VARIABLE}={pod_uid}".encode()
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + leftovers.PATIENCE_S
+    while left := {pid for pid in _others() if _of_containers(pid, wanted)}:
+        if loop.time() > deadline:
+            raise errors.WorkerError(f"processes {sorted(left)} of an earlier life do not end")
+        _send(left, signal.SIGKILL)
+        await asyncio.sleep(LOOK_S)
+
+
+def _of_containers(pid: int, wanted: bytes) -> bool:
+    entries = _environment(pid)
+    return wanted in entries and any(e.startswith(_MARKER_BYTES) for e in entries)
+
+
+_MARKER_BYTES = f"{leftovers.MARKER}=".encode()
+
+
+def _others() -> set[int]:
+    stats = processes.look()
+    return {pid for pid, stat in stats.items() if stat.running and pid != os.getpid()}
+
+
+def _is_in(pid: int, container: str) -> bool:
+    if not container:
+        return False
+    try:
+        return container in Path(f"/proc/{pid}/cgroup").read_text()
+    except OSError:
+        return False
+
+
+def _environment(pid: int) -> frozenset[bytes]:
+    try:
+        return frozenset(Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"))
+    except OSError:
+        return frozenset()
+
+
+def _send(pids: set[int], number: int) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)

@@ -1,0 +1,327 @@
+"""`python -m kilnwork.worker.pod_call`: runs the Python call of an attempt in a Pod of its own.
+
+Started by executor `pod` as the one container of the Pod. It is a session as a slot has one, for a
+single call: it gets function and arguments over its link to the dispatcher, submits children in the
+name of the attempt, and reports how the call ended, which counts when the dispatcher has it on
+disk; until then it waits for one that is away. SIGTERM raises Cancelled in the function, and
+nothing is reported: what that end means says whoever ended the Pod. Exit codes: 0 returned, or the
+attempt was over already; 1 raised; 143 told to stop; 70 the dispatcher will not have it.
+"""
+
+import logging
+import math
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple, NoReturn
+
+from kilnwork.api import attempts, calls, manager, reasons
+from kilnwork.channel import client, frames, messages, tunnel
+from kilnwork.channel import errors as channel_errors
+from kilnwork.data import blobs, cached, remote
+from kilnwork.kit import clock as clocks
+from kilnwork.kit import http1, ids, logs, sandbox, scratch
+from kilnwork.sdk import errors, futures, session
+from kilnwork.worker import execution, holdings, interrupts, pod_manager, slot
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.5
+"""How often a wait for other tasks looks whether it is to end."""
+
+TICK_S = 0.05
+"""The same for user code that was just somewhere where it cannot be interrupted."""
+
+CONNECT_S = 10.0
+
+RETURNED, RAISED, REFUSED = 0, 1, 70
+STOPPED = 128 + signal.SIGTERM
+
+_FOLDER_PREFIX = "kiln-c-"
+_UNIX = "unix:"
+_OWN_VARIABLES = (
+    "KILN_TOKEN_FILE", "KILN_NAMESPACE", "KILN_CHANNEL", "KILN_CA", "KILN_BLOBS", "KILN_POD",
+)  # fmt: skip
+"""Meant for this program itself: what the function starts does not inherit them."""
+
+
+class Settings(NamedTuple):
+    """What the Pod tells by `KILN_…`; see `sidecar_settings.Settings`. `shares_blobs`: the
+    manager's blobs are to be seen here."""
+
+    token_file: Path
+    attempt: tuple[str, int, int]
+    namespace: str
+    pod: str
+    channel: str
+    ca: str
+    shares_blobs: bool
+
+    @property
+    def ref(self) -> attempts.AttemptRef:
+        task, run, attempt = self.attempt
+        return attempts.AttemptRef(ids.task_id(task), run, attempt)
+
+
+def from_environment(environment: Mapping[str, str]) -> Settings:
+    """Raises KeyError, ValueError: the executor sets all of it."""
+    return Settings(
+        token_file=sandbox.found(Path(environment["KILN_TOKEN_FILE"]), environment),
+        attempt=(
+            environment["KILN_TASK_ID"],
+            int(environment["KILN_RUN"]),
+            int(environment["KILN_ATTEMPT"]),
+        ),
+        namespace=environment["KILN_NAMESPACE"],
+        pod=environment["KILN_POD"],
+        channel=environment["KILN_CHANNEL"],
+        ca=environment.get("KILN_CA", ""),
+        shares_blobs=bool(environment.get("KILN_BLOBS")),
+    )
+
+
+class PodCall(session.Session):
+    """The session of the call, and the life of the main thread. `execution.Owner`."""
+
+    in_slot = True
+    shares_files = False
+    tick_s = TICK_S
+
+    def __init__(
+        self,
+        given: Settings,
+        *,
+        connect: Callable[[], socket.socket],
+        keep: Callable[[str], blobs.Blobs] | None,
+    ) -> None:
+        clock = clocks.SystemClock()
+        super().__init__(
+            connect=connect,
+            credential=lambda: given.token_file.read_text().strip(),
+            namespace=given.namespace,
+            decode=frames.decode_to_slot,
+            clock=clock,
+            patience_s=math.inf,
+            keep=keep,
+        )
+        self._given = given
+        self._ref = given.ref
+        self._wall, self._monotonic = clock.wall, clock.monotonic
+        self._held = holdings.Holdings()
+        self._guard = interrupts.Interrupts(self._held, doors=execution.DOORS)
+        self._execution = execution.Execution(self, clock=clock)
+        self._execution.guard = self._guard
+        self._templates_by_number: dict[int, execution.Template] = {}
+        self._call: calls.CallRun | None = None
+        self._report: messages.Done | None = None
+        self._is_acknowledged = False
+        self._is_over = False
+        self._main = threading.get_ident()
+        self._forked = False
+        signal.signal(signal.SIGTERM, self._terminate)
+        os.register_at_fork(after_in_child=self._after_fork)
+
+    # the main thread
+
+    def work(self) -> int:
+        """Run the call, and report its end; the exit code."""
+        self.link.open(timeout_s=math.inf)
+        session.activate(self)
+        self.link.wait(lambda: self._call is not None or self._is_over)
+        if self._call is None:
+            log.warning("this attempt is over", extra={"attempt": str(self._ref)})
+            return RETURNED
+        end = self._run(self._call)
+        if self._forked:
+            _exit(RETURNED if end.ending is execution.SUCCEEDED else RAISED)
+        if end.ending not in (execution.SUCCEEDED, execution.FAILED):
+            return STOPPED
+        self.link.flush()  # what it has submitted goes before its end
+        self._report = messages.Done(1, (end,))
+        self.link.send(self._report)
+        self.link.wait(lambda: self._is_acknowledged or self._is_over)
+        return RETURNED if end.ending is execution.SUCCEEDED else RAISED
+
+    def _run(self, run: calls.CallRun) -> calls.CallEnd:
+        level = holdings.Level(run, self._wall())
+        template = self._templates_by_number[run.template]
+        self.environment = template.call.environment
+        self._held.stack.append(level)
+        try:
+            return self._execution.run(level, template)
+        except BaseException as error:  # noqa: BLE001  an interrupt that came a moment late
+            self._guard.user = False
+            return self._execution.failed(level, error, template)
+        finally:
+            level.over = True
+            self._held.stack.clear()
+            self._held.stops.clear()
+
+    def _terminate(self, number: int, frame: FrameType | None) -> None:
+        """SIGTERM: the function is to end, and what has not begun never will. What has ended is
+        still reported."""
+        if self._call is None:
+            os._exit(STOPPED)
+        for level in self._held.stack:
+            self._held.stop(level, reasons.Reason.KILLED)
+            self._guard.ask()
+
+    def _after_fork(self) -> None:
+        """A function may return in a process that it has forked: nothing is reported there."""
+        self._forked = True
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    # what the task asks of its session, in any thread
+
+    def block(
+        self,
+        done: Callable[[], bool],
+        timeout_s: float | None,
+        tasks: Sequence[ids.TaskId],
+        *,
+        first: bool = False,
+    ) -> bool:
+        """Wait until `done()`. In the main thread it raises Cancelled when the task is to end."""
+        if threading.get_ident() != self._main:
+            return self.link.wait(done, timeout_s)
+        until = None if timeout_s is None else self._monotonic() + timeout_s
+        guard = self._guard
+        user, guard.user = guard.user, False
+        try:
+            while True:
+                left_s = LOOK_S if until is None else min(LOOK_S, until - self._monotonic())
+                self.link.wait(lambda: done() or guard.due(), left_s)
+                if guard.due():
+                    raise guard.cancelled()
+                if done():
+                    return True
+                if until is not None and self._monotonic() >= until:
+                    return False
+        finally:
+            guard.user = user
+
+    def parent(self, function: str, *, keyed: bool) -> tuple[attempts.AttemptRef | None, int]:
+        """The attempt, and which call of this function it asks for."""
+        if not self._held.stack:
+            raise errors.NotInTask(
+                "a thread that a task has left behind cannot submit: its task is over"
+            )
+        return self._ref, 0 if keyed else self._held.stack[-1].next_ordinal(function)
+
+    def loaded(self) -> None:
+        """The function has come."""
+
+    def needed(self, task_id: ids.TaskId) -> futures.CallFuture[Any]:
+        """A task whose result was not sent along with the call that takes it; waits for it."""
+        found = self.future(task_id)
+        self.block(found.done, None, (task_id,))
+        return found
+
+    def progress(self, ref: attempts.AttemptRef, fraction: float | None, message: str) -> None:
+        """The call says how far it is."""
+        self.link.send(messages.Progress(ref, fraction, message))
+
+    def yielded(self, ref: attempts.AttemptRef, index: int, payload: attempts.Payload) -> None:
+        self.link.send(messages.Yielded(ref, index, payload))
+
+    # the link; in whichever thread reads
+
+    def hello(self, epoch: int) -> messages.AttemptHello:
+        """Who we are, by a token that is read each time, since the kubelet renews it."""
+        given = self._given
+        return messages.AttemptHello(
+            version=messages.VERSION,
+            ref=self._ref,
+            credential=self._credential(),
+            namespace=given.namespace,
+            pod=given.pod,
+            epoch=epoch,
+            runs_call=True,
+        )
+
+    def attached(self, message: messages.Attached) -> list[frames.Sent]:
+        """What a submitter says, and then how the call has ended, if that is not on disk."""
+        said = super().attached(message)
+        self._is_over = self._ref in message.unknown
+        if self._report is not None:
+            said.append(self._report)
+        return said
+
+    def received(self, message: Any) -> None:
+        """The call, once, and what any submitter receives."""
+        match message:
+            case messages.Template():
+                self._templates_by_number[message.number] = execution.Template(message.spec)
+            case messages.Calls():
+                if self._call is None:
+                    self._call = message.runs[0]
+            case messages.Acknowledged():
+                self._is_acknowledged = True
+            case _:
+                super().received(message)
+
+    def tick(self) -> None:
+        super().tick()
+        if self._guard.due():
+            self._guard.ask()
+
+    def gone(self, error: Exception) -> None:
+        """Nobody would hear of anything any more."""
+        if isinstance(error, channel_errors.LinkForked):
+            super().gone(error)
+            return
+        print(f"no dispatcher for attempt {self._ref}: {error}", file=sys.stderr, flush=True)
+        os._exit(REFUSED)
+
+
+def _session(given: Settings, folder: Path) -> PodCall:
+    """Over the dispatcher's Unix socket, or TLS with the blobs that it reads in `folder`."""
+    if given.channel.startswith(_UNIX):
+        path = given.channel.removeprefix(_UNIX)
+        return PodCall(given, connect=lambda: client.unix(path), keep=None)
+    connector = pod_manager.Connector(given, lambda: CONNECT_S)
+
+    def connect() -> socket.socket:
+        headers = {"Host": manager.SERVER_NAME}
+        try:
+            return tunnel.switch(connector.connect(), manager.CHANNEL_PATH, headers)
+        except http1.BadResponse as error:
+            raise channel_errors.LinkClosed(str(error)) from error
+
+    def keep(namespace: str) -> blobs.Blobs:
+        store = remote.Store(connector, path=f"/blobs/{namespace}", patience_s=math.inf)
+        return cached.CachedBlobs(folder / namespace, store)
+
+    return PodCall(given, connect=connect, keep=None if given.shares_blobs else keep)
+
+
+def _exit(code: int) -> NoReturn:
+    """At once: threads that the function has left behind do not keep the Pod."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
+
+
+def main() -> int:
+    """Run the call of this Pod; the exit code."""
+    logs.setup()
+    slot.quieten_logs()
+    given = from_environment(os.environ)
+    for name in _OWN_VARIABLES:
+        os.environ.pop(name, None)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+    folder = scratch.Scratch(_FOLDER_PREFIX)
+    try:
+        return _session(given, folder.path).work()
+    finally:
+        folder.close()
+
+
+if __name__ == "__main__":
+    _exit(main())

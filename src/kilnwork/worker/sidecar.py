@@ -1,0 +1,143 @@
+"""`python -P -c "from kilnwork.worker.sidecar import run; run()"`: serves the worker contract.
+
+Started by executor `pod` as a native sidecar (KEP-753) of an attempt's Pod: makes the files that
+docs/reference/worker-contract.md promises, in a volume that all containers of the Pod share, waits
+until the others have ended, and leaves their result as its termination message. The dispatcher is
+connected to when somebody connects to the socket, or for inputs. The socket appears, by a rename,
+when all else is there: that is what the hook waits for that keeps back the other containers. By
+which user other containers may run does not matter: what is made here is for everybody in the Pod.
+
+Most Pods ask for nothing before they end, and each pays for this process: so it waits with what is
+built into Python, since `enum`, `typing` and `pathlib` take longer than the interpreter itself, and
+so does `runpy`, which `-m` needs. Hence `_signal` and `_socket`, of which `signal` and `socket` are
+made, and paths that are texts.
+"""
+
+import _signal  # type: ignore[import-not-found]  # typeshed has only `signal`
+import _socket
+import importlib
+import os
+import select
+import time
+
+BACKLOG = 64
+
+TYPE_CHECKING = False  # as `typing.TYPE_CHECKING`
+if TYPE_CHECKING:
+    from typing import Any, NoReturn, Protocol
+
+    class _Calls(Protocol):
+        """`sidecar_calls`, imported by name when it is needed."""
+
+        def serve(self, listener: "Listener", ending: "Ending") -> None: ...
+
+    class _Result(Protocol):
+        """`sidecar_result`, likewise."""
+
+        def message(self, *, began: float | None) -> tuple[bytes, int]: ...
+
+
+READY_S = 60
+"""How long inputs may take; after that the sidecar ends, and is started anew."""
+
+READY = ".ready"
+"""Name of the pipe that the hook waits at, see `executors.pod.sidecar`."""
+
+
+class Ending:
+    """SIGTERM has come. `descriptor`: readable from then on."""
+
+    def __init__(self) -> None:
+        self.descriptor, self._writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self.at: float | None = None
+        """When, monotonic; None while it has not."""
+        _signal.set_wakeup_fd(self._writing)
+        for number in (_signal.SIGTERM, _signal.SIGINT):
+            _signal.signal(number, self._note)
+
+    def _note(self, number: int, frame: object) -> None:
+        if self.at is None:
+            self.at = time.monotonic()  # noqa: TID251 - `kit.clock` needs `typing`
+
+
+class Listener:
+    """The socket of the attempt: it listens under another name until `publish`."""
+
+    def __init__(self, directory: str) -> None:
+        self._directory = directory
+        self._hidden = f"{directory}/.socket"
+        if os.path.lexists(self._hidden):  # of a sidecar that was killed
+            os.unlink(self._hidden)  # noqa: PTH108
+        self.socket = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM | _socket.SOCK_NONBLOCK)
+        self.socket.bind(self._hidden)
+        os.chmod(self._hidden, 0o666)  # noqa: PTH101, S103
+        self.socket.listen(BACKLOG)
+        self.is_published = False
+
+    def publish(self) -> None:
+        """Everything is there: the other containers may start."""
+        if self.is_published:
+            return
+        os.rename(self._hidden, f"{self._directory}/socket")  # noqa: PTH104
+        self.is_published = True
+        _signal.alarm(0)
+        try:
+            hook = os.open(f"{self._directory}/{READY}", os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return  # it does not wait yet, and will look for the socket before it does
+        os.write(hook, b"\n")
+        os.close(hook)
+
+
+def run() -> "NoReturn":
+    """Be the process, without the interpreter's own end: nothing is left to be written."""
+    os._exit(main())
+
+
+def main() -> int:
+    """Serve until SIGTERM; 0 when the result, if there is one, is safe."""
+    ending = Ending()
+    _signal.signal(_signal.SIGALRM, lambda *_: os._exit(1))
+    _signal.alarm(READY_S)
+    directory = _found("KILN_CONTRACT_DIR")
+    listener = Listener(directory)
+    has_input = os.environ.get("KILN_HAS_INPUT") == "true"
+    if not has_input:
+        listener.publish()
+    if has_input or _is_wanted(listener, ending):
+        calls: _Calls = _module("sidecar_calls")
+        calls.serve(listener, ending)
+    listener.socket.close()
+    return _leave_result(directory, ending)
+
+
+def _found(name: str) -> str:
+    """Where the mount is whose path a variable tells: see `kit.sandbox`."""
+    return os.environ.get("CONTAINER_SANDBOX_MOUNT_POINT", "") + os.environ[name]
+
+
+def _module(name: str) -> "Any":
+    return importlib.import_module(f"kilnwork.worker.{name}")
+
+
+def _is_wanted(listener: Listener, ending: Ending) -> bool:
+    """True when somebody connects, False when the end is near; whatever comes first."""
+    polling = select.poll()
+    polling.register(listener.socket.fileno(), select.POLLIN)
+    polling.register(ending.descriptor, select.POLLIN)
+    return all(ready != ending.descriptor for ready, _ in polling.poll())
+
+
+def _leave_result(directory: str, ending: Ending) -> int:
+    message, code = b"{}", 0
+    began = ending.at
+    if os.path.lexists(f"{directory}/output"):
+        result: _Result = _module("sidecar_result")
+        message, code = result.message(began=began)
+    try:
+        file = os.open(_found("KILN_MESSAGE_FILE"), os.O_WRONLY | os.O_TRUNC | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return code
+    os.write(file, message)
+    os.close(file)
+    return code

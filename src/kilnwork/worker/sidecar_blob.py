@@ -1,0 +1,36 @@
+"""Makes a large result of a Pod a blob of the manager.
+
+Used by `sidecar_result`, which imports it by name: most results are small. Where the manager's
+folder is to be seen it is written there, else sent over TLS; it is on disk when that returns.
+"""
+
+import hashlib
+
+from kilnwork.api import attempts
+from kilnwork.data import blobs, remote
+from kilnwork.worker import pod_manager, results, sidecar_settings
+
+
+def hand_over(
+    given: sidecar_settings.Settings, found: results.OutputFile, *, until: float
+) -> attempts.Payload:
+    """The blob that it is now. `until`: monotonic, how long to try. Raises DataError."""
+    if given.blobs is not None:
+        with blobs.Blobs(given.blobs / given.namespace, durable=True).writer() as new:
+            for piece in found.pieces():
+                new.write(piece)
+            digest, size = new.commit()
+        return attempts.Payload(found.media_type, b"", digest, size)
+    hashing = hashlib.sha256()
+    for piece in found.pieces():
+        hashing.update(piece)
+    digest = hashing.digest()
+
+    def left_s() -> float:
+        return max(pod_manager.SHORTEST_S, until - sidecar_settings.CLOCK.monotonic())
+
+    path = f"/blobs/{given.namespace}"
+    connector = pod_manager.Connector(given, left_s)
+    store = remote.Store(connector, path=path, patience_s=left_s())
+    store.put(digest, found.descriptor_path)
+    return attempts.Payload(found.media_type, b"", digest, found.size)

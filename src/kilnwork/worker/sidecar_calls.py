@@ -1,0 +1,168 @@
+"""The calls of the containers of a Pod: their socket, and the link to the dispatcher behind it.
+
+Used by `sidecar` once somebody has connected to the socket, or where there are inputs to be
+fetched. The calls are those of any task, see `task_socket`; the link is as an agent has it, but for
+one attempt, with nothing to be ended when no dispatcher is there: it is waited for.
+"""
+
+import asyncio
+import contextlib
+import logging
+import math
+import os
+import socket
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from kilnwork.api import attempts
+from kilnwork.channel import errors as channel_errors
+from kilnwork.channel import messages, peer
+from kilnwork.kit import clock, coroutines, ids, logs, scratch
+from kilnwork.worker import http, relay, settings, sidecar, sidecar_settings, task_socket
+
+log = logging.getLogger(__name__)
+
+_UNIX = "unix:"
+
+
+def serve(listener: sidecar.Listener, ending: sidecar.Ending) -> None:
+    """Until SIGTERM."""
+    logs.setup()
+    given = sidecar_settings.from_environment(os.environ)
+    asyncio.run(_Sidecar(given, listener).run(ending))
+
+
+class _Children:
+    """How many children without a key the attempt has asked for: known to the next process, too."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / ".children"
+
+    def next(self) -> int:
+        """Count one more."""
+        with contextlib.suppress(OSError, ValueError):
+            return self._keep(int(self._path.read_text()) + 1)
+        return self._keep(1)
+
+    def _keep(self, count: int) -> int:
+        new = self._path.with_name(".children.new")
+        new.write_text(str(count))
+        new.rename(self._path)
+        return count
+
+
+class _Sidecar:
+    """`peer.Owner`: speaks for one attempt."""
+
+    def __init__(self, given: sidecar_settings.Settings, listener: sidecar.Listener) -> None:
+        self._given = given
+        self._listener = listener
+        self._calls: task_socket.TaskSocket
+        task, run, attempt = given.attempt
+        self._ref = attempts.AttemptRef(ids.task_id(task), run, attempt)
+
+    async def run(self, ending: sidecar.Ending) -> None:
+        """Fetch the inputs, if there are any, and carry out calls, until SIGTERM."""
+        loop = asyncio.get_running_loop()
+        over = asyncio.Event()
+        loop.add_reader(ending.descriptor, over.set)
+        try:
+            async with self._way() as path:
+                await self._serve(path, over)
+        finally:
+            loop.remove_reader(ending.descriptor)
+
+    async def _serve(self, path: str, over: asyncio.Event) -> None:
+        link = peer.Peer(
+            self,
+            path=path,
+            place=lambda: self._given.channel,
+            clock=clock.SystemClock(),
+            entropy=ids.system_entropy(),
+            patience_s=math.inf,
+        )
+        calls = self._calls = task_socket.TaskSocket(
+            self._ref,
+            cluster=self._given.cluster,
+            link=link,
+            clock=clock.SystemClock(),
+            children=_Children(self._given.directory).next,
+        )
+        server = http.Server(calls.answer)
+        await server.start(socket.socket(fileno=os.dup(self._listener.socket.fileno())))
+        crew = coroutines.Crew("sidecar")
+        crew.start("link", self._linked(link))
+        try:
+            await over.wait()
+        finally:
+            await server.close()
+            await crew.stop()
+
+    async def _linked(self, link: peer.Peer) -> None:
+        """Hold the link. One that is refused for good leaves calls without a response: whoever
+        makes them belongs to an attempt that is over."""
+        try:
+            await link.serve()
+        except channel_errors.ChannelError as error:
+            log.error("no link to the dispatcher", extra={"why": str(error)})  # noqa: TRY400
+
+    @contextlib.asynccontextmanager
+    async def _way(self) -> AsyncIterator[str]:
+        """The Unix socket of the dispatcher, or of a relay to it."""
+        given = self._given
+        if given.channel.startswith(_UNIX):
+            yield given.channel.removeprefix(_UNIX)
+            return
+        host, _, port = given.channel.removeprefix(settings.NETWORK).rpartition(":")
+        folder = scratch.Scratch(settings.FOLDER_PREFIX)
+        ca = folder.path / "ca.crt"
+        ca.write_text(given.ca)
+        remote = settings.Remote(host.strip("[]"), int(port), ca, folder.path)
+        passing = relay.Relay(remote)
+        try:
+            await passing.start()
+            yield remote.channel
+        finally:
+            await passing.stop()
+            folder.close()
+
+    # peer.Owner
+
+    def hello(self, *, epoch: int) -> messages.AttemptHello:
+        given = self._given
+        return messages.AttemptHello(
+            version=messages.VERSION,
+            ref=self._ref,
+            credential=given.token_file.read_text().strip(),
+            namespace=given.namespace,
+            pod=given.pod,
+            epoch=epoch,
+        )
+
+    def welcomed(self, welcome: messages.Welcome) -> None:
+        """Requests without a response are sent again by themselves."""
+        self._calls.welcomed()
+
+    def received(self, order: peer.Order) -> None:
+        """The inputs have come."""
+        if isinstance(order, messages.Run) and not self._listener.is_published:
+            _write(self._given.directory / "input", order.inputs or b"{}")
+            self._listener.publish()
+
+    def settled(self, ref: attempts.AttemptRef) -> None:
+        """Nothing is reported by this link."""
+
+    def lease_ended(self) -> None:
+        """The link is made anew; the attempt goes on."""
+
+
+def _write(path: Path, content: bytes) -> None:
+    """For whatever user the other containers run as."""
+    new = path.with_name(f".{path.name}")
+    with contextlib.suppress(FileNotFoundError):
+        new.unlink()
+    descriptor = os.open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o644)
+    with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(file.fileno(), 0o644)
+        file.write(content)
+    new.rename(path)

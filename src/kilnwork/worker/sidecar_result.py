@@ -1,0 +1,65 @@
+"""What the sidecar of a Pod says of the result that the other containers have written.
+
+Used by `sidecar` when they have ended. A small result is the message itself; a larger one becomes a
+blob of the manager first, which the message names.
+"""
+
+import importlib
+import os
+from typing import Protocol, cast
+
+import msgspec
+
+from kilnwork.api import attempts, outputs, reasons
+from kilnwork.kit import errors as kit_errors
+from kilnwork.worker import errors, results, sidecar_settings
+
+_MESSAGE_LENGTH = 512
+
+_NO_ROOM = "so many containers leave no room for its name in the Pod's status: write it to a store"
+
+LAST_S = 1.0
+"""How long before the end of its grace it says that it could not hand over a result."""
+
+
+class _Blob(Protocol):
+    """`sidecar_blob`, imported by name when it is needed."""
+
+    def hand_over(
+        self, given: sidecar_settings.Settings, found: results.OutputFile, *, until: float
+    ) -> attempts.Payload: ...
+
+
+def message(*, began: float | None) -> tuple[bytes, int]:
+    """The termination message, and the exit code of the sidecar. `began`: when SIGTERM has come,
+    monotonic."""
+    given = sidecar_settings.from_environment(os.environ)
+    began = sidecar_settings.CLOCK.monotonic() if began is None else began
+    until = began + max(given.grace_s - LAST_S, given.grace_s / 2)
+    path = given.directory / "output"
+    try:
+        with results.OutputFile(path, output_type=given.output_type) as found:
+            small = found.payload()
+            said = None if small is None else msgspec.json.encode(outputs.of_payload(small))
+            if said is not None and len(said) <= given.message_bytes:
+                return said, 0
+            blob = cast(_Blob, importlib.import_module("kilnwork.worker.sidecar_blob"))
+            payload = blob.hand_over(given, found, until=until)
+            said = msgspec.json.encode(outputs.of_payload(payload))
+            if len(said) > given.message_bytes:
+                raise errors.BadResult(reasons.Reason.RESULT_TOO_LARGE, _NO_ROOM)
+            return said, 0
+    except errors.BadResult as error:
+        bad = outputs.Output(reason=error.reason, message=str(error)[:_MESSAGE_LENGTH])
+        return _cut(bad, given), 0
+    except kit_errors.KilnError as error:
+        return _cut(outputs.Output(message=str(error)[:_MESSAGE_LENGTH]), given), 1
+
+
+def _cut(said: outputs.Output, given: sidecar_settings.Settings) -> bytes:
+    """As much of the message as fits."""
+    while True:
+        encoded = msgspec.json.encode(said)
+        if len(encoded) <= given.message_bytes or not said.message:
+            return encoded
+        said = msgspec.structs.replace(said, message=said.message[: len(said.message) // 2])

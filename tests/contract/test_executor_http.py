@@ -1,0 +1,138 @@
+"""What every executor keeps to, of executor http, which is no part of the manager: of requests
+and of functions.
+
+Its attempts are neither created nor adopted by a manager, so that it is no subject of
+`test_executors`: here are the same promises, as far as a request can be cut off or lost.
+"""
+
+import asyncio
+import collections
+from collections.abc import AsyncIterator
+
+import pytest
+
+from support import http_executors, http_site, short, waiting
+
+LEASES = {"lease_s": 2.0, "renew_s": 0.3}
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[http_site.Site]:
+    async with http_site.running() as made:
+        made.routes["/slow"] = _slow
+        yield made
+
+
+async def _slow(
+    site: http_site.Site, request: http_site.Request, writer: asyncio.StreamWriter
+) -> None:
+    await asyncio.sleep(0.05)
+    writer.write(http_site.response(b'{"done": true}'))
+
+
+def sent(site: http_site.Site) -> collections.Counter[str]:
+    return collections.Counter(str(request.header("X-Task")) for request in site.requests)
+
+
+POST = {"method": "POST", "headers": [{"name": "X-Task", "value": "${task.name}"}]}
+
+
+@pytest.mark.parametrize(
+    ("zone", "function"), [({}, False), ({"zone": "a"}, False), ({"zone": "a"}, True)]
+)
+async def test_a_manager_that_ends_at_any_moment_sends_nothing_twice(
+    site: http_site.Site, zone: dict[str, str], *, function: bool
+) -> None:
+    async with http_executors.running(short.folder(), lease_s=20.0, renew_s=0.3) as world:
+        await world.executor(slots=3, labels={"zone": "a"})
+        tasks = []
+        for number in range(12):
+            more = {"request": POST, "affinity": {"required": zone}, "function": function}
+            tasks += [await world.submit(f"{site.base}/slow", **more) for _ in range(4)]
+            await asyncio.sleep(number * 0.01)
+            await world.restart_hub(lease_s=20.0, renew_s=0.3)
+        views = [await world.ends(task) for task in tasks]
+        assert {(view.state, view.reason) for view in views} == {("Success", "Succeeded")}
+        assert sent(site) == {view.name: 1 for view in views}
+
+
+async def test_an_executor_that_ends_at_any_moment_sends_nothing_twice(
+    site: http_site.Site,
+) -> None:
+    async with http_executors.running(short.folder(), **LEASES) as world:
+        tasks = [await world.submit(f"{site.base}/slow", request=POST) for _ in range(60)]
+        for number in range(5):
+            executor = await world.executor(f"e{number}", slots=4)
+            await asyncio.sleep(0.1 + number * 0.017)
+            await world.die(executor)
+        await world.executor("last")
+        views = [await world.ends(task) for task in tasks]
+        counts = sent(site)
+        assert max(counts.values()) == 1
+        for view in views:
+            if view.state == "Success":
+                assert counts[view.name] == 1
+            else:
+                assert (view.state, view.reason) == ("Failed", "ExecutorLost")
+        assert sum(view.state == "Success" for view in views) >= 40
+
+
+async def test_repeatable_requests_all_succeed_however_many_executors_end(
+    site: http_site.Site,
+) -> None:
+    async with http_executors.running(short.folder(), **LEASES) as world:
+        url, spec = f"{site.base}/slow", {"retry": {"maxLosses": 10, "delaySeconds": 0}}
+        tasks = [await world.submit(url, spec=spec) for _ in range(40)]
+        for number in range(3):
+            executor = await world.executor(f"e{number}", slots=4)
+            await asyncio.sleep(0.1)
+            await world.die(executor)
+        await world.executor("last")
+        assert {(await world.ends(task)).state for task in tasks} == {"Success"}
+
+
+@pytest.mark.parametrize("function", [False, True])
+async def test_kills_at_any_moment_leave_no_connection(
+    site: http_site.Site, *, function: bool
+) -> None:
+    async with http_executors.running(short.folder(), lease_s=20.0) as world:
+        await world.executor(slots=8)
+        for number in range(12):
+            task = await world.submit(f"{site.base}/slow", request=POST, function=function)
+            await asyncio.sleep(number * 0.008)
+            await world.kill(task)
+            view = await world.ends(task)
+            assert (view.state, view.stopped) in (("Killed", True), ("Success", True))
+        await waiting.wait_until_async(lambda: site.open == 0, what="no connection is left")
+        assert max(sent(site).values(), default=1) == 1
+
+
+async def test_killed_before_anybody_had_it_nothing_is_sent(site: http_site.Site) -> None:
+    async with http_executors.running(short.folder(), lease_s=20.0) as world:
+        task = await world.submit(f"{site.base}/slow", request=POST)
+        await world.says(task, "Pending", "ExecutorUnavailable")
+        await world.kill(task)
+        view = await world.ends(task)
+        assert (view.state, view.stopped) == ("Killed", True)
+        await world.executor()
+        await asyncio.sleep(0.1)
+        assert site.requests == []
+
+
+async def test_a_failure_is_tried_again_as_retry_says(site: http_site.Site) -> None:
+    async with http_executors.running(short.folder(), lease_s=20.0) as world:
+        await world.executor()
+        spec = {"retry": {"maxAttempts": 3, "delaySeconds": 0.05, "jitter": 0}}
+        view = await world.runs(f"{site.base}/nowhere", spec=spec)
+        assert (view.state, view.reason, view.attempt) == ("Failed", "ResponseRejected", 3)
+        assert len(site.requests) == 3
+
+
+async def test_a_new_run_is_a_new_request(site: http_site.Site) -> None:
+    async with http_executors.running(short.folder(), lease_s=20.0) as world:
+        await world.executor()
+        view = await world.runs(f"{site.base}/nowhere", request=POST)
+        site.routes["/nowhere"] = http_site.says({"ok": True})
+        await world.hub.retry(view.task)
+        again = await world.ends(view.task)
+        assert (again.state, again.run, again.attempt) == ("Success", 2, 1)

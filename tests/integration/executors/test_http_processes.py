@@ -1,0 +1,520 @@
+"""Executors of HTTP requests as processes that come, go, are lost and share the work."""
+
+import asyncio
+import base64
+import collections
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from kilnwork.channel import messages
+from kilnwork.dispatch.hub import callbacks as hub_callbacks
+from kilnwork.executors.http import attempt, judge
+from kilnwork.kit import clock
+from kilnwork.server import callbacks
+from support import http_executors, http_site, short, waiting
+
+URLS = callbacks.Urls(b"k" * 32, "http://manager", clock.SystemClock())
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[http_site.Site]:
+    async with http_site.running() as made:
+        yield made
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[http_executors.World]:
+    async with http_executors.running(
+        short.folder(), lease_s=2.0, renew_s=0.3, callback_url=URLS.url
+    ) as made:
+        yield made
+
+
+async def test_without_an_executor_it_waits_and_says_what_to_do(
+    world: http_executors.World, site: http_site.Site
+) -> None:
+    task = await world.submit(f"{site.base}/echo", affinity={"required": {"zone": "dmz"}})
+    view = await world.says(task, "Pending", "ExecutorUnavailable")
+    assert "kiln executor http --labels zone=dmz" in view.message
+    await world.executor("anywhere")
+    await asyncio.sleep(0.1)
+    assert world.view(task).state == "Pending"
+    await world.executor("there", labels={"zone": "dmz", "more": "1"})
+    view = await world.ends(task)
+    assert (view.state, view.worker) == ("Success", "there")
+
+
+async def test_what_nobody_can_send_holds_up_nothing_else(
+    world: http_executors.World, site: http_site.Site
+) -> None:
+    stuck = [
+        await world.submit(f"{site.base}/echo", affinity={"required": {"zone": f"z{n}"}})
+        for n in range(5)
+    ]
+    await world.executor(slots=1)
+    for _ in range(5):
+        assert (await world.runs(f"{site.base}/echo")).state == "Success"
+    assert {world.view(task).state for task in stuck} == {"Pending"}
+
+
+async def test_queues_with_labels_take_turns_with_the_others(
+    world: http_executors.World, site: http_site.Site
+) -> None:
+    order: list[str] = []
+
+    async def note(site: http_site.Site, request: http_site.Request, writer: object) -> None:
+        order.append(request.target.partition("?")[2])
+        assert isinstance(writer, asyncio.StreamWriter)
+        writer.write(http_site.response(b"{}"))
+
+    site.routes["/note"] = note
+    plain = [await world.submit(f"{site.base}/note?plain") for _ in range(20)]
+    labelled = {"required": {"zone": "a"}}
+    rest = [await world.submit(f"{site.base}/note?zone", affinity=labelled) for _ in range(5)]
+    await world.executor(slots=1, labels={"zone": "a"})
+    for task in (*plain, *rest):
+        assert (await world.ends(task)).state == "Success"
+    assert len(order) == 25
+    assert "zone" in order[:4]
+    assert order.index("plain") < 4
+
+
+async def test_preferred_labels_decide_while_there_is_room(
+    world: http_executors.World, site: http_site.Site
+) -> None:
+    await world.executor("far", slots=50)
+    await world.executor("near", slots=50, labels={"zone": "near"})
+    wish = {"preferred": {"zone": "near"}}
+    tasks = [await world.submit(f"{site.base}/held", affinity=wish) for _ in range(10)]
+    for task in tasks:
+        await world.says(task, "Running")
+    assert {world.view(task).worker for task in tasks} == {"near"}
+    site.gate.set()
+    for task in tasks:
+        await world.ends(task)
+
+
+async def test_the_work_is_shared_evenly(world: http_executors.World, site: http_site.Site) -> None:
+    for number in range(4):
+        await world.executor(f"e{number}", slots=4)
+    submits = (world.submit(f"{site.base}/echo") for _ in range(400))
+    tasks = await asyncio.gather(*submits)
+    counts = collections.Counter([(await world.ends(task)).worker for task in tasks])
+    assert sum(counts.values()) == 400
+    assert len(counts) == 4
+    assert min(counts.values()) > 60, counts
+
+
+async def test_a_request_is_bound_to_an_executor_only_when_that_has_room(
+    world: http_executors.World, site: http_site.Site
+) -> None:
+    await world.executor("first", slots=2)
+    tasks = [await world.submit(f"{site.base}/held") for _ in range(6)]
+    await waiting.wait_until_async(lambda: len(site.got("/held")) == 2, what="two are sent")
+    await asyncio.sleep(0.1)
+    states = [world.view(task) for task in tasks]
+    assert [view.state for view in states[2:]] == ["Pending"] * 4
+    assert states[2].reason == "NoFreeSlot"
+    await world.executor("second", slots=4)
+    await waiting.wait_until_async(lambda: len(site.got("/held")) == 6, what="all are sent")
+    site.gate.set()
+    assert [(await world.ends(task)).worker for task in tasks] == ["first"] * 2 + ["second"] * 4
+
+
+async def test_a_repeatable_request_is_sent_again_when_its_executor_is_lost(
+    world: http_executors.World, site: http_site.Site
+) -> None:
+    first = await world.executor("first")
+    task = await world.submit(f"{site.base}/held")
+    await world.says(task, "Running")
+    await world.die(first)
+    await world.executor("second")
+    site.gate.set()
+    view = await world.ends(task)
+    assert (view.state, view.worker, view.attempt, view.losses) == ("Success", "second", 2, 1)
+
+
+async def test_one_that_may_have_been_sent_is_not_sent_twice(
+    world: http_executors.World, site: http_site.Site
+) -> None:
+    first = await world.executor("first")
+    task = await world.submit(f"{site.base}/held", request={"method": "POST"})
+    await waiting.wait_until_async(lambda: site.got("/held"), what="it is sent")
+    await world.die(first)
+    await world.executor("second")
+    view = await world.ends(task)
+    assert (view.state, view.reason, view.attempt) == ("Failed", "ExecutorLost", 1)
+    assert len(site.got("/held")) == 1
+
+
+async def test_declared_idempotent_it_is_sent_again_with_the_same_key(
+    world: http_executors.World, site: http_site.Site
+) -> None:
+    first = await world.executor("first")
+    task = await world.submit(f"{site.base}/held", request={"method": "POST"}, idempotent=True)
+    await waiting.wait_until_async(lambda: site.got("/held"), what="it is sent")
+    await world.die(first)
+    await world.executor("second")
+    site.gate.set()
+    assert (await world.ends(task)).state == "Success"
+    keys = {request.header("Idempotency-Key") for request in site.got("/held")}
+    assert len(site.got("/held")) == 2
+    assert len(keys) == 1
+    assert None not in keys
+
+
+async def test_nothing_of_a_post_is_sent_before_the_journal_knows(
+    world: http_executors.World, site: http_site.Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its executor is lost while it waits for the journal: it was not sent, and runs again."""
+    first = await world.executor("first")
+    report = first.link.report
+
+    def swallow(make: object) -> None:
+        message = make(1)  # type: ignore[operator]
+        if not isinstance(message, messages.Started):
+            report(make)  # type: ignore[arg-type]
+        else:
+            first.link._serial += 1
+            first.link._reports[first.link._serial] = _Never()  # type: ignore[assignment]
+
+    monkeypatch.setattr(first.link, "report", swallow)
+    task = await world.submit(f"{site.base}/echo", request={"method": "POST"})
+    await waiting.wait_until_async(lambda: site.connections, what="there is a connection")
+    await asyncio.sleep(0.2)
+    assert site.requests == []
+    await world.die(first)
+    await world.executor("second")
+    view = await world.ends(task)
+    assert (view.state, view.worker) == ("Success", "second")
+    assert len(site.requests) == 1
+
+
+class _Never:
+    """A report that is never acknowledged."""
+
+    ref = None
+    final = False
+    frame = b""
+    stored: object = None
+
+
+async def test_an_executor_without_a_dispatcher_cuts_off_its_requests(
+    world: http_executors.World, site: http_site.Site
+) -> None:
+    await world.executor("first")
+    task = await world.submit(f"{site.base}/held")
+    [request] = await waiting.wait_until_async(lambda: site.got("/held"), what="it is sent")
+    await world.says(task, "Running")
+    await world.hub.stop()
+    await asyncio.wait_for(request.closed.wait(), 15)
+
+
+async def test_a_kill_whose_executor_is_silent_is_unconfirmed(
+    world: http_executors.World, site: http_site.Site
+) -> None:
+    first = await world.executor("first")
+    task = await world.submit(f"{site.base}/held", spec={"timeouts": {"killGraceSeconds": 0.1}})
+    await world.says(task, "Running")
+    await world.die(first)
+    await world.kill(task)
+    view = await world.says(task, "Killed")
+    assert (view.reason, view.stopped) == ("Unconfirmed", False)
+
+
+async def test_a_process_that_is_stopped_lets_requests_end(
+    world: http_executors.World, site: http_site.Site
+) -> None:
+    first = await world.executor("first")
+    task = await world.submit(f"{site.base}/held", request={"method": "POST"})
+    await waiting.wait_until_async(lambda: site.got("/held"), what="it is sent")
+    stopping = asyncio.ensure_future(world.stop(first))
+    await asyncio.sleep(0.1)
+    later = await world.submit(f"{site.base}/echo")
+    site.gate.set()
+    await stopping
+    assert (await world.ends(task)).state == "Success"
+    await world.executor("second")
+    view = await world.ends(later)
+    assert (view.state, view.worker, view.losses) == ("Success", "second", 0)
+
+
+async def test_202_is_polled_and_takes_no_slot(
+    world: http_executors.World, site: http_site.Site
+) -> None:
+    polls = 0
+
+    async def poll(site: http_site.Site, request: http_site.Request, writer: object) -> None:
+        nonlocal polls
+        polls += 1
+        assert isinstance(writer, asyncio.StreamWriter)
+        if polls == 1:
+            writer.write(http_site.response(b"", status="503 Service Unavailable"))
+        elif not site.gate.is_set():
+            writer.write(http_site.response(b'{"state": "busy"}', status="202 Accepted"))
+        else:
+            writer.write(http_site.response(b'{"state": "done", "n": 7}'))
+
+    accepted = http_site.response(
+        b"{}", status="202 Accepted", headers=(("Location", "/status/1"),)
+    )
+    site.routes |= {"/start": http_site.sends(accepted), "/status/1": poll}
+    await world.executor(slots=1)
+    task = await world.submit(
+        f"{site.base}/start",
+        request={"method": "POST"},
+        polling={"intervalSeconds": 0.1},
+        response={"resultJsonPath": "$.n"},
+    )
+    view = await world.says(task, "Running", "WaitingForResult")
+    assert "polls 127.0.0.1" in view.message
+    assert (await world.runs(f"{site.base}/echo")).state == "Success"
+    await waiting.wait_until_async(lambda: polls > 3, what="it is polled")
+    site.gate.set()
+    view = await world.ends(task)
+    assert (view.state, world.result(view)) == ("Success", 7), view.message
+    assert len(site.got("/start")) == 1
+    assert {request.method for request in site.got("/status/1")} == {"GET"}
+
+
+@pytest.mark.parametrize("manager", ["stays", "restarts"])
+async def test_what_is_polled_for_is_handed_over_when_its_executor_is_lost(
+    world: http_executors.World, site: http_site.Site, manager: str
+) -> None:
+    async def poll(site: http_site.Site, request: http_site.Request, writer: object) -> None:
+        assert isinstance(writer, asyncio.StreamWriter)
+        status = "200 OK" if site.gate.is_set() else "202 Accepted"
+        writer.write(http_site.response(b'{"n": 7}', status=status))
+
+    accepted = http_site.response(
+        b"{}", status="202 Accepted", headers=(("Location", "/status/1"),)
+    )
+    site.routes |= {"/start": http_site.sends(accepted), "/status/1": poll}
+    first = await world.executor("first", slots=1)
+    task = await world.submit(
+        f"{site.base}/start", request={"method": "POST"}, polling={"intervalSeconds": 0.1}
+    )
+    await world.says(task, "Running", "WaitingForResult")
+    await world.hub.participation.write([])  # and what was seen is on disk
+    await world.die(first)
+    if manager == "restarts":
+        await world.restart_hub(lease_s=2.0, renew_s=0.3)
+    before = len(site.got("/status/1"))
+    await world.executor("second", slots=1)
+    await waiting.wait_until_async(
+        lambda: len(site.got("/status/1")) > before, what="the second executor polls"
+    )
+    site.gate.set()
+    view = await world.ends(task)
+    assert (view.state, view.worker, view.attempt) == ("Success", "second", 2), view.message
+    assert len(site.got("/start")) == 1
+
+
+async def test_a_poll_url_with_a_secret_is_not_handed_over(
+    world: http_executors.World, site: http_site.Site
+) -> None:
+    values = {"key": base64.b64encode(b"very-secret").decode()}
+    metadata = {
+        "labels": {"kilnwork.dev/use": "http"},
+        "annotations": {"kilnwork.dev/http-hosts": "127.0.0.1"},
+    }
+    world.secrets["s"] = {"metadata": metadata, "data": values}
+    accepted = http_site.response(
+        b"{}", status="202 Accepted", headers=(("Location", "/status?key=very-secret"),)
+    )
+    site.routes |= {"/start": http_site.sends(accepted), "/status": http_site.sends(accepted)}
+    first = await world.executor("first", slots=1)
+    header = {"name": "X-Key", "_secretRef": {"name": "s", "key": "key"}}
+    task = await world.submit(
+        f"{site.base}/start", request={"method": "POST", "headers": [header]}, polling={}
+    )
+    await world.says(task, "Running", "WaitingForResult")
+    await world.die(first)
+    view = await world.ends(task)
+    assert (view.state, view.reason) == ("Failed", "ExecutorLost")
+
+
+async def test_work_that_was_accepted_is_ended_there_when_it_is_killed(
+    world: http_executors.World, site: http_site.Site
+) -> None:
+    accepted = http_site.response(
+        b'{"at": "/job/9"}', status="202 Accepted", headers=(("Retry-After", "1"),)
+    )
+    site.routes |= {"/start": http_site.sends(accepted), "/job/9": http_site.sends(accepted)}
+    await world.executor()
+    polling = {"location": "$.at", "cancelMethod": "DELETE"}
+    task = await world.submit(f"{site.base}/start", polling=polling)
+    await world.says(task, "Running", "WaitingForResult")
+    await world.kill(task)
+    view = await world.says(task, "Killed")
+    assert (view.reason, view.stopped) == ("Killed", True), view.message
+    assert site.got("/job/9")[-1].method == "DELETE"
+
+
+async def test_what_cannot_be_ended_there_is_unconfirmed(
+    world: http_executors.World, site: http_site.Site
+) -> None:
+    accepted = http_site.response(b'{"at": "/job/9"}', status="202 Accepted")
+    refuses = http_site.response(b"{}", status="409 Conflict")
+    site.routes |= {"/start": http_site.sends(accepted), "/job/9": http_site.sends(refuses)}
+    await world.executor()
+    polling = {"location": "$.at", "cancelMethod": "DELETE", "intervalSeconds": 60}
+    task = await world.submit(f"{site.base}/start", polling=polling)
+    await world.says(task, "Running", "WaitingForResult")
+    await world.kill(task)
+    view = await world.says(task, "Killed")
+    assert (view.reason, view.stopped) == ("Unconfirmed", False)
+
+
+@pytest.mark.parametrize("more", [{"callback": {}}, {"function": True, "mode": "Callback"}])
+async def test_a_callback_brings_the_result(
+    world: http_executors.World, site: http_site.Site, more: dict[str, Any]
+) -> None:
+    site.routes["/start"] = http_site.sends(http_site.response(b"", status="202 Accepted"))
+    await world.executor(slots=1)
+    task = await world.submit(
+        f"{site.base}/start",
+        request={"method": "POST", "postData": {"text": "${task.callback_url}"}},
+        response={"successCondition": "$.body.ok", "resultJsonPath": "$.n"},
+        **more,
+    )
+    await world.says(task, "Running", "WaitingForResult")
+    assert (await world.runs(f"{site.base}/echo")).state == "Success"
+    [request] = site.got("/start")
+    url = request.header("Kiln-Callback-Url")
+    assert url == request.body.decode()
+    ref = world.hub._core.machine.memory.tasks[task].ref
+    assert url.startswith(f"http://manager/callbacks/{ref}?token=")
+    body = b'{"ok": true, "n": [1]}'
+    taken = await world.hub.call_back(ref, media_type="application/json", body=body, wait_s=10)
+    assert taken is hub_callbacks.Taken.STORED
+    view = world.view(task)
+    assert (view.state, world.result(view)) == ("Success", [1]), view.message
+    again = await world.hub.call_back(ref, media_type="", body=b"", wait_s=10)
+    assert again is hub_callbacks.Taken.OVER
+    again = await world.hub.call_back(ref, media_type="application/json", body=body, wait_s=10)
+    assert again is hub_callbacks.Taken.STORED
+    assert url not in world.hub.log_file(task, run=1, attempt=1).read_text()
+
+
+@pytest.mark.parametrize("more", [{}, {"callback": {}}])
+async def test_yaml_that_takes_long_holds_up_no_other_request(
+    world: http_executors.World,
+    site: http_site.Site,
+    monkeypatch: pytest.MonkeyPatch,
+    more: dict[str, Any],
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def parse(*given: Any) -> Any:
+        threads.append(threading.current_thread())
+        return parsed(*given)
+
+    parsed = judge.parse
+    monkeypatch.setattr(judge, "parse", parse)
+    body = b"a: [" + b"1," * 2048 + b"2]"
+    raw = http_site.response(body, status="202 Accepted" if more else "200 OK", kind="text/yaml")
+    site.routes["/yaml"] = http_site.sends(raw)
+    await world.executor()
+    task = await world.submit(f"{site.base}/yaml", **more)
+    if more:
+        await world.says(task, "Running", "WaitingForResult")
+        ref = world.hub._core.machine.memory.tasks[task].ref
+        await world.hub.call_back(ref, media_type="text/yaml", body=body, wait_s=30)
+    view = await world.ends(task)
+    assert len(world.result(view)["a"]) == 2049
+    assert len(threads) == 1 + len(more)
+    assert threading.main_thread() not in threads
+
+
+async def test_of_two_callbacks_at_once_one_is_stored(
+    world: http_executors.World, site: http_site.Site
+) -> None:
+    site.routes["/start"] = http_site.sends(http_site.response(b"", status="202 Accepted"))
+    await world.executor()
+    task = await world.submit(f"{site.base}/start", callback={})
+    await world.says(task, "Running", "WaitingForResult")
+    ref = world.hub._core.machine.memory.tasks[task].ref
+    bodies = [b"1", b"2", b"1"]
+    one, other, same = await asyncio.gather(
+        *(world.hub.call_back(ref, media_type="text/plain", body=b, wait_s=10) for b in bodies)
+    )
+    assert (one, other, same) == (
+        hub_callbacks.Taken.STORED,
+        hub_callbacks.Taken.OVER,
+        hub_callbacks.Taken.STORED,
+    )
+    assert world.result(world.view(task)) == "1"
+
+
+async def test_a_callback_for_what_is_killed_meanwhile_is_not_stored(
+    world: http_executors.World, site: http_site.Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.routes["/start"] = http_site.sends(http_site.response(b"", status="202 Accepted"))
+    await world.executor()
+    monkeypatch.setattr(attempt.Attempt, "called_back", lambda *_: None)  # it comes too late
+    task = await world.submit(f"{site.base}/start", callback={})
+    await world.says(task, "Running", "WaitingForResult")
+    ref = world.hub._core.machine.memory.tasks[task].ref
+    waits = asyncio.create_task(world.hub.call_back(ref, media_type="", body=b"x", wait_s=30))
+    await world.kill(task)
+    assert await waits is hub_callbacks.Taken.OVER
+
+
+@pytest.mark.parametrize("idempotent", [False, True])
+async def test_a_callback_is_lost_with_its_executor(
+    world: http_executors.World, site: http_site.Site, *, idempotent: bool
+) -> None:
+    """What may be sent again is, with another URL."""
+    site.routes["/start"] = http_site.sends(http_site.response(b"", status="202 Accepted"))
+    first = await world.executor("first")
+    task = await world.submit(
+        f"{site.base}/start", request={"method": "POST"}, callback={}, idempotent=idempotent
+    )
+    await world.says(task, "Running", "WaitingForResult")
+    ref = world.hub._core.machine.memory.tasks[task].ref
+    await world.die(first)
+    await world.executor("second")
+    if idempotent:
+        await waiting.wait_until_async(lambda: len(site.got("/start")) == 2, what="sent again")
+        await world.says(task, "Running", "WaitingForResult")
+        newest = msgspec.structs.replace(ref, attempt=2)
+        taken = await world.hub.call_back(newest, media_type="", body=b"x", wait_s=10)
+        assert taken is hub_callbacks.Taken.STORED
+    view = await world.ends(task)
+    expected = ("Success", "Succeeded") if idempotent else ("Failed", "ExecutorLost")
+    assert (view.state, view.reason) == expected, view.message
+    urls = {request.header("Kiln-Callback-Url") for request in site.got("/start")}
+    assert len(urls) == len(site.got("/start")) == 1 + idempotent
+    late = await world.hub.call_back(ref, media_type="", body=b"x", wait_s=10)
+    assert late is hub_callbacks.Taken.OVER
+
+
+async def test_a_callback_that_does_not_come_is_a_failure(
+    world: http_executors.World, site: http_site.Site
+) -> None:
+    site.routes["/start"] = http_site.sends(http_site.response(b"", status="202 Accepted"))
+    await world.executor()
+    view = await world.runs(f"{site.base}/start", callback={"timeoutSeconds": 0.2})
+    assert (view.state, view.reason) == ("Failed", "RequestTimedOut")
+    assert "callback" in view.message
+
+
+async def test_the_dispatcher_restarts_and_the_request_goes_on(
+    site: http_site.Site,
+) -> None:
+    folder = short.folder()
+    async with http_executors.running(folder, lease_s=10.0, renew_s=0.3) as world:
+        await world.executor("first")
+        task = await world.submit(f"{site.base}/held", request={"method": "POST"})
+        await waiting.wait_until_async(lambda: site.got("/held"), what="it is sent")
+        await world.says(task, "Running")
+        await world.restart_hub(lease_s=10.0, renew_s=0.3)
+        site.gate.set()
+        view = await world.ends(task)
+        assert (view.state, view.attempt, view.losses) == ("Success", 1, 0)
+        assert len(site.got("/held")) == 1

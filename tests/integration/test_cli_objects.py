@@ -1,0 +1,112 @@
+"""`kiln apply` of a Task that makes an object: the server checks that object first."""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kilnwork.api import kinds
+from kilnwork.kube import client, config, errors
+from support import inner_kiln, object_subject, up
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "spec": {"type": "object", "properties": {"chapters": {"type": "integer", "minimum": 1}}}
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up.Up]:
+    with up.serving(tmp_path_factory.mktemp("up"), slots=1) as made:
+        yield made
+
+
+@pytest.fixture
+def kiln(
+    server: up.Up, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> inner_kiln.Kiln:
+    return inner_kiln.of(server.data, monkeypatch, capfd)
+
+
+def written(folder: Path, *objects: dict[str, Any]) -> str:
+    path = folder / "objects.yaml"
+    path.write_text(yaml.safe_dump_all(objects))
+    return str(path)
+
+
+def task(name: str, kind: str, chapters: Any, **spec: Any) -> dict[str, Any]:
+    manifest = {
+        "apiVersion": object_subject.BOOKS.api_version,
+        "kind": kind,
+        "metadata": {"name": "a-book", "labels": {"by": "${task.name}"}},
+        "spec": {"chapters": chapters},
+    }
+    result = {"successCondition": '.status.phase == "Succeeded"'}
+    return {
+        "apiVersion": "kilnwork.dev/v1alpha1",
+        "kind": "Task",
+        "metadata": {"name": name},
+        "spec": {"customResource": {"manifest": manifest, "result": result}, **spec},
+    }
+
+
+async def creating(server: up.Up, task: dict[str, Any]) -> None:
+    """Create a Task without the command line."""
+    loaded = config.load(server.data / "kubeconfig")
+    async with client.Client(loaded, user_agent="test") as kube:
+        await kube.create(kinds.TASKS, task, "default")
+
+
+def test_an_object_that_would_be_refused_is_refused_before_the_task(
+    server: up.Up, kiln: inner_kiln.Kiln, tmp_path: Path
+) -> None:
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        **object_subject.DEFINITION,
+    }
+    [version] = definition["spec"]["versions"]  # type: ignore[index]
+    definition["spec"] = {
+        **definition["spec"],  # type: ignore[dict-item]
+        "versions": [{**version, "schema": {"openAPIV3Schema": SCHEMA}}],
+    }
+    assert kiln("apply", "-f", written(tmp_path, definition)).code == 0
+
+    refused = kiln("apply", "-f", written(tmp_path, task("none", "Book", 0)))
+    assert refused.code == 1
+    assert "spec.customResource.manifest: the server refuses the object that it makes" in (
+        refused.err
+    )
+    assert "spec.chapters" in refused.err
+    text = r"Invalid value: \"Book\": the server refuses the object that it makes: .*spec\.chapters"
+    with pytest.raises(errors.Invalid, match=text):
+        asyncio.run(creating(server, task("none", "Book", 0)))
+    assert kiln("get", "task", "none").code != 0
+
+    made = kiln("apply", "-f", written(tmp_path, task("some", "Book", 3, suspend=True)))
+    assert (made.code, made.err) == (0, "")
+    given = task("given", "Book", "${task.inputs.n}", inputs=[{"name": "n", "object": "no"}])
+    warned = kiln("apply", "-f", written(tmp_path, given))
+    assert warned.code == 0
+    assert "with names in the place of its inputs" in warned.err
+
+
+def test_a_kind_that_is_not_there_yet_is_a_warning(kiln: inner_kiln.Kiln, tmp_path: Path) -> None:
+    made = kiln("apply", "-f", written(tmp_path, task("later", "Tome", 3)))
+    assert made.code == 0
+    assert "its object is not checked: the server serves no kind Tome" in made.err
+
+
+def test_what_no_attempt_could_make_the_server_refuses(
+    kiln: inner_kiln.Kiln, tmp_path: Path
+) -> None:
+    wrong = task("wrong", "${task.name}", 3)
+    refused = kiln("apply", "-f", written(tmp_path, wrong))
+    assert refused.code == 1
+    assert "spec.customResource.manifest.kind" in refused.err
+    assert "may have no variables" in refused.err

@@ -1,0 +1,460 @@
+"""Tasks that are Pods, with all controllers, a real hub and journal, an API server and a node.
+
+What is the same for every executor is in tests/contract/test_executors.py.
+"""
+
+import contextlib
+import signal
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+
+from kilnwork.api import kinds, resource
+from kilnwork.controlplane import pod_gc
+from kilnwork.controlplane.apiserver import deletion
+from kilnwork.executors.pod import template
+from kilnwork.kit import processes
+from kilnwork.kube import client, errors
+from support import controlled, pod_world, short, waiting
+
+NS = pod_world.NS
+FOREVER = "trap '' TERM; while :; do sleep 0.1; done"
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[pod_world.World]:
+    made = pod_world.World(short.folder())
+    await made.plane.start()
+    try:
+        await made.plane.start_node()
+        async with client.Client(made.plane.admin_config(), user_agent="test") as made.kube:
+            await made.start()
+            yield made
+            await made.end()
+    finally:
+        await made.plane.stop()
+
+
+async def test_its_status_names_pod_and_node_also_after_a_restart(world: pod_world.World) -> None:
+    uid = await world.task("a")
+    status = await world.says("a", "Success", "Succeeded")
+    [pod] = await world.pods()
+    assert (status["podName"], status["nodeName"]) == (pod["metadata"]["name"], "n1")
+    assert [owner["uid"] for owner in pod["metadata"]["ownerReferences"]] == [uid]
+
+    async def released() -> bool:
+        [found] = await world.pods()
+        return "finalizers" not in found["metadata"]
+
+    await waiting.wait_until_async(released, what="nothing holds the Pod")
+    await world.end()
+    await world.kube.merge_patch(kinds.TASKS, "a", {"status": None}, NS, subresource="status")
+    await world.start()
+    again = await world.says("a", "Success")
+    assert (again["podName"], again["nodeName"]) == (status["podName"], "n1")
+    assert len(await world.pods()) == 1
+
+
+async def test_the_output_of_several_containers_is_kept_by_name(world: pod_world.World) -> None:
+    uid = await world.task(
+        "a",
+        pod={
+            "containers": [
+                pod_world.a_container("echo 1; echo 2"),
+                pod_world.a_container("echo 3", "other"),
+            ]
+        },
+    )
+    await world.says("a", "Success")
+    kept = b"".join(
+        path.read_bytes() for path in (world.folder / "logs").rglob("*") if path.is_file()
+    )
+    assert sorted(kept.splitlines()) == [b"[main] 1", b"[main] 2", b"[other] 3"], uid
+
+
+async def test_a_deleted_task_takes_its_running_pod_with_it(world: pod_world.World) -> None:
+    await world.task("a", FOREVER)
+    await world.says("a", "Running")
+    [pod] = await world.pods()
+    assert pod_world.programs(pod)
+    await world.kube.delete(kinds.TASKS, "a", NS)
+    await world.no_pods()
+    assert pod_world.programs(pod) == set()
+
+
+async def test_a_deleted_task_takes_its_pod_with_it_without_a_manager(
+    world: pod_world.World,
+) -> None:
+    """The finalizer waits for the next one."""
+    await world.task("a", FOREVER)
+    await world.says("a", "Running")
+    await world.end()
+    await world.kube.delete(kinds.TASKS, "a", NS)
+    await world.start()
+    await world.no_pods()
+
+
+async def test_a_lost_journal_adopts_what_goes_on(world: pod_world.World) -> None:
+    gate = world.folder / "gate"
+    await world.task("a", f"until [ -e {gate} ]; do sleep 0.02; done")
+    before = await world.says("a", "Running")
+    await world.end()
+    world.journal = world.folder / "other.db"
+    await world.start()
+    gate.touch()
+    status = await world.says("a", "Success")
+    assert (status["attempts"], status["podName"]) == (1, before["podName"])
+    assert len(await world.pods()) == 1
+
+
+async def test_what_no_journal_knows_is_left_alone_until_it_is_deleted(
+    world: pod_world.World,
+) -> None:
+    await world.task("a", FOREVER)
+    await world.says("a", "Running")
+    await world.end()
+    world.journal = world.folder / "other.db"
+    orphan = await world.kube.get(kinds.TASKS, "a", NS)
+    [pod] = await world.pods()
+    change = {"metadata": {"ownerReferences": None}}
+    await world.kube.merge_patch(resource.PODS, pod["metadata"]["name"], change, NS)
+    await world.kube.delete(kinds.TASKS, orphan["metadata"]["name"], NS)
+    await world.start()
+    await world.task("b")
+    await world.says("b", "Success")
+    [held] = [p for p in await world.pods() if p["metadata"]["uid"] == pod["metadata"]["uid"]]
+    assert held["metadata"]["finalizers"] == [template.FINALIZER]
+    assert "deletionTimestamp" not in held["metadata"]
+    assert pod_world.programs(pod)
+    await world.kube.delete(resource.PODS, pod["metadata"]["name"], NS, grace_s=1)
+    await world.kube.delete(kinds.TASKS, "b", NS)
+    await world.no_pods()
+
+
+async def test_a_pod_that_is_deleted_unseen_after_its_end_ended_as_it_did(
+    world: pod_world.World,
+) -> None:
+    gate = world.folder / "gate"
+    await world.task("a", f"until [ -e {gate} ]; do sleep 0.02; done")
+    await world.says("a", "Running")
+    await world.end()
+    gate.touch()
+
+    async def over() -> str:
+        [pod] = await world.pods()
+        return pod["metadata"]["name"] if pod["status"]["phase"] == "Succeeded" else ""
+
+    name = await waiting.wait_until_async(over, what="its Pod is over")
+    await world.kube.delete(resource.PODS, name, NS)
+    await world.start()
+    status = await world.says("a", "Success", "Succeeded")
+    assert (status["attempts"], status.get("losses", 0)) == (1, 0)
+    await world.no_pods()
+
+
+async def test_removed_by_force_while_it_is_killed_nothing_is_proved(
+    world: pod_world.World,
+) -> None:
+    await world.task("a", FOREVER, timeouts={"killGraceSeconds": 60})
+    await world.says("a", "Running")
+    [pod] = await world.pods()
+    name = pod["metadata"]["name"]
+    now = {"spec": {"killTimestamp": "2026-01-01T00:00:00Z"}}
+    await world.kube.merge_patch(kinds.TASKS, "a", now, NS)
+
+    async def terminating() -> bool:
+        found = await world.kube.get(resource.PODS, name, NS)
+        return "deletionTimestamp" in found["metadata"]
+
+    await waiting.wait_until_async(terminating, what="the Pod is being deleted")
+    change = {"metadata": {"finalizers": None}}
+    await world.kube.merge_patch(resource.PODS, name, change, NS)
+    with contextlib.suppress(errors.NotFound):
+        await world.kube.delete(resource.PODS, name, NS, grace_s=0)
+    status = await world.says("a", "Killed", "Unconfirmed")
+    assert "removed by force: its containers were not seen to end" in status["message"]
+    assert stopped(status) == "Unknown"
+    await waiting.wait_until_async(
+        lambda: not pod_world.programs(pod), what="the node has ended it"
+    )
+
+
+async def test_an_end_between_our_look_and_our_deletion_counts(world: pod_world.World) -> None:
+    gate = world.folder / "gate"
+    await world.task("a", f"until [ -e {gate} ]; do sleep 0.02; done")
+    await world.says("a", "Running")
+
+    async def ends() -> None:
+        gate.touch()
+
+        async def over() -> bool:
+            [pod] = await world.pods()
+            return bool(pod["status"]["phase"] == "Succeeded")
+
+        await waiting.wait_until_async(over, what="its Pod has succeeded")
+
+    world.manager.before_delete = ends
+    now = {"spec": {"killTimestamp": "2026-01-01T00:00:00Z"}}
+    await world.kube.merge_patch(kinds.TASKS, "a", now, NS)
+    await world.says("a", "Success", "Succeeded")
+    assert world.manager.before_delete is None
+
+
+async def test_what_a_manager_creates_that_has_lost_its_place_is_ended(
+    world: pod_world.World,
+) -> None:
+    """Its request arrives when the next manager has long decided about the attempt."""
+    await world.task("a", FOREVER)
+    await world.says("a", "Running")
+    [pod] = await world.pods()
+    body = {
+        "metadata": dict(pod["metadata"]),
+        "spec": {"containers": [pod_world.a_container(FOREVER)]},
+    }
+    for field in ("uid", "resourceVersion", "creationTimestamp", "ownerReferences"):
+        body["metadata"].pop(field)
+    now = {"spec": {"killTimestamp": "2026-01-01T00:00:00Z"}}
+    await world.kube.merge_patch(kinds.TASKS, "a", now, NS)
+    await world.says("a", "Killed", "Killed")
+    await world.no_pods()
+    late = await world.kube.create(resource.PODS, body, NS)
+    await world.no_pods()
+    assert pod_world.programs(late) == set()
+    assert (await world.status("a"))["reason"] == "Killed"
+
+
+async def test_a_kill_on_a_node_that_is_away_is_proved_when_it_is_back(
+    world: pod_world.World,
+) -> None:
+    await world.task("a", FOREVER)
+    await world.says("a", "Running")
+    [pod] = await world.pods()
+    assert world.plane.node is not None
+    await world.plane.node.abandon()
+    world.plane.node = None
+    now = {"spec": {"killTimestamp": "2026-01-01T00:00:00Z"}}
+    await world.kube.merge_patch(kinds.TASKS, "a", now, NS)
+    status = await world.says("a", "Killed", "Unconfirmed")
+    assert stopped(status) == "Unknown"
+    assert pod_world.programs(pod)
+    await world.plane.start_node()
+
+    async def proved() -> bool:
+        return stopped(await world.status("a")) == "True"
+
+    await waiting.wait_until_async(proved, what="its end is proved")
+    assert pod_world.programs(pod) == set()
+    await world.no_pods()
+
+
+async def test_a_pod_of_a_deleted_node_is_lost_and_keeps_no_namespace(
+    world: pod_world.World,
+) -> None:
+    await world.task("a", FOREVER, retry={"maxLosses": 0})
+    await world.says("a", "Running")
+    [pod] = await world.pods()
+    assert world.plane.node is not None
+    await world.plane.node.abandon()
+    world.plane.node = None
+    await world.kube.delete(resource.PODS, pod["metadata"]["name"], NS, grace_s=0)
+    await world.kube.delete(resource.NODES, "n1")
+    writer = world.plane.writer
+    orphans = pod_gc.PodCollector(writer, deletion.Deleter(writer), quarantine_s=0.1, check_s=0.05)
+    orphans.start()
+    try:
+        status = await world.says("a", "Failed")
+        await world.no_pods()
+    finally:
+        await orphans.stop()
+        processes.send(pod_world.programs(pod), signal.SIGKILL)
+    assert "node no longer exists" in status["message"]
+
+
+def stopped(status: dict[str, Any]) -> str:
+    """What condition Stopped says."""
+    [found] = [c["status"] for c in status["conditions"] if c["type"] == "Stopped"]
+    return str(found)
+
+
+async def test_the_end_of_a_manager_ends_no_pod(world: pod_world.World) -> None:
+    gate = world.folder / "gate"
+    await world.task("a", f"until [ -e {gate} ]; do sleep 0.02; done")
+    await world.says("a", "Running")
+    [before] = await world.pods()
+    await world.end()
+    [after] = await world.pods()
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    assert after["status"]["phase"] == "Running"
+    await world.start()
+    gate.touch()
+    status = await world.says("a", "Success")
+    assert (status["attempts"], status["podName"]) == (1, before["metadata"]["name"])
+
+
+async def test_a_node_that_goes_down_costs_a_loss_and_no_attempt(world: pod_world.World) -> None:
+    """As at the end of `kiln up`."""
+    await world.task("a", '[ "$KILN_ATTEMPT" = 2 ] || while :; do sleep 0.1; done')
+    await world.says("a", "Running")
+    await world.end()
+    await world.plane.stop_node()
+    [pod] = await world.pods()
+    assert (pod["status"]["phase"], pod["status"]["reason"]) == ("Failed", "Terminated")
+    await world.plane.start_node()
+    await world.start()
+    status = await world.says("a", "Success")
+    assert (status["attempts"], status["losses"]) == (2, 1)
+
+
+async def test_a_program_that_a_stranger_kills_is_a_loss(world: pod_world.World) -> None:
+    await world.task("a", '[ "$KILN_ATTEMPT" = 2 ] || while :; do sleep 0.1; done')
+    await world.says("a", "Running")
+    [pod] = await world.pods()
+    processes.send(pod_world.programs(pod), signal.SIGKILL)
+    status = await world.says("a", "Success")
+    assert (status["attempts"], status["losses"]) == (2, 1)
+
+
+async def test_a_container_that_is_started_again_is_the_same_attempt(
+    world: pod_world.World,
+) -> None:
+    mark = world.folder / "mark"
+    await world.task(
+        "a", f"[ -e {mark} ] || {{ touch {mark}; exit 3; }}", pod={"restartPolicy": "OnFailure"}
+    )
+    status = await world.says("a", "Success")
+    assert (status["attempts"], status.get("losses", 0)) == (1, 0)
+
+
+def forbidden(why: str) -> errors.ApiError:
+    return errors.from_status(403, "Forbidden", f'pods "a-1" is forbidden: {why}')
+
+
+QUOTA = forbidden("exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1")
+NO_ACCOUNT = forbidden('error looking up service account default/x: serviceaccount "x" not found')
+NO_RIGHT = errors.from_status(
+    403, "Forbidden", 'pods is forbidden: User "m" cannot create resource "pods" in API group ""'
+)
+AWAY = errors.from_status(503, "ServiceUnavailable", "the server is shutting down")
+
+
+@pytest.mark.parametrize(
+    ("refusal", "reason"),
+    [
+        (lambda: QUOTA, "QuotaExceeded"),
+        (lambda: NO_ACCOUNT, "WaitingForServiceAccount"),
+        (lambda: NO_RIGHT, "ExecutorUnavailable"),
+        (lambda: AWAY, "ExecutorUnavailable"),
+    ],
+    ids=["quota", "account", "right", "away"],
+)
+async def test_what_passes_by_itself_is_waited_for_and_named(
+    world: pod_world.World, refusal: Callable[[], errors.ApiError], reason: str, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("kilnwork.executors.refusals.CREATE_AGAIN_S", 0.5)
+    world.refusals += 5 * [refusal()]
+    await world.task("a")
+    status = await world.says("a", "Staging", reason)
+    assert refusal().message in status["message"]
+    status = await world.says("a", "Success")
+    assert (status["attempts"], status.get("losses", 0)) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "why",
+    [
+        'violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false',
+        "maximum cpu usage per Pod is 1, but limit is 2",
+    ],
+)
+async def test_what_admission_refuses_fails_at_once(world: pod_world.World, why: str) -> None:
+    world.refusals.append(forbidden(why))
+    await world.task("a", retry={"maxAttempts": 5})
+    status = await world.says("a", "Failed", "AdmissionError")
+    assert why in status["message"]
+    assert status["attempts"] == 1
+    assert await world.pods() == []
+
+
+async def test_in_a_namespace_that_is_deleted_nothing_can_be_created(
+    world: pod_world.World,
+) -> None:
+    why = "unable to create new content in namespace default because it is being terminated"
+    ending = {"causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]}
+    world.refusals.append(errors.from_status(403, "Forbidden", why, details=ending))
+    await world.task("a", retry={"maxAttempts": 5})
+    status = await world.says("a", "Failed", "NamespaceEnding")
+    assert (status["message"], status["attempts"]) == (why, 1)
+
+
+async def test_what_the_api_server_finds_invalid_fails_with_its_words(
+    world: pod_world.World,
+) -> None:
+    await world.task("a", pod={"containers": [{"name": "UPPER", "image": "x"}]})
+    status = await world.says("a", "Failed", "AdmissionError")
+    assert "containers[0].name" in status["message"]
+
+
+async def test_a_field_that_the_api_server_does_not_know_is_not_left_out(
+    world: pod_world.World,
+) -> None:
+    await world.task(
+        "a", pod={"activeDeadlineSecond": 5, "containers": [{"name": "main", "image": "x"}]}
+    )
+    status = await world.says("a", "Failed", "AdmissionError")
+    assert 'unknown field "spec.activeDeadlineSecond"' in status["message"]
+
+
+async def test_a_pod_whose_labels_are_taken_away_is_followed(
+    world: pod_world.World, tmp_path: Path, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr("kilnwork.executors.pod.executor.UNWATCHED_CHECK_S", 0.5)
+    gate = tmp_path / "gate"
+    await world.task("a", f"until [ -e {gate} ]; do sleep 0.1; done")
+    await world.says("a", "Running", "Started")
+    [pod] = await world.pods()
+    labels = dict.fromkeys(pod["metadata"]["labels"])
+    name = pod["metadata"]["name"]
+    await world.kube.merge_patch(resource.PODS, name, {"metadata": {"labels": labels}}, NS)
+    gate.touch()
+    status = await world.says("a", "Success")
+    assert status["attempts"] == 1
+
+
+async def test_no_taskcluster_is_needed_or_touched(world: pod_world.World) -> None:
+    await controlled_cluster(world)
+    await world.task("a", clusterName="nowhere")
+    await world.says("a", "Success")
+    _, keys = await world.hub.clusters_changed(0)
+    assert all(namespace == NS for namespace, _ in keys), keys
+    clusters = await world.kube.list(kinds.TASK_CLUSTERS, NS, type=dict)
+    assert [(c["metadata"]["name"], c["status"].get("queued", 0)) for c in clusters.items] == [
+        ("default", 0)
+    ]
+
+
+async def controlled_cluster(world: pod_world.World) -> None:
+    """A TaskCluster without workers."""
+    body = controlled.body(kinds.TASK_CLUSTERS, "default", spec={"replicas": 0})
+    await world.kube.create(kinds.TASK_CLUSTERS, body, NS)
+
+    async def seen() -> bool:
+        found = await world.kube.get(kinds.TASK_CLUSTERS, "default", NS)
+        return bool(found.get("status"))
+
+    await waiting.wait_until_async(seen, what="the TaskCluster has a status")
+
+
+async def test_a_defect_of_an_executor_shows_and_is_got_over(
+    world: pod_world.World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> NoReturn:
+        raise KeyError("phase")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(template, "pod", fail)
+        await world.task("a")
+        status = await world.says("a", "Staging", "InternalError")
+        assert "KeyError: 'phase'" in status["message"]
+    await world.says("a", "Success")

@@ -1,0 +1,268 @@
+"""Tasks that are Workflows, against what the real workflow-controller of Argo has said."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from kilnwork.api import resource
+from kilnwork.api import task as api_task
+from kilnwork.dispatch import model
+from kilnwork.executors import port
+from kilnwork.kit import ids
+from kilnwork.kube import client
+from support import argo, executor_world, object_subject, short, waiting
+
+NS = argo.NS
+ALL = port.Reading()
+
+
+class Setting:
+    """A control plane, a manager of executor `workflow`, and a client."""
+
+    def __init__(self, world: executor_world.World, admin: client.Client) -> None:
+        self.world = world
+        self.admin = admin
+
+    async def submit(self, story: str, **more: Any) -> ids.TaskId:
+        """Submit a task whose Workflow goes through a story."""
+        more.setdefault("timeouts", api_task.Timeouts(kill_grace_seconds=20))
+        submission = model.Submission(
+            task=ids.new_task_id(),
+            namespace=NS,
+            name="t1",
+            spec=self.world.subject.spec(story, **more),
+            declared=False,
+        )
+        await self.world.hub.submit(submission)
+        return submission.task
+
+    async def only_workflow(self) -> dict[str, Any]:
+        """Wait for a Workflow; it is the only one."""
+
+        async def look() -> list[Any]:
+            return list((await self.admin.list(argo.WORKFLOWS, NS, type=dict)).items)
+
+        [found] = await waiting.wait_until_async(look, what="a Workflow exists")
+        return dict(found)
+
+
+@pytest.fixture
+async def bare() -> AsyncIterator[Setting]:
+    """Workflows are not known yet."""
+    folder = short.folder()
+    async with object_subject.control_plane(folder) as admin:
+        subject = argo.WorkflowSubject(admin)
+        async with executor_world.running(folder, subject) as world:
+            yield Setting(world, admin)
+
+
+@pytest.fixture
+async def with_node() -> AsyncIterator[Setting]:
+    """As `setting`, with a node."""
+    folder = short.folder()
+    async with object_subject.control_plane(folder, node=True) as admin:
+        await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo.DEFINITION)
+        subject = argo.WorkflowSubject(admin)
+        async with (
+            executor_world.running(folder, subject) as world,
+            argo.controlling(admin),
+        ):
+            yield Setting(world, admin)
+
+
+@pytest.fixture
+async def unheard(bare: Setting) -> Setting:
+    """Argo is installed, and its controller does not run."""
+    await bare.admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo.DEFINITION)
+    return bare
+
+
+@pytest.fixture
+async def setting(unheard: Setting) -> AsyncIterator[Setting]:
+    async with argo.controlling(unheard.admin):
+        yield unheard
+
+
+@pytest.mark.parametrize(
+    ("story", "state", "reason", "code", "says"),
+    [
+        ("success", "Success", "Succeeded", None, ""),
+        ("retried", "Success", "Succeeded", None, ""),
+        ("failure", "Failed", "WorkflowFailed", 3, ""),
+        ("exhausted", "Failed", "WorkflowFailed", 4, "No more retries left"),
+        ("error", "Failed", "ExecutorError", None, "init: Error (exit code 64)"),
+        ("invalid", "Failed", "WorkflowFailed", None, "template name 'nowhere' undefined"),
+    ],
+)
+async def test_its_end_is_the_tasks(
+    setting: Setting, story: str, state: str, reason: str, code: int | None, says: str
+) -> None:
+    task = await setting.submit(story)
+    view = await setting.world.says(task, state, reason)
+    assert (view.exit_code, view.attempt) == (code, 1)
+    assert says in view.message
+    await setting.world.nothing_is_left()
+
+
+async def test_global_outputs_are_its_result(setting: Setting) -> None:
+    task = await setting.submit("success")
+    view = await setting.world.says(task, "Success")
+    assert view.result is not None
+    assert view.result.data == b'{"greeting":"hello"}'
+
+
+async def test_that_it_is_suspended_is_shown_until_it_is_resumed(setting: Setting) -> None:
+    task = await setting.submit("suspend")
+    view = await setting.world.says(task, "Running", "Suspended")
+    assert "step approve waits to be resumed" in view.message
+    await argo.resume(setting.admin, (await setting.only_workflow())["metadata"]["name"])
+    await setting.world.says(task, "Success", "Succeeded")
+
+
+async def test_a_kill_stops_it(setting: Setting) -> None:
+    task = await setting.submit("stop")
+    await setting.world.says(task, "Running", "Suspended")
+    await setting.world.kill(task)
+    view = await setting.world.says(task, "Killed", "Killed")
+    assert view.stopped is True
+    await setting.world.nothing_is_left()
+
+
+async def test_what_does_not_stop_within_the_grace_is_terminated(setting: Setting) -> None:
+    task = await setting.submit("terminate", timeouts=api_task.Timeouts(kill_grace_seconds=2))
+    await setting.world.says(task, "Running", "Suspended")
+    await setting.world.kill(task)
+    await waiting.wait_until_async(
+        lambda: setting.world.view(task).stopped, what="it is proved to have stopped"
+    )
+    assert setting.world.view(task).state == "Killed"
+    await setting.world.nothing_is_left()
+
+
+async def test_stop_comes_before_terminate_and_takes_the_suspension_away(
+    unheard: Setting,
+) -> None:
+    task = await unheard.submit("stop", timeouts=api_task.Timeouts(kill_grace_seconds=3))
+    name = (await unheard.only_workflow())["metadata"]["name"]
+    running = {"spec": {"suspend": True}, "status": {"phase": "Running"}}
+    await unheard.admin.merge_patch(argo.WORKFLOWS, name, running, NS)
+    await unheard.world.says(task, "Running", "Suspended")
+    await unheard.world.kill(task)
+
+    async def shutdown() -> Any:
+        spec = (await unheard.admin.get(argo.WORKFLOWS, name, NS))["spec"]
+        assert "suspend" not in spec or "shutdown" not in spec
+        return spec.get("shutdown")
+
+    assert await waiting.wait_until_async(shutdown, what="it is asked to stop") == "Stop"
+
+    async def terminated() -> bool:
+        return bool(await shutdown() == "Terminate")
+
+    await waiting.wait_until_async(terminated, what="it is asked to terminate")
+
+
+async def test_it_is_killed_when_its_pods_are_over_not_when_it_says_so(setting: Setting) -> None:
+    task = await setting.submit("stop")
+    await setting.world.says(task, "Running", "Suspended")
+    name = (await setting.only_workflow())["metadata"]["name"]
+    pod = {
+        "metadata": {"name": "step", "labels": {"workflows.argoproj.io/workflow": name}},
+        "spec": {"containers": [{"name": "main", "image": "label"}]},
+    }
+    await setting.admin.create(resource.PODS, pod, NS)
+    await setting.world.kill(task)
+
+    async def over() -> bool:
+        found = await setting.admin.get(argo.WORKFLOWS, name, NS)
+        return bool(found["status"]["phase"] == "Failed")
+
+    await waiting.wait_until_async(over, what="the Workflow is over")
+    assert setting.world.view(task).state == "Killing"
+    await setting.admin.delete(resource.PODS, "step", NS, grace_s=0)
+    view = await setting.world.says(task, "Killed", "Killed")
+    assert view.stopped is True
+
+
+async def test_one_that_no_controller_has_seen_is_deleted(unheard: Setting) -> None:
+    task = await unheard.submit("success")
+    view = await unheard.world.says(task, "Staging", "Starting")
+    await unheard.only_workflow()
+    await waiting.wait_until_async(
+        lambda: "no workflow-controller has seen it" in unheard.world.view(task).message,
+        what="it says what it waits for",
+    )
+    await unheard.world.kill(task)
+    view = await unheard.world.says(task, "Killed", "Killed")
+    assert view.stopped is True
+    await unheard.world.nothing_is_left()
+
+
+async def test_one_that_somebody_deletes_is_lost_and_made_again(setting: Setting) -> None:
+    retry = api_task.Retry(max_losses=1, delay_seconds=0.05)
+    task = await setting.submit("suspend", retry=retry)
+    await setting.world.says(task, "Running", "Suspended")
+    first = (await setting.only_workflow())["metadata"]["name"]
+    await setting.admin.delete(argo.WORKFLOWS, first, NS)
+
+    def second() -> bool:
+        view = setting.world.view(task)
+        return (view.attempt, view.losses, view.reason) == (2, 1, "Suspended")
+
+    await waiting.wait_until_async(second, what="the second attempt waits to be resumed")
+    await argo.resume(setting.admin, (await setting.only_workflow())["metadata"]["name"])
+    await setting.world.says(task, "Success")
+
+
+async def test_what_its_steps_print_is_kept_and_argos_own_containers_are_left_out(
+    with_node: Setting,
+) -> None:
+    task = await with_node.submit("suspend")
+    await with_node.world.says(task, "Running", "Suspended")
+    flow = (await with_node.only_workflow())["metadata"]["name"]
+
+    async def step(name: str) -> None:
+        containers = [
+            {"name": part, "image": "label", "command": ["echo", f"{part} of {name}"]}
+            for part in ("main", "wait")
+        ]
+        metadata = {
+            "name": name,
+            "labels": {"workflows.argoproj.io/workflow": flow},
+            "annotations": {"workflows.argoproj.io/node-name": f"{flow}[0].{name}"},
+        }
+        spec = {"containers": containers, "restartPolicy": "Never"}
+        await with_node.admin.create(resource.PODS, {"metadata": metadata, "spec": spec}, NS)
+
+        async def over() -> bool:
+            found = await with_node.admin.get(resource.PODS, name, NS)
+            return bool(found["status"]["phase"] == "Succeeded")
+
+        await waiting.wait_until_async(over, what=f"{name} is over")
+
+    async def printed() -> list[tuple[str, bytes]]:
+        executor = with_node.world.life.executor
+        assert isinstance(executor, port.Logging)
+        attempt = with_node.world.attempt(task)
+        return [
+            (one.name, b"".join([piece async for piece in executor.logs(attempt, one, ALL)]))
+            for one in await executor.outputs(attempt)
+        ]
+
+    await step("first")
+    assert await printed() == [("", b"main of first\n")]
+    await step("second")
+    assert sorted(await printed()) == [
+        ("[0].first", b"main of first\n"),
+        ("[0].second", b"main of second\n"),
+    ]
+
+
+async def test_without_argo_it_waits_and_goes_on_when_that_is_installed(bare: Setting) -> None:
+    task = await bare.submit("success")
+    view = await bare.world.says(task, "Staging", "ExecutorUnavailable")
+    assert "no kind Workflow in argoproj.io/v1alpha1" in view.message
+    await bare.admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo.DEFINITION)
+    async with argo.controlling(bare.admin):
+        await bare.world.says(task, "Success", "Succeeded")

@@ -1,0 +1,196 @@
+"""Executor `ephemeral` under the contract: containers in the Pod of a real worker, on our node.
+
+The worker is a process of its own, which outlives the manager's lives and connects to each. A
+container cannot be deleted: who wants one gone deletes its Pod. Then there is another Pod, and the
+dispatcher hears of it, as by the controller of TaskClusters.
+"""
+
+import contextlib
+import itertools
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import meta, pod, resource, task_cluster
+from kilnwork.api import task as api_task
+from kilnwork.controllers import worker_pods
+from kilnwork.controlplane import cluster
+from kilnwork.dispatch.hub import hub as hubs
+from kilnwork.executors import port
+from kilnwork.executors.ephemeral import executor as ephemeral_executor
+from kilnwork.executors.ephemeral import template
+from kilnwork.kube import cache, client, errors, reflector
+from support import executor_subjects, executor_world, waiting
+
+NS = executor_world.NS
+CLUSTER = "eph"
+_OURS = ",".join(f"{key}={value}" for key, value in worker_pods.MANAGED.items())
+_STRATEGIC = "application/strategic-merge-patch+json"
+
+
+class EphemeralSubject(executor_world.Subject):
+    """One worker Pod at a time, with one slot for each of a few attempts."""
+
+    creates, deletes, releases = "PATCH ephemeralcontainers", "", ""
+    without = ("Staging", "Starting", "")
+    graceful_counts = False  # its worker drains
+    options = hubs.Options(lease_s=15.0, renew_s=1.0)
+
+    def __init__(self, admin: client.Client, channel: Path) -> None:
+        self._admin = admin
+        self._absent = False
+        self._manager: executor_subjects.SteppingClient | None = None
+        self._names = itertools.count()
+        self._worker: dict[str, Any] = {}
+        self._gone: list[str] = []
+        settings = worker_pods.Settings(
+            channel=f"unix:{channel}",
+            worker_command=(sys.executable, "-m", "kilnwork.worker"),
+            worker_image="label",
+        )
+        self._cluster = task_cluster.TaskCluster(
+            metadata=meta.ObjectMeta(name=CLUSTER, namespace=NS),
+            spec=task_cluster.TaskClusterSpec(
+                slots_per_worker=4, runtime=task_cluster.Runtime.EPHEMERAL_CONTAINERS
+            ),
+        )
+        self._template = worker_pods.template(self._cluster, settings, secret_uid="")
+
+    def spec(self, script: str, **more: Any) -> api_task.TaskSpec:
+        return api_task.TaskSpec(cluster_name=CLUSTER, command=("sh", "-c", script), **more)
+
+    def life(self, steps: executor_world.Steps) -> executor_world.Life:
+        known: cache.Cache[pod.Pod] = cache.Cache()
+        kube = executor_subjects.SteppingClient(self._admin.config, user_agent="manager")
+        kube.steps, kube.absent = steps, self._absent
+        self._manager = kube
+        made = ephemeral_executor.EphemeralExecutor(kube, known)
+        assert self.hub is not None
+        made.use(self.hub.containers.kill)
+        scope = reflector.Scope(label_selector=_OURS)
+        pods = reflector.Reflector(kube, resource.PODS, pod.Pod, known, made.changed, scope=scope)
+
+        async def follow() -> None:
+            async with kube:
+                await pods.run()
+
+        return executor_world.Life(made, follow())
+
+    async def begin(self) -> None:
+        """Make the channel Secret and the first worker."""
+        secret = worker_pods.secret(self._cluster, "secret")
+        del secret["metadata"]["ownerReferences"]
+        await self._admin.create(resource.SECRETS, secret, NS)
+        await self._new_worker()
+
+    async def joined(self, hub: hubs.Hub) -> None:
+        """A dispatcher is there: it hears which Pods have gone, and the worker connects to it."""
+        await super().joined(hub)
+        for uid in self._gone:
+            await self._give_up(hub, uid)
+        self._gone.clear()
+        await self._is_there(hub)
+
+    def place(self) -> port.Place:
+        metadata = self._worker["metadata"]
+        return port.Place(pod=metadata["name"], pod_uid=metadata["uid"])
+
+    async def objects(self) -> list[str]:
+        """Containers that are not over, those of Pods that are on their way out among them."""
+        listed = await self._admin.list(resource.PODS, NS, type=dict)
+        return sorted(name for found in listed.items for name in _living(found))
+
+    async def held(self) -> list[str]:
+        return []
+
+    async def remove(self, name: str, *, by_force: bool) -> None:
+        """Delete the Pod of a container; another one takes its place."""
+        metadata = self._worker["metadata"]
+        if self.hub is not None and not by_force:
+            await self.hub.drain(NS, CLUSTER, frozenset({metadata["uid"]}))
+        grace = 0 if by_force else None
+        await self._admin.delete(resource.PODS, metadata["name"], NS, grace_s=grace)
+        await self._new_worker()
+        await self._is_gone(metadata["name"])
+        if self.hub is None:
+            self._gone.append(metadata["uid"])
+        else:
+            await self._give_up(self.hub, metadata["uid"])
+
+    async def occupy(self, attempt: port.Attempt) -> str:
+        name = template.container_name(attempt.ref)
+        made = {"name": name, "image": "label", "command": ["sleep", "300"]}
+        body = msgspec.json.encode({"spec": {"ephemeralContainers": [made]}})
+        path = f"{resource.PODS.base(NS)}/{self.place().pod}/ephemeralcontainers"
+        await self._admin.raw("PATCH", path, body=body, content_type=_STRATEGIC)
+        return name
+
+    async def untouched(self, name: str) -> bool:
+        return name in await self.objects()
+
+    def absent(self, *, now: bool) -> None:
+        self._absent = now
+        assert self._manager is not None
+        self._manager.absent = now
+
+    async def _new_worker(self) -> None:
+        body = worker_pods.named(self._template, f"{CLUSTER}-{next(self._names)}")
+        metadata = {k: v for k, v in body["metadata"].items() if k != "ownerReferences"}
+        self._worker = await self._admin.create(resource.PODS, {**body, "metadata": metadata}, NS)
+
+    async def _is_there(self, hub: hubs.Hub) -> None:
+        uid = self._worker["metadata"]["uid"]
+
+        def look() -> bool:
+            view = hub.cluster(NS, CLUSTER)
+            return view is not None and any(one.pod_uid == uid for one in view.workers)
+
+        await waiting.wait_until_async(look, what="the worker is connected")
+
+    async def _give_up(self, hub: hubs.Hub, uid: str) -> None:
+        """As long as a worker is connected whose Pod is gone."""
+
+        async def look() -> bool:
+            await hub.worker_gone(uid)
+            view = hub.cluster(NS, CLUSTER)
+            return view is None or all(one.pod_uid != uid for one in view.workers)
+
+        await waiting.wait_until_async(look, what="the worker is given up")
+
+    async def _is_gone(self, name: str) -> None:
+        async def look() -> bool:
+            try:
+                await self._admin.get(resource.PODS, name, NS)
+            except errors.NotFound:
+                return True
+            return False
+
+        await waiting.wait_until_async(look, what=f"{name} is gone")
+
+
+def _living(found: dict[str, Any]) -> list[str]:
+    statuses = found["status"].get("ephemeralContainerStatuses") or ()
+    over = {status["name"] for status in statuses if "terminated" in status["state"]}
+    every = [made["name"] for made in found["spec"].get("ephemeralContainers") or ()]
+    return [name for name in every if name not in over]
+
+
+@contextlib.asynccontextmanager
+async def on_containers(folder: Path) -> AsyncIterator[EphemeralSubject]:
+    """Executor `ephemeral` on a control plane of its own, with a node and a worker."""
+    (folder / "work").mkdir()
+    plane = cluster.ControlPlane(
+        cluster.Settings(data_dir=folder, port=0, workdir=folder / "work", node_name="n1")
+    )
+    await plane.start()
+    try:
+        await plane.start_node()
+        async with client.Client(plane.admin_config(), user_agent="test") as admin:
+            made = EphemeralSubject(admin, folder / executor_world.SOCKET)
+            await made.begin()
+            yield made
+    finally:
+        await plane.stop()

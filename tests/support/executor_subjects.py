@@ -1,0 +1,374 @@
+"""The executors under the contract: Pods on the embedded Kubernetes, and one made for the tests.
+
+`ProcessExecutor` shows that the contract is none of Pods: its objects are directories, their
+programs processes of this machine, and it is polled.
+"""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import attempts, pod, reasons, resource
+from kilnwork.api import task as api_task
+from kilnwork.controlplane import cluster
+from kilnwork.executors import port
+from kilnwork.executors.pod import executor as pod_executor
+from kilnwork.executors.pod import template
+from kilnwork.kit import http_types
+from kilnwork.kube import cache, client, errors, reflector
+from support import executor_world
+
+NS = executor_world.NS
+_OURS = ",".join(f"{key}={value}" for key, value in template.MANAGED.items())
+POLL_S = 0.02
+_SUBRESOURCES = ("ephemeralcontainers",)
+
+
+class SteppingClient(client.Client):
+    """A client whose requests are steps, and which may find nobody there."""
+
+    steps: executor_world.Steps | None = None
+    absent = False
+
+    async def raw(self, method: str, path: str, **more: Any) -> http_types.Response:
+        if self.absent:
+            raise errors.Unavailable(0, "", "connection refused, says the test")
+        listing = (method, path.endswith("/pods")) == ("GET", True)
+        if self.steps is None or listing:
+            return await super().raw(method, path, **more)
+        last = path.rpartition("/")[2]
+        what = f"{method} {last if last in _SUBRESOURCES else 'pod'}"
+        await self.steps.reach(f"before {what}")
+        response = await super().raw(method, path, **more)
+        await self.steps.reach(f"after {what}")
+        return response
+
+    async def watch(self, *what: Any, **how: Any) -> AsyncGenerator[Any, None]:
+        async with contextlib.aclosing(super().watch(*what, **how)) as changes:
+            async for change in changes:
+                if self.absent:  # a connection that was open breaks, too
+                    raise errors.Unavailable(0, "", "connection reset, says the test")
+                yield change
+
+    async def stream(self, path: str, **more: Any) -> AsyncGenerator[bytes, None]:
+        if self.absent:
+            raise errors.Unavailable(0, "", "connection refused, says the test")
+        if self.steps is not None:
+            await self.steps.reach("before GET log")
+        async with contextlib.aclosing(super().stream(path, **more)) as pieces:
+            async for piece in pieces:
+                yield piece
+        if self.steps is not None:
+            await self.steps.reach("after GET log")
+
+
+class PodSubject(executor_world.Subject):
+    """Executor `pod` on the embedded Kubernetes with its local node."""
+
+    creates, deletes, releases = "POST pod", "DELETE pod", "PATCH pod"
+
+    def __init__(self, admin: client.Client) -> None:
+        self._admin = admin
+        self._absent = False
+        self._manager: SteppingClient | None = None
+
+    def spec(self, script: str, **more: Any) -> api_task.TaskSpec:
+        containers = [{"name": "main", "image": "label", "command": ["sh", "-c", script]}]
+        return api_task.TaskSpec(
+            pod=api_task.PodTemplate(
+                spec={"containers": containers, "automountServiceAccountToken": False}
+            ),
+            **more,
+        )
+
+    def life(self, steps: executor_world.Steps) -> executor_world.Life:
+        known: cache.Cache[pod.Pod] = cache.Cache()
+        kube = SteppingClient(self._admin.config, user_agent="manager")
+        kube.steps, kube.absent = steps, self._absent
+        self._manager = kube
+        made = pod_executor.PodExecutor(kube, known)
+        scope = reflector.Scope(label_selector=_OURS)
+        pods = reflector.Reflector(kube, resource.PODS, pod.Pod, known, made.changed, scope=scope)
+
+        async def follow() -> None:
+            async with kube:
+                await pods.run()
+
+        return executor_world.Life(made, follow())
+
+    async def pods(self) -> dict[str, dict[str, Any]]:
+        """All there are, by name."""
+        listed = await self._admin.list(resource.PODS, NS, type=dict)
+        return {found["metadata"]["name"]: found for found in listed.items}
+
+    async def objects(self) -> list[str]:
+        return sorted(await self.pods())
+
+    async def held(self) -> list[str]:
+        found = (await self.pods()).items()
+        return [name for name, one in found if one["metadata"].get("finalizers")]
+
+    async def remove(self, name: str, *, by_force: bool) -> None:
+        grace = 0 if by_force else None
+        await self._admin.delete(resource.PODS, name, NS, grace_s=grace)
+        if by_force:
+            with contextlib.suppress(errors.NotFound):
+                change = {"metadata": {"finalizers": None}}
+                await self._admin.merge_patch(resource.PODS, name, change, NS)
+
+    async def occupy(self, attempt: port.Attempt) -> str:
+        name = template.pod_name(attempt.name, attempt.ref)
+        containers = [{"name": "main", "image": "label", "command": ["sleep", "300"]}]
+        body = {"metadata": {"name": name}, "spec": {"containers": containers}}
+        await self._admin.create(resource.PODS, body, NS)
+        return name
+
+    async def untouched(self, name: str) -> bool:
+        found = (await self.pods())[name]
+        metadata = found["metadata"]
+        return not metadata.get("deletionTimestamp") and not metadata.get("labels")
+
+    def absent(self, *, now: bool) -> None:
+        self._absent = now
+        assert self._manager is not None
+        self._manager.absent = now
+
+
+class ProcessExecutor:
+    """Runs an attempt as a process group of this machine; a directory says how it is.
+
+    `begun`: it was created by us; `pid`: its program has been started; `code`: how that ended;
+    `deleting`: somebody wants it gone, and `kept` keeps it.
+    """
+
+    name = template.EXECUTOR  # it takes the place of the one that `spec.pod` names
+
+    def __init__(self, home: "ProcessSubject", steps: executor_world.Steps) -> None:
+        self._home = home
+        self._steps = steps
+
+    def watch(self, wake: port.Wake) -> None:
+        for ref in self._home.left():
+            wake(ref)
+
+    def leftover(self, ref: attempts.AttemptRef, *, known: bool) -> port.Attempt | None:
+        return self._home.left().get(ref) if known else None
+
+    async def ensure(self, attempt: port.Attempt) -> port.Observation:
+        folder = await self._folder(attempt)
+        if not folder.exists():
+            if attempt.began:
+                return _over(attempts.Ending.LOST, reasons.Reason.POD_LOST)
+            await self._steps.reach("before create")
+            new = self._home.folder / f".{folder.name}"
+            shutil.rmtree(new, ignore_errors=True)
+            new.mkdir()
+            (new / "kept").touch()
+            (new / "begun").write_bytes(msgspec.json.encode(attempt.ref))
+            new.rename(folder)  # all of it at once, as an API server creates
+            assert attempt.spec.pod is not None
+            [container] = attempt.spec.pod.spec["containers"]
+            self._home.run(folder, attempt, container["command"])
+            await self._steps.reach("after create")
+        return self._judge(folder, None)
+
+    async def observe(self, attempt: port.Attempt) -> port.Observation:
+        return self._judge(await self._folder(attempt), None)
+
+    async def stop(self, attempt: port.Attempt, how: port.Stop) -> port.Observation:
+        folder = await self._folder(attempt)
+        seen = self._judge(folder, how)
+        if seen.outcome is None:
+            await self._steps.reach("before delete")
+            self._home.delete(folder, grace_s=how.grace_s)
+            await self._steps.reach("after delete")
+        return seen
+
+    async def result(self, attempt: port.Attempt) -> attempts.Payload | None:
+        return None
+
+    async def release(self, attempt: port.Attempt) -> None:
+        folder = await self._folder(attempt)
+        await self._steps.reach("before release")
+        if (folder / "begun").exists():
+            shutil.rmtree(folder)
+        await self._steps.reach("after release")
+
+    async def _folder(self, attempt: port.Attempt) -> Path:
+        await asyncio.sleep(0)
+        if self._home.gone:
+            raise errors.Unavailable(0, "", "nobody there, says the test")
+        return self._home.of(attempt)
+
+    def _judge(self, folder: Path, stop: port.Stop | None) -> port.Observation:
+        if not folder.exists():
+            if stop is not None:
+                return _over(attempts.Ending.STOPPED, stop.reason)
+            return _over(attempts.Ending.LOST, reasons.Reason.POD_LOST)
+        if not (folder / "begun").exists():
+            if stop is not None:
+                return _over(attempts.Ending.STOPPED, stop.reason)
+            return _over(attempts.Ending.FAILED, reasons.Reason.NAME_TAKEN, may_retry=False)
+        deleted = (folder / "deleting").exists()
+        if (folder / "code").exists():
+            code = int((folder / "code").read_text())
+            if deleted and stop is not None:
+                return _over(attempts.Ending.STOPPED, stop.reason, exit_code=code)
+            if code == 0:
+                return _over(attempts.Ending.SUCCEEDED, reasons.Reason.SUCCEEDED, exit_code=0)
+            if deleted:
+                return _over(attempts.Ending.LOST, reasons.Reason.POD_LOST, exit_code=code)
+            return _over(attempts.Ending.FAILED, reasons.Reason.NON_ZERO_EXIT, exit_code=code)
+        return port.Observation(
+            phase=port.Phase.RUNNING,
+            reason=reasons.Reason.STARTED,
+            node="here",
+            started=folder.stat().st_ctime,
+            check_s=POLL_S,
+        )
+
+
+def _over(ending: attempts.Ending, reason: str, **more: Any) -> port.Observation:
+    outcome = attempts.Outcome(ending, reason, **more)
+    return port.Observation(phase=port.Phase.OVER, reason=reason, outcome=outcome)
+
+
+class ProcessSubject(executor_world.Subject):
+    """The directories and processes of a `ProcessExecutor`, and who looks after them: a node."""
+
+    creates, deletes, releases = "create", "delete", "release"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.gone = False
+        folder.mkdir()
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+        self._waiting: set[asyncio.Task[None]] = set()
+
+    def spec(self, script: str, **more: Any) -> api_task.TaskSpec:
+        containers = [{"name": "main", "image": "label", "command": ["sh", "-c", script]}]
+        return api_task.TaskSpec(pod=api_task.PodTemplate(spec={"containers": containers}), **more)
+
+    def life(self, steps: executor_world.Steps) -> executor_world.Life:
+        return executor_world.Life(ProcessExecutor(self, steps))
+
+    def of(self, attempt: port.Attempt) -> Path:
+        """The directory of an attempt."""
+        return self.folder / template.pod_name(attempt.name, attempt.ref)
+
+    def left(self) -> dict[attempts.AttemptRef, port.Attempt]:
+        """What there is, by attempt."""
+        found = {}
+        for begun in self.folder.glob("*/begun"):
+            ref = msgspec.json.decode(begun.read_bytes(), type=attempts.AttemptRef)
+            name = begun.parent.name.partition("-")[0]
+            found[ref] = port.Attempt(
+                ref=ref, namespace=NS, name=name, owner_uid="", spec=self.spec(""), began=True
+            )
+        return found
+
+    def run(self, folder: Path, attempt: port.Attempt, command: list[str]) -> None:
+        """Start the program; as a node does, whether a manager is there or not."""
+        wanted = template.pod(attempt)["spec"]["containers"][0]["env"]
+        environment = {entry["name"]: entry["value"] for entry in wanted}
+        process = subprocess.Popen(
+            command, env={"PATH": os.environ["PATH"], **environment}, start_new_session=True
+        )
+        self._running[folder.name] = process
+        self._later(self._watch(folder, process))
+
+    def delete(self, folder: Path, *, grace_s: float) -> None:
+        """SIGTERM, then SIGKILL."""
+        (folder / "deleting").touch()
+        process = self._running.get(folder.name)
+        if process is not None:
+            self._signal(process, signal.SIGTERM)
+            self._later(self._kill(process, grace_s))
+
+    async def objects(self) -> list[str]:
+        return sorted(path.name for path in self.folder.iterdir())
+
+    async def held(self) -> list[str]:
+        return [path.parent.name for path in self.folder.glob("*/kept")]
+
+    async def remove(self, name: str, *, by_force: bool) -> None:
+        folder = self.folder / name
+        self.delete(folder, grace_s=1.0)
+        if by_force:
+            shutil.rmtree(folder)
+
+    async def occupy(self, attempt: port.Attempt) -> str:
+        folder = self.of(attempt)
+        folder.mkdir()
+        (folder / "note").write_text("mine")
+        return folder.name
+
+    async def untouched(self, name: str) -> bool:
+        return [path.name for path in (self.folder / name).iterdir()] == ["note"]
+
+    def absent(self, *, now: bool) -> None:
+        self.gone = now
+
+    async def close(self) -> None:
+        """End all programs."""
+        for process in self._running.values():
+            self._signal(process, signal.SIGKILL)
+        await asyncio.gather(*self._waiting)
+
+    def _later(self, work: Any) -> None:
+        waits = asyncio.ensure_future(work)
+        self._waiting.add(waits)
+        waits.add_done_callback(self._waiting.discard)
+
+    async def _watch(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
+        while process.poll() is None:
+            await asyncio.sleep(POLL_S)
+        if folder.exists():
+            (folder / ".code").write_text(str(process.returncode))
+            (folder / ".code").rename(folder / "code")
+
+    async def _kill(self, process: subprocess.Popen[bytes], grace_s: float) -> None:
+        for _ in range(int(grace_s / POLL_S)):
+            if process.poll() is not None:
+                return
+            await asyncio.sleep(POLL_S)
+        self._signal(process, signal.SIGKILL)
+
+    @staticmethod
+    def _signal(process: subprocess.Popen[bytes], number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+
+
+@contextlib.asynccontextmanager
+async def on_pods(folder: Path) -> AsyncIterator[PodSubject]:
+    """Executor `pod` on a control plane of its own, with a node."""
+    (folder / "work").mkdir()
+    plane = cluster.ControlPlane(
+        cluster.Settings(data_dir=folder, port=0, workdir=folder / "work", node_name="n1")
+    )
+    await plane.start()
+    try:
+        await plane.start_node()
+        async with client.Client(plane.admin_config(), user_agent="test") as admin:
+            yield PodSubject(admin)
+    finally:
+        await plane.stop()
+
+
+@contextlib.asynccontextmanager
+async def on_processes(folder: Path) -> AsyncIterator[ProcessSubject]:
+    """The executor of the tests."""
+    made = ProcessSubject(folder / "objects")
+    try:
+        yield made
+    finally:
+        await made.close()

@@ -1,0 +1,391 @@
+"""A manager's part that runs attempts of executors, on a real hub and journal, in lives that end.
+
+For the contract of executors: `World` has one executor under test (`Subject`), whose objects and
+programs outlive the manager. A life can be cut off at any of its steps (before or after a request,
+a report, a call of the executor), as a kill -9 does: nothing of it goes on, nothing is tidied up.
+"""
+
+import abc
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from kilnwork.api import attempts
+from kilnwork.api import task as api_task
+from kilnwork.controllers import ports
+from kilnwork.controllers.attempts import driver
+from kilnwork.dispatch import model
+from kilnwork.dispatch.hub import hub as hubs
+from kilnwork.dispatch.journal.sqlite import journal
+from kilnwork.dispatch.machine import instructions
+from kilnwork.executors import port, registry
+from kilnwork.kit import clock, coroutines, ids, processes
+from kilnwork.kube import controller, queue
+from support import verifiers, waiting
+
+NS = "default"
+SOCKET = "c.sock"
+LEASE_S = 15.0
+"""After the grace of a kill, so long until it is given up without proof."""
+
+
+class Steps:
+    """The steps of one life, and after which of them it ends; None: it goes on."""
+
+    def __init__(self, last: int | None) -> None:
+        self.names: list[str] = []
+        self.cut = asyncio.Event()
+        self._last = last
+
+    def pass_by(self, name: str) -> bool:
+        """Count a step; False when the life is over."""
+        if not self.cut.is_set():
+            self.names.append(name)
+            if len(self.names) == self._last:
+                self.cut.set()
+        return not self.cut.is_set()
+
+    async def reach(self, name: str) -> None:
+        """Count a step; never returns when the life is over."""
+        if not self.pass_by(name):
+            await asyncio.Event().wait()
+
+
+class Life:
+    """What a manager makes anew each time it starts: an executor, and what that needs running."""
+
+    def __init__(self, executor: port.Executor, *services: Coroutine[Any, Any, None]) -> None:
+        self.executor = executor
+        self.services = services
+
+
+class Subject(abc.ABC):
+    """An executor under test, and its side of the world as others may change it."""
+
+    creates: str
+    """Name of the step that makes an object, of that which ends one, and of that which lets it go
+    when its outcome is stored."""
+    deletes: str
+    releases: str
+    """The latter are "" where it does nothing itself."""
+
+    failed = "NonZeroExit"
+    """Reason of a task whose program has failed."""
+
+    knows_programs = True
+    """Whether it tells exit codes and nodes."""
+
+    options = hubs.Options(lease_s=LEASE_S)
+    """Of the dispatcher."""
+
+    graceful_counts = True
+    """Whether it counts against `maxLosses` that an object is deleted with a grace."""
+
+    without = ("Pending", "ExecutorUnavailable", "no executor pod")
+    """State, reason and message of a task in a manager that has no such executor."""
+
+    hub: hubs.Hub | None = None
+    """The dispatcher of the moment."""
+
+    async def joined(self, hub: hubs.Hub) -> None:
+        """A dispatcher is there."""
+        self.hub = hub
+
+    def ended(self) -> None:
+        """It is gone."""
+        self.hub = None
+
+    async def tells_ends(self) -> bool:
+        """Whether it can be seen of every program that has ended."""
+        return True
+
+    def place(self) -> port.Place | None:
+        """Where attempts are, if that has to be said."""
+        return None
+
+    @abc.abstractmethod
+    def spec(self, script: str, **more: Any) -> api_task.TaskSpec:
+        """A task that runs a shell script; `more`: fields of the spec."""
+
+    @abc.abstractmethod
+    def life(self, steps: Steps) -> Life:
+        """The executor in a new manager. What it does outside counts as steps."""
+
+    @abc.abstractmethod
+    async def objects(self) -> list[str]:
+        """Names of all that exists for attempts."""
+
+    @abc.abstractmethod
+    async def held(self) -> list[str]:
+        """Names of what the executor keeps from going away."""
+
+    @abc.abstractmethod
+    async def remove(self, name: str, *, by_force: bool) -> None:
+        """A stranger deletes an object, `by_force` with whatever holds it."""
+
+    @abc.abstractmethod
+    async def occupy(self, attempt: port.Attempt) -> str:
+        """A stranger makes an object of the name that an attempt needs; gives the name."""
+
+    @abc.abstractmethod
+    async def untouched(self, name: str) -> bool:
+        """Whether that object is as the stranger made it."""
+
+    @abc.abstractmethod
+    def absent(self, *, now: bool) -> None:
+        """Its API does not respond from now on, or does again."""
+
+
+class SteppingLink:
+    """A link of the hub on which reports are steps."""
+
+    def __init__(self, link: ports.ExecutorLink, steps: Steps) -> None:
+        self._link = link
+        self._steps = steps
+
+    def observed(self, ref: attempts.AttemptRef, observed: model.Observed) -> None:
+        if not self._steps.cut.is_set():
+            self._link.observed(ref, observed)
+
+    def started(self, ref: attempts.AttemptRef, *, at: float, container: str = "") -> None:
+        if self._steps.pass_by("before started"):
+            self._link.started(ref, at=at, container=container)
+            self._steps.pass_by("after started")
+
+    async def finished(self, ref: attempts.AttemptRef, outcome: attempts.Outcome) -> None:
+        await self._steps.reach("before finished")
+        await self._link.finished(ref, outcome)
+        await self._steps.reach("after finished")
+
+    def log(self, ref: attempts.AttemptRef, *, offset: int, data: bytes) -> None:
+        self._link.log(ref, offset=offset, data=data)
+
+    def discard_log(self, ref: attempts.AttemptRef) -> None:
+        self._link.discard_log(ref)
+
+
+Receive = Callable[[instructions.ForExecutor], None]
+
+
+def _noting(stops: set[ids.TaskId], receive: Receive) -> Receive:
+    """`receive`, which also keeps whose attempts are to end."""
+
+    def noted(instruction: instructions.ForExecutor) -> None:
+        receive(instruction)
+        if isinstance(instruction, instructions.StopAttempt):
+            stops.add(instruction.ref.task)
+
+    return noted
+
+
+class SteppingContainers(SteppingLink):
+    """The same for attempts that are containers of workers' Pods."""
+
+    def __init__(self, link: ports.Containers, steps: Steps, stops: set[ids.TaskId]) -> None:
+        super().__init__(link, steps)
+        self.kill = link.kill
+        self._join = link.join
+        self._stops = stops
+
+    def join(self, receive: Receive) -> None:
+        self._join(_noting(self._stops, receive))
+
+
+class SteppingHub:
+    """As much of the hub as the driver uses."""
+
+    def __init__(self, hub: hubs.Hub, steps: Steps) -> None:
+        self._hub = hub
+        self._steps = steps
+        self.stops: set[ids.TaskId] = set()
+        """Tasks of whose attempts the driver knows that they are to end."""
+        self.view = hub.view
+        self.holds = hub.holds
+        self.containers = SteppingContainers(hub.containers, steps, self.stops)
+
+    async def join_executor(
+        self,
+        executor: str,
+        *,
+        capacity: int,
+        receive: Receive,
+    ) -> SteppingLink:
+        receive = _noting(self.stops, receive)
+        link = await self._hub.join_executor(executor, capacity=capacity, receive=receive)
+        return SteppingLink(link, self._steps)
+
+
+class World:
+    """A journal, a subject, and the manager's life of the moment."""
+
+    def __init__(self, folder: Path, subject: Subject) -> None:
+        self.folder = folder
+        self.subject = subject
+        self.starts_file = folder / "starts"
+        self.hub: hubs.Hub
+        self.steps: Steps
+        self.life: Life
+        self._names = 0
+
+    async def start(self, *, cut_at: int | None = None, steps: Steps | None = None) -> None:
+        """Begin a life, which is cut off at that step, or as `steps` does."""
+        self.steps = steps or Steps(cut_at)
+        await self.start_without_executors()
+        self.life = self.subject.life(self.steps)
+        work = queue.WorkQueue()
+        drives = driver.Driver(registry.Registry([self.life.executor]), work)
+        self._services = coroutines.Crew("services")
+        for service in self.life.services:
+            self._services.start("service", service)
+        self._driven = SteppingHub(self.hub, self.steps)
+        await drives.start(self._driven)
+        self._loop = controller.Controller("attempt", drives.reconcile, work, workers=8)
+        await self._loop.start()
+
+    async def start_without_executors(self) -> hubs.Hub:
+        """Begin a life of the hub alone."""
+        self.hub = hubs.Hub(
+            journal.Journal(self.folder / "journal.db"),
+            clock=clock.SystemClock(),
+            verifier=verifiers.OneSecret(),
+            logs_dir=self.folder / "logs",
+            entropy=ids.system_entropy(),
+            options=self.subject.options,
+        )
+        await self.hub.start(self.folder / SOCKET)
+        await self.subject.joined(self.hub)
+        return self.hub
+
+    async def end(self) -> None:
+        """Cut it off where it is; the next `start` finds what is on disk."""
+        self.steps.cut.set()
+        await self._loop.stop(grace_s=0.0)
+        await self._services.stop()
+        await self.end_hub()
+
+    async def end_hub(self) -> None:
+        """End a life of the hub alone."""
+        await self.hub.stop()
+        self.subject.ended()
+
+    async def restart(self) -> None:
+        """Another manager takes over after the death of this one."""
+        await self.end()
+        await self.start()
+
+    def script(self, then: str = "") -> str:
+        """Says that it has started, where the test reads it, and does what `then` says."""
+        identity = '"$KILN_TASK_ID/$KILN_RUN/$KILN_ATTEMPT"'
+        return f"echo {identity} >> {self.starts_file}; {then}"
+
+    async def submit(
+        self, then: str = "", *, task: ids.TaskId | None = None, **spec: Any
+    ) -> ids.TaskId:
+        """Submit a task of the subject's executor, spawned, as no Task object owns it.
+
+        `task`: its id, so that it can be submitted again.
+        """
+        self._names += 1
+        spec.setdefault("timeouts", api_task.Timeouts(kill_grace_seconds=2))
+        submission = model.Submission(
+            task=task or ids.new_task_id(),
+            namespace=NS,
+            name=f"t{self._names}",
+            spec=self.subject.spec(self.script(then), **spec),
+            declared=False,
+        )
+        await self.hub.submit(submission)
+        return submission.task
+
+    def attempt(self, task: ids.TaskId, number: int = 1) -> port.Attempt:
+        """That attempt of a task, as the driver would name it."""
+        view = self.view(task)
+        ref = attempts.AttemptRef(task, view.run, number)
+        return port.Attempt(
+            ref=ref,
+            namespace=NS,
+            name=view.name,
+            owner_uid="",
+            spec=self.subject.spec("true"),
+            place=self.subject.place(),
+        )
+
+    async def kill(self, task: ids.TaskId) -> None:
+        await self.hub.kill(task, reason="Killed")
+
+    async def is_to_end(self, task: ids.TaskId) -> None:
+        """Wait until the driver knows that the attempt of a task is to end."""
+        await waiting.wait_until_async(
+            lambda: task in self._driven.stops, what="the driver knows of the kill"
+        )
+
+    def view(self, task: ids.TaskId) -> model.TaskView:
+        view = self.hub.view(task)
+        assert view is not None
+        return view
+
+    def starts(self, task: ids.TaskId) -> list[int]:
+        """Attempts whose program was started, once for each time that it was."""
+        if not self.starts_file.exists():
+            return []
+        lines = self.starts_file.read_text().split()
+        mine = [line.split("/") for line in lines if line.startswith(ids.task_text(task))]
+        return [int(attempt) for _, _, attempt in mine]
+
+    async def has_started(self, task: ids.TaskId, attempt: int = 1) -> None:
+        """Wait until the program of an attempt runs."""
+        await waiting.wait_until_async(
+            lambda: attempt in self.starts(task), what=f"attempt {attempt} has started"
+        )
+
+    async def has_started_times(self, task: ids.TaskId, count: int) -> None:
+        """Wait until so many programs of a task have been started."""
+        await waiting.wait_until_async(
+            lambda: len(self.starts(task)) == count, what=f"it starts {count} times"
+        )
+
+    async def has_ended(self, task: ids.TaskId) -> None:
+        """Wait until no program of a task runs, whoever knows that."""
+        marker = f"KILN_TASK_ID={ids.task_text(task)}"
+        await waiting.wait_until_async(
+            lambda: not processes.belonging(None, marker=marker), what="its program has ended"
+        )
+        await waiting.wait_until_async(self.subject.tells_ends, what="its end can be seen")
+
+    async def says(self, task: ids.TaskId, state: str, reason: str | None = None) -> model.TaskView:
+        """Wait for a state, and a reason if it is given."""
+
+        def look() -> model.TaskView | None:
+            view = self.view(task)
+            same = view.state == state and reason in (None, view.reason)
+            return view if same else None
+
+        try:
+            view = await waiting.wait_until_async(look, what=f"{state}/{reason}")
+        except AssertionError as error:
+            view = self.view(task)
+            said = f"{view.state}/{view.reason}: {view.message}; steps {self.steps.names}"
+            raise AssertionError(f"{error}; it says {said}") from None
+        assert isinstance(view, model.TaskView)
+        return view
+
+    async def nothing_is_left(self, *, but: Sequence[str] = ()) -> None:
+        """Wait until no object exists for any attempt, and nothing is held."""
+
+        async def empty() -> bool:
+            return await self.subject.objects() == list(but) and not await self.subject.held()
+
+        await waiting.wait_until_async(empty, what="nothing is left")
+
+
+@contextlib.asynccontextmanager
+async def running(folder: Path, subject: Subject) -> AsyncIterator[World]:
+    """A world with its first life."""
+    made = World(folder, subject)
+    await made.start()
+    try:
+        yield made
+    finally:
+        await made.end()

@@ -1,0 +1,59 @@
+"""nginx as a package brings it, for tests: in the foreground, with a socket that we have opened."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from support import waiting
+
+PROGRAM = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
+
+_CONFIGURATION = """
+daemon off; worker_processes 1; {user} pid {folder}/pid; error_log {folder}/error.log;
+events {{ worker_connections 256; }}
+http {{
+  access_log {folder}/access.log; default_type application/json; keepalive_requests 3;
+  client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
+  fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+  ssl_certificate {certificate}; ssl_certificate_key {certificate};
+  server {{ listen 127.0.0.1:{port} ssl; {server} }}
+}}
+"""
+
+
+@contextlib.asynccontextmanager
+async def running(folder: Path, certificate: Path, server: str) -> AsyncIterator[str]:
+    """Gives the base URL. `server`: what stands in the block of that name; `certificate`: with its
+    key. The socket is inherited, by nginx's variable for its own upgrades, so that nobody else can
+    have taken its port."""
+    assert PROGRAM is not None
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+        text = _CONFIGURATION.format(
+            folder=folder,
+            certificate=certificate,
+            port=port,
+            server=server,
+            user="" if os.getuid() else "user root root;",  # whose directories are its own
+        )
+        (folder / "nginx.conf").write_text(text)
+        process = subprocess.Popen(
+            [PROGRAM, "-p", folder, "-c", folder / "nginx.conf", "-e", folder / "error.log"],
+            pass_fds=[listening.fileno()],
+            env={"NGINX": f"{listening.fileno()};"},
+            stderr=subprocess.DEVNULL,
+        )
+    try:
+        await waiting.wait_until_async(
+            lambda: (folder / "pid").exists() or process.poll() is not None, what="nginx is there"
+        )
+        assert process.poll() is None, (folder / "error.log").read_text()
+        yield f"https://127.0.0.1:{port}"
+    finally:
+        process.terminate()  # it ends its worker
+        await asyncio.to_thread(process.wait, 30)

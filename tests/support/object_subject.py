@@ -1,0 +1,313 @@
+"""Executor `customResource` under the contract: Books on the embedded Kubernetes, and a printer.
+
+The printer is the controller of Books: it runs the script in each as a process, and says in the
+status how it fares. Like a node it goes on whether a manager is there or not.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import AsyncGenerator, AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from kilnwork.api import meta, object_task, resource
+from kilnwork.api import task as api_task
+from kilnwork.controlplane import cluster
+from kilnwork.executors import custom_resource, port
+from kilnwork.executors.custom_resource import template
+from kilnwork.executors.pod import template as pods
+from kilnwork.kit import clock, coroutines, http_types
+from kilnwork.kube import cache, client, errors, reflector
+from support import executor_world, waiting
+
+NS = executor_world.NS
+BOOKS = resource.Resource(
+    group="my.custom.domain", version="v1alpha1", kind="Book", plural="books", singular="book"
+)
+PRINTER = "my.custom.domain/printer"
+GRACE_S = 1.0
+
+DEFINITION = {
+    "metadata": {"name": BOOKS.qualified},
+    "spec": {
+        "group": BOOKS.group,
+        "scope": "Namespaced",
+        "names": {"kind": BOOKS.kind, "plural": BOOKS.plural},
+        "versions": [
+            {
+                "name": BOOKS.version,
+                "served": True,
+                "storage": True,
+                "subresources": {"status": {}},
+                "schema": {
+                    "openAPIV3Schema": {
+                        "type": "object",
+                        "x-kubernetes-preserve-unknown-fields": True,
+                    }
+                },
+            }
+        ],
+    },
+}
+
+RESULT = object_task.ObjectResult(
+    success_condition='.status.phase == "Succeeded"',
+    failure_condition='.status.phase == "Failed"',
+    running_condition='.status.phase == "Running"',
+)
+
+
+def book(script: str, **metadata: Any) -> dict[str, Any]:
+    """A Book whose printing is a shell script, and which is tidied up by the printer."""
+    return {
+        "apiVersion": BOOKS.api_version,
+        "kind": BOOKS.kind,
+        "metadata": {"finalizers": [PRINTER], **metadata},
+        "spec": {"script": script},
+    }
+
+
+class SteppingClient(client.Client):
+    """A client whose requests about Books are steps, and which may find nobody there."""
+
+    steps: executor_world.Steps | None = None
+    absent = False
+
+    async def raw(self, method: str, path: str, **more: Any) -> http_types.Response:
+        if self.absent:
+            raise errors.Unavailable(0, "", "connection refused, says the test")
+        looks = method == "GET" and f"/{BOOKS.plural}/" not in path
+        if self.steps is None or looks:
+            return await super().raw(method, path, **more)
+        await self.steps.reach(f"before {method} book")
+        response = await super().raw(method, path, **more)
+        await self.steps.reach(f"after {method} book")
+        return response
+
+    async def watch(self, *given: Any, **more: Any) -> AsyncGenerator[Any, None]:
+        async with contextlib.aclosing(super().watch(*given, **more)) as changes:
+            async for change in changes:
+                if self.absent:
+                    raise errors.Unavailable(0, "", "the connection is cut, says the test")
+                yield change
+
+
+class Printer:
+    """The controller of Books. `run` it."""
+
+    def __init__(self, kube: client.Client) -> None:
+        self._client = kube
+        self._running: dict[str, asyncio.subprocess.Process] = {}
+        self._ended: set[str] = set()
+        self._crew = coroutines.Crew("printer")
+
+    async def run(self) -> None:
+        known: cache.Cache[dict[str, Any]] = cache.Cache()
+        books = reflector.Reflector(self._client, BOOKS, dict, known, self._changed)
+        try:
+            await books.run()
+        finally:
+            for process in self._running.values():
+                self._signal(process, signal.SIGKILL)
+            await self._crew.stop()
+
+    def _changed(self, key: tuple[str, str], old: Any, new: Any) -> None:
+        seen = new or old
+        labels = seen["metadata"].get("labels") or {}
+        if pods.TASK_LABEL in labels:
+            self._crew.start(f"book {key[1]}", self._reconcile(seen, is_there=new is not None))
+
+    async def _reconcile(self, seen: dict[str, Any], *, is_there: bool) -> None:
+        uid = seen["metadata"]["uid"]
+        if not is_there or template.is_terminating(seen):
+            self._ended.add(uid)
+            await self._end(seen)
+        elif uid not in self._running and uid not in self._ended:
+            self._ended.add(uid)  # begun: never again
+            await self._print(seen)
+
+    async def _print(self, seen: dict[str, Any]) -> None:
+        labels = seen["metadata"]["labels"]
+        variables = {
+            "PATH": os.environ["PATH"],
+            "KILN_TASK_ID": labels[pods.TASK_LABEL],
+            "KILN_RUN": labels[pods.RUN_LABEL],
+            "KILN_ATTEMPT": labels[pods.ATTEMPT_LABEL],
+        }
+        script = seen["spec"]["script"]
+        process = await asyncio.create_subprocess_exec(
+            "sh", "-c", script, env=variables, start_new_session=True
+        )
+        self._running[seen["metadata"]["uid"]] = process
+        await self._say(seen, {"phase": "Running"})
+        code = await process.wait()
+        await self._say(seen, {"phase": "Failed" if code else "Succeeded", "code": code})
+
+    async def _end(self, seen: dict[str, Any]) -> None:
+        process = self._running.get(seen["metadata"]["uid"])
+        if process is not None and process.returncode is None:
+            self._signal(process, signal.SIGTERM)
+            try:
+                await asyncio.wait_for(process.wait(), GRACE_S)
+            except TimeoutError:
+                self._signal(process, signal.SIGKILL)
+                await process.wait()
+        if PRINTER not in (seen["metadata"].get("finalizers") or ()):
+            return
+        others = [one for one in seen["metadata"]["finalizers"] if one != PRINTER]
+        await self._patch(seen, {"metadata": {"finalizers": others}})
+
+    async def _say(self, seen: dict[str, Any], status: dict[str, Any]) -> None:
+        observed = {**status, "observedGeneration": seen["metadata"]["generation"]}
+        await self._patch(seen, {"status": observed}, subresource="status")
+
+    async def _patch(
+        self, seen: dict[str, Any], patch: dict[str, Any], *, subresource: str | None = None
+    ) -> None:
+        name = seen["metadata"]["name"]
+        with contextlib.suppress(errors.NotFound):
+            await self._client.merge_patch(BOOKS, name, patch, NS, subresource=subresource)
+
+    @staticmethod
+    def _signal(process: asyncio.subprocess.Process, number: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
+
+
+class ObjectSubject(executor_world.Subject):
+    """Executor `customResource` on the embedded Kubernetes."""
+
+    creates, deletes, releases = "POST book", "DELETE book", "PATCH book"
+    without = ("Pending", "ExecutorUnavailable", "no executor customResource")
+    failed = "ObjectFailed"
+    knows_programs = False
+
+    kind = BOOKS
+
+    def __init__(self, admin: client.Client) -> None:
+        self._admin = admin
+        self.accounts: cache.Cache[meta.Partial] = cache.Cache()
+        """ServiceAccounts that the manager knows."""
+        self.blobs: Path | None = None
+        """Where large results are put."""
+        self._absent = False
+        self._manager: SteppingClient | None = None
+
+    def spec(self, script: str, **more: Any) -> api_task.TaskSpec:
+        given = object_task.CustomResource(manifest=book(script), result=RESULT)
+        return api_task.TaskSpec(custom_resource=given, **more)
+
+    def executor(self, kube: client.Client, shared: custom_resource.Shared) -> Any:
+        """The executor of a manager."""
+        return custom_resource.ObjectExecutor(kube, custom_resource.RuleReader(), shared)
+
+    def life(self, steps: executor_world.Steps) -> executor_world.Life:
+        kube = SteppingClient(self._admin.config, user_agent="manager")
+        kube.steps, kube.absent = steps, self._absent
+        self._manager = kube
+        kinds = custom_resource.Kinds(kube, custom_resource.AllowedKinds([self.kind.qualified]))
+        objects = custom_resource.Follower(kube)
+        shared = custom_resource.Shared(
+            kinds=kinds,
+            objects=objects,
+            accounts=self.accounts,
+            time=clock.SystemClock(),
+            blobs=self.blobs,
+        )
+        made = self.executor(kube, shared)
+
+        async def follow() -> None:
+            async with kube:
+                await objects.run(kinds)
+
+        return executor_world.Life(made, follow())
+
+    async def books(self) -> dict[str, dict[str, Any]]:
+        """All there are, by name."""
+        listed = await self._admin.list(self.kind, NS, type=dict)
+        return {found["metadata"]["name"]: found for found in listed.items}
+
+    async def objects(self) -> list[str]:
+        return sorted(await self.books())
+
+    async def held(self) -> list[str]:
+        found = (await self.books()).items()
+        return [name for name, one in found if template.is_held(one)]
+
+    async def tells_ends(self) -> bool:
+        phases = [(one.get("status") or {}).get("phase") for one in (await self.books()).values()]
+        return "Running" not in phases
+
+    async def remove(self, name: str, *, by_force: bool) -> None:
+        await self._admin.delete(BOOKS, name, NS)
+        if by_force:
+            with contextlib.suppress(errors.NotFound):
+                change = {"metadata": {"finalizers": None}}
+                await self._admin.merge_patch(BOOKS, name, change, NS)
+
+    async def occupy(self, attempt: port.Attempt) -> str:
+        name = template.wanted(attempt, "customResource").name
+        await self._admin.create(BOOKS, book("sleep 300", name=name), NS)
+        return name
+
+    async def untouched(self, name: str) -> bool:
+        metadata = (await self.books())[name]["metadata"]
+        return not metadata.get("deletionTimestamp") and not metadata.get("labels")
+
+    def absent(self, *, now: bool) -> None:
+        self._absent = now
+        assert self._manager is not None
+        self._manager.absent = now
+
+
+@contextlib.asynccontextmanager
+async def control_plane(folder: Path, *, node: bool = False) -> AsyncIterator[client.Client]:
+    """A control plane, with or without a node; a client that may do everything there."""
+    (folder / "work").mkdir()
+    plane = cluster.ControlPlane(
+        cluster.Settings(data_dir=folder, port=0, workdir=folder / "work", node_name="n1")
+    )
+    await plane.start()
+    try:
+        if node:
+            await plane.start_node()
+        async with client.Client(plane.admin_config(), user_agent="test") as admin:
+            yield admin
+    finally:
+        await plane.stop()
+
+
+async def define_books(admin: client.Client) -> None:
+    """Have the server know Books."""
+    await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, DEFINITION)
+
+    async def served() -> bool:
+        try:
+            await admin.list(BOOKS, NS, type=dict)
+        except errors.NotFound:
+            return False
+        return True
+
+    await waiting.wait_until_async(served, what="Books are served")
+
+
+@contextlib.asynccontextmanager
+async def printing(admin: client.Client) -> AsyncIterator[None]:
+    """A printer at work."""
+    crew = coroutines.Crew("printing")
+    crew.start("printer", Printer(admin).run())
+    try:
+        yield
+    finally:
+        await crew.stop()
+
+
+@contextlib.asynccontextmanager
+async def on_objects(folder: Path) -> AsyncIterator[ObjectSubject]:
+    """Executor `customResource` on a control plane of its own, with Books and their printer."""
+    async with control_plane(folder) as admin:
+        await define_books(admin)
+        async with printing(admin):
+            yield ObjectSubject(admin)

@@ -1,0 +1,134 @@
+"""Controllers with a real hub and journal, an API server and a node: for tasks that are Pods."""
+
+import contextlib
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from kilnwork import controllers
+from kilnwork.api import kinds, resource
+from kilnwork.cli import embedded_kinds
+from kilnwork.controlplane import cluster
+from kilnwork.controlplane.node import container
+from kilnwork.dispatch.hub import hub as hubs
+from kilnwork.dispatch.journal.sqlite import journal
+from kilnwork.kit import clock, http_types, ids, processes
+from kilnwork.kube import client, errors
+from support import controlled, verifiers, waiting
+
+NS = controlled.NS
+
+
+class RefusingClient(client.Client):
+    """A manager's client, of whose creations of Pods the first are refused. `before_delete`: what
+    happens in the world before a deletion arrives."""
+
+    refusals: list[errors.ApiError]
+    before_delete: Callable[[], Awaitable[None]] | None = None
+
+    async def raw(self, method: str, path: str, **more: Any) -> http_types.Response:
+        if method == "POST" and path.endswith("/pods") and self.refusals:
+            raise self.refusals.pop(0)
+        if method == "DELETE" and self.before_delete is not None:
+            happens, self.before_delete = self.before_delete, None
+            await happens()
+        return await super().raw(method, path, **more)
+
+
+class World:
+    """A control plane with a node, and a manager that can be ended and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.refusals: list[errors.ApiError] = []
+        self.journal = folder / "journal.db"
+        self.settings = controlled.SETTINGS
+        self.options = hubs.Options(lease_s=2.0)
+        self.plane = cluster.ControlPlane(
+            cluster.Settings(
+                data_dir=folder,
+                port=0,
+                workdir=folder,
+                node_name="n1",
+                installed=embedded_kinds.EXTENSIONS,
+            )
+        )
+        self.kube: client.Client
+        self.hub: hubs.Hub
+        self.manager: RefusingClient
+        self.controllers: controllers.Controllers
+        self._manager = contextlib.AsyncExitStack()
+
+    async def start(self) -> None:
+        """Begin a manager."""
+        self.manager = RefusingClient(self.plane.admin_config(), user_agent="manager")
+        self.manager.refusals = self.refusals
+        await self._manager.enter_async_context(self.manager)
+        self.controllers = made = controllers.Controllers(
+            self.manager, self.settings, time=clock.SystemClock()
+        )
+        secret = "secret" if made.claims is None else made.claims.token
+        self.hub = hubs.Hub(
+            journal.Journal(self.journal),
+            clock=clock.SystemClock(),
+            verifier=verifiers.OneSecret(secret),
+            logs_dir=self.folder / "logs",
+            entropy=ids.system_entropy(),
+            options=self.options,
+        )
+        await self.hub.start(self.folder / "c.sock")
+        self._manager.push_async_callback(self.hub.stop)
+        await made.start(self.hub)
+        self._manager.push_async_callback(made.stop)
+
+    async def end(self) -> None:
+        """End it."""
+        await self._manager.aclose()
+
+    async def task(self, name: str, script: str = "true", **spec: Any) -> str:
+        """Declare a Task whose Pod runs a shell script; its uid."""
+        body = {"containers": [a_container(script)], "automountServiceAccountToken": False}
+        spec = {"pod": {"spec": {**body, **spec.pop("pod", {})}}, **spec}
+        spec.setdefault("timeouts", {"killGraceSeconds": 1})
+        made = await self.kube.create(
+            kinds.TASKS, controlled.body(kinds.TASKS, name, spec=spec), NS
+        )
+        return str(made["metadata"]["uid"])
+
+    async def status(self, name: str) -> dict[str, Any]:
+        return (await self.kube.get(kinds.TASKS, name, NS)).get("status") or {}
+
+    async def says(self, name: str, state: str, reason: str | None = None) -> dict[str, Any]:
+        """Wait until a Task says so; its status."""
+        last: dict[str, Any] = {}
+
+        async def look() -> bool:
+            nonlocal last
+            last = await self.status(name)
+            return last.get("state") == state and reason in (None, last.get("reason"))
+
+        try:
+            await waiting.wait_until_async(look, what=f"{state}/{reason}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}; it says {last}") from None
+        return last
+
+    async def pods(self) -> list[dict[str, Any]]:
+        """All there are."""
+        listed = await self.kube.list(resource.PODS, NS, type=dict)
+        return list(listed.items)
+
+    async def no_pods(self) -> None:
+        async def none() -> bool:
+            return not await self.pods()
+
+        await waiting.wait_until_async(none, what="no Pod is left")
+
+
+def a_container(script: str, name: str = "main") -> dict[str, Any]:
+    return {"name": name, "image": "label", "command": ["sh", "-c", script]}
+
+
+def programs(pod: dict[str, Any]) -> set[int]:
+    """Pids of the container of a Pod."""
+    return processes.belonging(None, marker=f"{container.MARKER}={pod['metadata']['uid']}/main/0")

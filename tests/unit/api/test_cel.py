@@ -1,0 +1,170 @@
+"""CEL in result rules: what is taken, what it says, and that its work is known beforehand."""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from kilnwork.api import cel, documents
+
+POD: dict[str, Any] = {
+    "status": {
+        "phase": "Running",
+        "ready": True,
+        "none": None,
+        "conditions": [
+            {"type": "Ready", "status": "True"},
+            {"type": "Idle", "status": "False"},
+        ],
+    }
+}
+
+
+def given_by(text: str, document: Any = None) -> bool | None:
+    return cel.Predicate(text).evaluate(document or POD, documents.Budget())
+
+
+@pytest.mark.parametrize(
+    ("text", "given"),
+    [
+        ("object.status.phase == 'Running'", True),
+        ("object.status.phase == 'Failed'", False),
+        ("object.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')", True),
+        ("object.status.conditions.all(c, c.status == 'True')", False),
+        ("object.status.conditions.filter(c, c.status == 'True').size() == 1", True),
+        ("has(object.status.reason)", False),
+        ("has(object.status.reason) && object.status.reason == 'x'", False),
+        ("object.status.nope == 1", None),
+        ("object.status.nope == 1 || object.status.ready", True),
+        ("object.status.phase > 3", None),
+        ("object.status.none > 3", None),
+        ("object.status.conditions[5].type == 'x'", None),
+        ("1 / 0 == 1", None),
+        ("object.status.phase.matches('(')", None),
+        ("object.status.phase.matches('^Run')", True),
+        ("object.status.phase", None),
+        ("object.status.ready", True),
+        ("object.status.phase + 'x' == 'Runningx'  // done", True),
+    ],
+)
+def test_expression(text: str, given: bool | None) -> None:  # noqa: FBT001
+    assert given_by(text) is given
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("object.status.nope == 1", "needs nope, which does not exist"),
+        ("object.status.phase", 'is "Running", no truth'),
+        ("object.status.conditions", "is a list of 2, no truth"),
+        ("object.status.phase == 'Failed'", "is false"),
+        ("1 / 0 == 1", "cannot be decided: division by zero in CEL expression"),
+    ],
+)
+def test_why_it_is_not_true(text: str, why: str) -> None:
+    assert cel.Predicate(text).explain(POD, documents.Budget()) == why
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "cannot read it"),
+        ("object.a ==", "cannot read it"),
+        ("object.?a.orValue(1) == 1", "cannot read it"),
+        ("isURL(object.a)", "does not know isURL()"),
+        ("object.a.transformList(i, v, v) == []", "does not know transformList()"),
+        ("cel.bind(x, object.a, x + x == x)", "does not know bind()"),
+        ("self.a == 1", "names self; the only variable is object"),
+        ("object.a == b", "names b; the only variable is object"),
+        ("object.a.map(x, [x, x]) == []", "calls map()"),
+        ("object.a.exists(x, x + x == 1)", "has + beside exists()"),
+        ("object.a.exists(x, x.matches('a'))", "has matches() beside exists()"),
+        ("object.a.all(x, x.all(y, y.all(z, true)))", "has macros 3 deep"),
+        ("object.a.all(x, object.b.all(y, true) && (object.c.all(z, (z.all(u, u)))))", "3 deep"),
+        (" && ".join(["object.a.matches('x')"] * 5), "calls matches() 5 times"),
+        ("object.a == '" + "x" * 1024 + "'", "1024 are allowed"),
+        # nothing can be hidden in what looks like text or a comment
+        (r"""r'\' == '' || object.a.map(c, true) == [] || r'\' == ''""", "calls map()"),
+        ('"""\\"""" == "" || object.a.map(c, c) == []', "calls map()"),
+        ("object.a // '\n.map(c, true) == [] // '", "calls map()"),
+        ("object.a\t.\n map\r\n ( c , true) == []", "calls map()"),
+    ],
+)
+def test_what_is_not_taken_is_refused_with_the_reason(text: str, problem: str) -> None:
+    with pytest.raises(cel.CelError, match=re.escape(problem)):
+        cel.Predicate(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "object.status.phase == '.map(x, x)'",
+        "object.status.phase == \"a + b\" || object.status.conditions.exists(c, c.type == '+')",
+        "object.status.conditions.exists(c, c.type == 'http://x')",
+        "object.status.conditions.all(c, c.type != '') && object.status.conditions.all(c, true)",
+    ],
+)
+def test_text_is_not_taken_for_code(text: str) -> None:
+    assert cel.Predicate(text).evaluate(POD, documents.Budget()) in (True, False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "object.long.all(x, x in object.long)",
+        "object.long.all(x, object.long.all(y, y >= 0))",
+        "object.long.all(x, object.long == object.long)",
+    ],
+)
+def test_work_is_known_before_it_is_done(text: str) -> None:
+    long = {"long": list(range(4000))}
+    with pytest.raises(documents.LimitExceeded, match="steps"):
+        cel.Predicate(text).evaluate(long, documents.Budget())
+    assert cel.Predicate(text).evaluate({"long": [0, 1]}, documents.Budget()) is True
+
+
+def test_lists_of_the_expression_are_work_too() -> None:
+    ones = "[" + ",".join(["1"] * 240) + "]"
+    with pytest.raises(documents.LimitExceeded, match="steps"):
+        cel.Predicate(f"{ones}.all(x, {ones}.all(y, true))").evaluate({}, documents.Budget())
+
+
+def test_a_large_document_is_work_too() -> None:
+    with pytest.raises(documents.LimitExceeded):
+        cel.Predicate("size(object) == 0").evaluate([0] * 300_000, documents.Budget())
+
+
+PIECES = [
+    *("object", ".a", "[0]", " == ", " && ", "!", "(", ")", "1", "'x'", "true", "null", " ? ", ":"),
+    *(".all(x, ", ".exists(y, ", "x", "y", " + ", " in ", "size(", "has(", "r'", "//", "\n", "'''"),
+]
+
+
+@given(
+    some.lists(some.sampled_from(PIECES), max_size=12).map("".join),
+    some.sampled_from([{}, {"a": []}, {"a": [True, 1, "x", None]}, {"a": {"b": 2**70}}, [], "x"]),
+)
+def test_any_text_is_refused_or_says_true_false_or_nothing(text: str, document: Any) -> None:
+    try:
+        predicate = cel.Predicate(text)
+    except cel.CelError:
+        return
+    assert predicate.evaluate(document, documents.Budget()) in (True, False, None)
+    assert predicate.explain(document, documents.Budget())
+
+
+@pytest.fixture
+def _without_the_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(cel, "LIBRARY", "no_such_library")
+    cel.available.cache_clear()
+    yield
+    cel.available.cache_clear()
+
+
+@pytest.mark.usefixtures("_without_the_library")
+def test_without_the_extra_it_is_refused_and_what_to_do_is_said() -> None:
+    with pytest.raises(cel.CelError, match=r"needs the extra kilnwork\[cel\].*write jsonPath"):
+        cel.Predicate("object.status.ready")

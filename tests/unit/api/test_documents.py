@@ -1,0 +1,106 @@
+"""Limits of JSON documents, their equality, and how they are shown in messages."""
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from kilnwork.api import documents
+
+JSON = some.recursive(
+    some.none()
+    | some.booleans()
+    | some.integers(-3, 3)
+    | some.sampled_from([0.5, 1.0, -2.0, "", "a"]),
+    lambda below: some.lists(below, max_size=3) | some.dictionaries(some.sampled_from("ab"), below),
+    max_leaves=6,
+)
+
+
+def nested(depth: int, *, leaf: Any = 0) -> Any:
+    """Lists in lists."""
+    for _ in range(depth):
+        leaf = [leaf]
+    return leaf
+
+
+def test_a_document_at_the_limits_is_taken() -> None:
+    documents.measure(nested(documents.MAX_DEPTH))
+    documents.measure({"a": "x" * (documents.MAX_SIZE - 3)})
+
+
+@pytest.mark.parametrize(
+    ("document", "problem"),
+    [
+        (nested(documents.MAX_DEPTH + 1), "64 deep"),
+        ({"a": nested(documents.MAX_DEPTH, leaf={})}, "64 deep"),
+        ("x" * documents.MAX_SIZE, "1048576 values and characters"),
+        ({"x" * documents.MAX_SIZE: 1}, "1048576 values and characters"),
+        ([0] * documents.MAX_SIZE, "1048576 values and characters"),
+    ],
+)
+def test_a_larger_or_deeper_one_is_refused(document: Any, problem: str) -> None:
+    with pytest.raises(documents.LimitExceeded, match=problem):
+        documents.measure(document)
+
+
+def test_a_size_names_the_longest_member_and_the_work_of_a_look() -> None:
+    size = documents.measure({"a": [1, 2, 3, 4], "b": "x" * 30})
+    assert size.longest == 4
+    assert size.work == 7 + (30 + 2) // 16
+
+
+def test_a_budget_ends() -> None:
+    budget = documents.Budget(10)
+    budget.spend(10)
+    with pytest.raises(documents.LimitExceeded, match="more than 10 steps"):
+        budget.spend(1)
+
+
+def canonical(value: Any) -> Any:
+    """The value with its type beside it; numbers have one type."""
+    if isinstance(value, dict):
+        return {key: canonical(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [canonical(one) for one in value]
+    kind = "number" if type(value) in (int, float) else type(value).__name__
+    return kind, value
+
+
+@given(JSON, JSON)
+def test_values_are_equal_if_types_and_values_are(left: Any, right: Any) -> None:
+    equal = documents.equal(left, right, documents.Budget())
+    assert equal is (canonical(left) == canonical(right))
+    assert documents.equal(left, left, documents.Budget())
+
+
+@pytest.mark.parametrize(
+    ("left", "right"), [(True, 1), (False, 0), ([True], [1]), ({"a": 1}, {"a": True}), ("1", 1)]
+)
+def test_a_truth_is_no_number_and_a_text_neither(left: Any, right: Any) -> None:
+    assert not documents.equal(left, right, documents.Budget())
+
+
+def test_equality_costs_what_it_looks_at() -> None:
+    with pytest.raises(documents.LimitExceeded):
+        documents.equal([0] * 1000, [0] * 1000, documents.Budget(1000))
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("a", '"a"'),
+        ('a"\n', r'"a\"\n"'),
+        (True, "true"),
+        (None, "null"),
+        (1.5, "1.5"),
+        (math.inf, "null"),
+        ([1, 2], "a list of 2"),
+        ({"a": 1}, "an object with 1 members"),
+        ("x" * 100, '"' + "x" * 60 + '"… (100 characters)'),
+    ],
+)
+def test_values_are_shown_short(value: Any, shown: str) -> None:
+    assert documents.show(value) == shown

@@ -1,0 +1,31 @@
+"""The message of a container that ended; what a node makes of it is in integration tests."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from kilnwork.controlplane.node import container, pods, termination
+
+SPEC = {"containers": [{"name": "a", "image": "i"}]}
+
+
+@pytest.mark.parametrize(
+    ("reason", "said", "message"),
+    [
+        (container.UNSEEN, "words", "words"),
+        (container.UNSEEN, "", "of the shim"),
+        ("StartError", "words", "of the shim"),
+    ],
+)
+def test_words_of_a_container_whose_end_was_not_seen_count(
+    tmp_path: Path, reason: str, said: str, message: str
+) -> None:
+    file = tmp_path / "root" / "dev" / "termination-log"
+    file.parent.mkdir(parents=True)
+    file.write_text(said)
+    pod = msgspec.convert({"metadata": {"name": "p"}, "spec": SPEC}, pods.Pod)
+    ended = container.Record(
+        "u/a/0", str(tmp_path), exit_code=container.UNKNOWN, reason=reason, message="of the shim"
+    )
+    assert termination.with_message(pod, "a", ended).message == message

@@ -1,0 +1,55 @@
+"""Pods whose node was deleted fail and go; what a finalizer holds says so and stays."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kilnwork.api import meta, resource
+from kilnwork.controlplane import pod_gc
+from kilnwork.controlplane.apiserver import crud, deletion
+from support import objects, waiting
+
+PODS, NODES = resource.PODS, resource.NODES
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[objects.World]:
+    async with objects.world(tmp_path) as found:
+        await waiting.wait_until_async(
+            lambda: found.get(resource.SERVICE_ACCOUNTS, "default"), what="the default account"
+        )
+        running = pod_gc.PodCollector(found.writer, found.deleter, quarantine_s=0.1, check_s=0.02)
+        running.start()
+        yield found
+        await running.stop()
+
+
+async def add_pod(world: objects.World, name: str, node: str, **metadata: object) -> None:
+    spec = {"containers": [{"name": "main", "image": "host"}], "nodeName": node}
+    await world.create(PODS, name, spec=spec, metadata=metadata)
+
+
+def held(world: objects.World) -> meta.JsonObject:
+    found = world.get(PODS, "held")
+    assert found is not None
+    return found
+
+
+async def test_pods_of_a_deleted_node_fail_and_go(world: objects.World) -> None:
+    for node in ("stays", "goes"):
+        await world.create(NODES, node)
+    await add_pod(world, "other", "stays")
+    await add_pod(world, "free", "goes")
+    await add_pod(world, "held", "goes", finalizers=["example.com/wait"])
+    await world.delete(PODS, "held", grace_s=0)
+    await world.deleter.delete(crud.where(NODES, "", "goes"), deletion.DeleteOptions())
+    await world.gone(PODS, "free")
+    assert world.get(PODS, "other")
+    await waiting.wait_until_async(
+        lambda: held(world)["status"].get("phase") == "Failed", what="held has failed"
+    )
+    [condition] = [
+        c for c in held(world)["status"]["conditions"] if c["type"] == "DisruptionTarget"
+    ]
+    assert (condition["status"], condition["reason"]) == ("True", "DeletionByPodGC")

@@ -1,0 +1,94 @@
+"""docs/reference/rules-and-variables.md says what rules and substitution do: each row is tried."""
+
+import json
+import re
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from kilnwork.api import cel, documents, iregexp, jsonpaths, object_manifests, rules, substitution
+from support import pages
+
+PAGE = (pages.DOCS / "reference" / "rules-and-variables.md").read_text()
+RULES = pages.sections(PAGE, 2)["Result rules"]
+VARIABLES = pages.sections(PAGE, 2)["Variables"]
+WORDS = " ".join(PAGE.split())
+(DOCUMENT,) = pages.blocks(PAGE, "json")
+
+
+def rows(text: str, heading: str) -> list[tuple[str, str]]:
+    """The rows of the table whose first heading that is; `\\|` is a bar."""
+    (table,) = re.findall(rf"^\| {heading}.*\n\|[-|]+\n((?:\|.*\n)+)", text, re.MULTILINE)
+    found = []
+    for line in table.splitlines():
+        first, second, *_ = re.split(r"(?<!\\) ?\| ?", line)[1:]
+        found.append((first.replace("\\|", "|").strip("`"), second.strip("`")))
+    return found
+
+
+@pytest.mark.parametrize(("written", "gives"), rows(RULES, "rule"))
+def test_rule(written: str, gives: str) -> None:
+    parsed = (
+        yaml.safe_load(written) if written.startswith("{json") or "cel:" in written else written
+    )
+    condition = rules.compile_condition(msgspec.convert(parsed, rules.Condition))
+    results = {"true": True, "false": False, "undefined": None}
+    assert condition.evaluate(json.loads(DOCUMENT)) is results[gives]
+
+
+def test_the_first_block_is_rules() -> None:
+    (block,) = pages.blocks(PAGE, "yaml")
+    parsed = msgspec.convert(yaml.safe_load(block), rules.ResultRules)
+    assert rules.problems(parsed, "spec") == []
+    outcomes = [
+        rules.compile_rules(parsed).judge({"status": status})
+        for status in (
+            {"phase": "Error"},
+            {"phase": "Succeeded"},
+            {"startTime": "x", "attempts": 1},
+            {},
+        )
+    ]
+    assert outcomes == [rules.Outcome.FAILED, rules.Outcome.SUCCESS, rules.Outcome.RUNNING, None]
+
+
+def test_operators_and_fields_are_those_of_the_code() -> None:
+    assert [name for name, _ in rows(RULES, "operator")] == list(rules.Operator)
+    fields = [field.encode_name for field in msgspec.structs.fields(rules.Rule)]
+    assert [name for name, _ in rows(RULES, "field")] == fields
+    for field in msgspec.structs.fields(rules.ResultRules):
+        assert f"`{field.encode_name}`" in WORDS or f"{field.encode_name}:" in PAGE
+
+
+def test_limits_are_those_of_the_code() -> None:
+    assert f"a list of up to {rules.MAX_RULES} rules" in WORDS
+    assert f"at most {iregexp.MAX_CHARS} characters and {iregexp.MAX_POSITIONS} positions" in WORDS
+    assert f"An expression may have {cel.MAX_PREDICATE_CHARS} characters" in WORDS
+    assert ("two deep" in WORDS) is (cel.MAX_NESTING == 2)
+    assert f"A path has at most {jsonpaths.MAX_CHARS} characters" in WORDS
+    for subject in ("A document may have", "The result may have"):
+        size = f"{documents.MAX_SIZE} values and characters, and {documents.MAX_DEPTH} levels"
+        assert f"{subject} {size}" in WORDS
+    assert documents.MAX_SIZE == substitution.MAX_SIZE
+    assert f"may take {documents.MAX_WORK} steps" in WORDS
+
+
+def test_variables_prefixes_and_fields_are_those_of_the_code() -> None:
+    assert dict(rows(VARIABLES, "variable")) == substitution.TASK_VARIABLES
+    named = re.search("Names that begin with (.*?) are variables", WORDS)
+    assert named is not None
+    assert tuple(re.findall("`(.*?)`", named[1])) == substitution.PREFIXES
+    texts = re.search(
+        "that hold strings: of a Pod, (.*?); of an object or a Workflow, (.*?)[.]", WORDS
+    )
+    assert texts is not None
+    assert set(re.findall("`(.*?)`", texts[1])) == substitution.TEXT_FIELDS
+    assert set(re.findall("`(.*?)`", texts[2])) == object_manifests.TEXT_FIELDS
+
+
+@pytest.mark.parametrize(("template", "becomes"), rows(VARIABLES, "with"))
+def test_variable(template: str, becomes: str) -> None:
+    values: dict[str, Any] = {"option.n": 3, "option.x": "a${task.name}", "task.name": "print"}
+    assert substitution.substitute(template, values) == json.loads(becomes)
