@@ -31,13 +31,15 @@ Message = MutableMapping[str, Any]
 
 
 class Revision:
-    """What a Service runs: a process, or none while nobody wants it."""
+    """What a Service runs: a process, or none while no request needs it."""
 
     def __init__(self, name: str, command: list[str]) -> None:
         self.name, self.command = name, command
         self._process: asyncio.subprocess.Process | None = None
         self._starting = asyncio.Lock()
-        self._reserved = socket.socket()  # never listens: while it is bound, nobody else gets it
+        self._reserved = (
+            socket.socket()
+        )  # never listens: while it is bound, no other process gets it
         self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._reserved.bind(("127.0.0.1", 0))
         self.port = self._reserved.getsockname()[1]

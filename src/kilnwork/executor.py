@@ -115,4 +115,4 @@ def run(
 
 
 def _ignore(text: str) -> None:
-    """Nobody is to hear of it."""
+    """Its outcome is reported to no client."""

@@ -55,7 +55,7 @@ def sample_of_task(obj: meta.JsonObject) -> tuple[meta.JsonObject, str] | None:
     """Return the object that a Task makes, and the field of its manifest; None if it makes none, or
     if that depends on its inputs."""
     if not obj["spec"].keys() & {"customResource", "workflow"}:
-        return None  # most: told without reading them once more
+        return None  # most: reported without reading them once more
     declared, metadata = _read(obj, task.Task), obj["metadata"]
     if declared is None or declared.spec.inputs or declared.spec.input_object is not None:
         return None

@@ -1,7 +1,7 @@
 """The object that a Task would make, checked by the server before the Task is applied.
 
 Used by `kiln apply`. What attempt 1 would make is created without being kept (`dryRun=All`), with
-the rights of whoever applies; the embedded API server checks it for everybody. What cannot be known
+the rights of the user; the embedded API server checks it for everybody. What cannot be known
 yet is a warning: a kind that is not there, a right that only the manager has, the values of inputs.
 """
 

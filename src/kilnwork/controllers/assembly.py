@@ -221,7 +221,7 @@ class Controllers:
                 task.Task,
                 known.tasks,
                 self._tasks.task_changed,
-                # Those that nobody saw come are submitted in this order.
+                # Those created while no manager ran are submitted in this order.
                 scope=reflector.Scope(namespace=namespace, oldest_first=True),
             ),
             reflector.Reflector(

@@ -2,7 +2,7 @@
 
 Runs inside the server, as `gc` does; the part for orphaned Pods of the real Pod garbage collector
 (k8s.io/kubernetes pkg/controller/podgc; KEP-3329 for the condition). A Pod that a finalizer holds
-stays as Failed, for whoever waits for its end.
+stays as Failed, for the client that waits for its end.
 """
 
 import asyncio
@@ -64,7 +64,7 @@ class PodCollector:
         self._crew.start("sweep", self._run())
 
     async def stop(self) -> None:
-        """Stop; quarantines begin anew with the next start."""
+        """Stop; quarantines begin again with the next start."""
         await self._crew.stop()
 
     async def _run(self) -> None:

@@ -106,7 +106,7 @@ async def disrupt(
 ) -> bool:
     """Delete a Pod with a condition that says why; False when it changed or went meanwhile.
 
-    Without grace, nobody is there to report its end: it is marked Failed first.
+    Without grace, no kubelet is there to report its end: it is marked Failed first.
     """
     place = crud.where(resource.PODS, key.namespace, key.name)
     now = writer.now()

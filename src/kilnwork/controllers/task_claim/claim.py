@@ -51,7 +51,7 @@ class Claim:
 
     @property
     def lost(self) -> str:
-        """Why nobody holds it any more; empty while somebody does."""
+        """Why no client holds it any more; empty while one does."""
         if self.current is None:
             return "its TaskClaim was deleted"
         if self._left_s() > 0:
@@ -111,7 +111,7 @@ class Claim:
                 return
 
     async def expire(self) -> None:
-        """Delete it when its `ttlSecondsAfterFinished` is over, unless somebody else has."""
+        """Delete it when its `ttlSecondsAfterFinished` is over, unless another client has."""
         due = self._time.monotonic() + self.first.spec.ttl_seconds_after_finished
         while self.current is not None and (left := due - self._time.monotonic()) > 0:
             await self._wait(left)
@@ -133,6 +133,6 @@ class Claim:
 
 
 def _is_other_object(error: errors.Invalid) -> bool:
-    """Whether the uid of a patch did not match: the claim was deleted and made anew."""
+    """Whether the uid of a patch did not match: the claim was deleted and created again."""
     causes = error.details.get("causes") or ()
     return any(cause.get("field") == "metadata.uid" for cause in causes)

@@ -101,4 +101,4 @@ class TaskClaims:
 
 
 def _ignore(text: str) -> None:
-    """Nobody is to hear of it."""
+    """Its outcome is reported to no client."""

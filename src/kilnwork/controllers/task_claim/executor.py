@@ -71,7 +71,7 @@ class ClaimExecutor(service.Service):
         return ClaimAttempt(run, self)
 
     async def finished(self) -> tuple[str, str]:
-        """Wait until the end of its task is stored, or nobody holds it: reason and message."""
+        """Wait until the end of its task is stored, or no client holds it: reason and message."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(WAITING_AFTER_S):
                 await self._assigned.wait()

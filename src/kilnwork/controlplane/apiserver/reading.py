@@ -303,7 +303,7 @@ _ZERO: dict[Form, Callable[[], Any]] = {
 
 
 def _quantity(value: Any) -> Any:
-    """A resource quantity as it was written. Raises WrongType in the words of Go's parser."""
+    """A resource quantity, unchanged. Raises WrongType in the words of Go's parser."""
     try:
         quantities.parse(value if isinstance(value, str) else causes.shown(value))
     except ValueError as error:

@@ -1,7 +1,7 @@
 """The object that another one will make, checked when that one is created, and not kept.
 
 Used by `crud` for kinds whose `extensions.Kind` has a sample. As a dry run of its creation, but for
-rights: whoever makes it has its own.
+rights: the client that creates it has its own.
 """
 
 from kilnwork.api import meta
@@ -17,7 +17,7 @@ from kilnwork.controlplane.apiserver import (
 )
 
 _REFUSALS = (400, 422)
-"""Codes that say that the object is wrong, whoever creates it and whenever."""
+"""Codes that say that the object is wrong, for any client at any time."""
 
 
 async def check(

@@ -1,7 +1,7 @@
 """Results that others send for attempts which wait for them: handed to the executor that has each.
 
-Used by the hub. No result is kept here: an executor that is away has not got it, and whoever sends
-it is told to try again.
+Used by the hub. No result is kept here: an executor that is away has not got it, and the
+client that sends it is asked to try again.
 """
 
 import asyncio
@@ -57,7 +57,7 @@ class Callbacks:
     async def call_back(
         self, ref: attempts.AttemptRef, *, media_type: str, body: bytes, wait_s: float
     ) -> Taken:
-        """Hand a result to whoever has that attempt, and wait until that is over and stored.
+        """Hand a result to the executor of that attempt, and wait until that is over and stored.
 
         STORED: this result has ended it, now or when it was sent before.
         """

@@ -27,7 +27,7 @@ def spawn(mem: memory.Memory, item: inputs.Spawn, now: inputs.Moment) -> None:
     if refusal or parent is None:
         _respond(mem, item, 409, message=refusal)
         return
-    # whoever asks for a child runs, though its executor may not have seen it yet
+    # an attempt that asks for a child runs, though its executor may not have seen it yet
     lifecycle.start(mem, parent, now, at=now.wall)
     family = family_of(parent)
     known = family.members.get(item.child_key)

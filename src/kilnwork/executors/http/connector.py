@@ -19,7 +19,7 @@ MAX_IDLE_S = 15.0
 """How long a connection is kept for the next request to the same server."""
 
 MAX_SPOILED = 10
-"""Connections to try of a server that sends what nobody asked for."""
+"""Connections to try of a server that sends what was not requested."""
 
 MAX_PASSED = 1000
 

@@ -13,7 +13,7 @@ from kilnwork.executors.http import attempt, errors, exchange
 PAUSES_S = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 """Before a request is sent once more that may be."""
 
-_NOBODY_THERE = frozenset({502, 503})
+_NOT_SERVED = frozenset({502, 503})
 """Statuses by which the activator says that it reached no Pod, or has no room for more requests.
 504 is none of them: a time of the revision is over, and would be over again (`timeoutSeconds`)."""
 
@@ -64,12 +64,12 @@ class FunctionAttempt(attempt.Attempt):
             self._give_permit_back()
 
     async def _send(self, request: exchange.Outgoing, *, until: float) -> exchange.Received:
-        """Send it again while nobody is there, if that does no harm."""
+        """Send it again while no revision serves it, if that does no harm."""
         for pause_s in PAUSES_S:
             retry_after: str | None = None
             try:
                 received = await super()._send(request, until=until)
-                if received.status not in _NOBODY_THERE or not self._may_send_again(request):
+                if received.status not in _NOT_SERVED or not self._may_send_again(request):
                     return received
                 received.body.close()
                 message, retry_after = f"status {received.status}", received.header("retry-after")

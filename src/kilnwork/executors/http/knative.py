@@ -1,7 +1,7 @@
 """Services of Knative: whether one is ready for requests, and at which URL.
 
 Used by `attempt` before it sends the request of a `spec.function`. Services are only read, by one
-reflector for each namespace, from its first use: a request to one that is ready asks nobody.
+reflector for each namespace, from its first use: a request to one that is ready asks no server.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from kilnwork.kube import cache, client, errors, objects, reflector
 
 API_VERSION, KIND = "serving.knative.dev/v1", "Service"
 AGAIN_S = served.AGAIN_S
-"""How often what no watch tells is asked for while somebody waits for it."""
+"""How often what no watch tells is asked for while a request waits for it."""
 
 _CONDITIONS = ("ConfigurationsReady", "RoutesReady", "Ready")
 """The cause first: of a revision that failed `Ready` may say `RevisionMissing` only."""

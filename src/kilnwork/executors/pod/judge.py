@@ -199,7 +199,7 @@ def _failure(
 def how_killed(end: pod.Terminated) -> str:
     """What is known of a container that ended with 137, which a kubelet says of lost ones too."""
     if end.reason == "ContainerStatusUnknown":
-        return f"ended, and nobody saw how: {end.message}"
+        return f"ended, and its end was not seen: {end.message}"
     return "was killed by signal 9"
 
 

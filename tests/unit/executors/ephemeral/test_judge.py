@@ -22,7 +22,7 @@ ENDS: dict[str, tuple[dict[str, Any], attempts.Ending, str, str]] = {
     "killed": (pods.ended(137), E.LOST, R.PROCESS_KILLED, "signal 9"),
     "unseen": (
         pods.ended(137, reason="ContainerStatusUnknown", message="lost"),
-        E.LOST, R.PROCESS_KILLED, "its container ended, and nobody saw how: lost",
+        E.LOST, R.PROCESS_KILLED, "its container ended, and its end was not seen: lost",
     ),
     "no program": (
         pods.ended(128, reason="StartError", message="no such file"),

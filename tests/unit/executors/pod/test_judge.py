@@ -239,7 +239,7 @@ CASES = {
     "an end that nobody saw": Case(
         (S.PENDING, R.PROCESS_KILLED),
         pods.made("Failed", pods.ended(137, reason="ContainerStatusUnknown", message="lost")),
-        "container main ended, and nobody saw how: lost",
+        "container main ended, and its end was not seen: lost",
     ),
     "deleted by a stranger": Case(
         (S.PENDING, R.POD_LOST),
