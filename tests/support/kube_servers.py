@@ -29,7 +29,7 @@ from kilnwork.api import crd, kinds
 from kilnwork.cli import embedded_kinds
 from kilnwork.controlplane import cluster
 from kilnwork.kube import config
-from support import waiting
+from support import tls_connections, waiting
 
 Kind = Literal["ours", "real"]
 T = TypeVar("T")
@@ -265,7 +265,7 @@ class Http:
         """A new connection with this identity's certificate, for requests by hand."""
         url = urllib.parse.urlsplit(self.server.url)
         assert url.hostname is not None
-        return http.client.HTTPSConnection(url.hostname, url.port, context=self._tls, timeout=30)
+        return tls_connections.TlsConnection(url.netloc, tls=self._tls, timeout_s=30.0)
 
     def _prepare(
         self, path: str, body: Any, headers: dict[str, str] | None, query: dict[str, object]

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from urllib import parse
 
 from kilnwork.kube import config
+from support import tls_connections
 
 BROKEN = (OSError, http.client.HTTPException)
 """What a connection to a server that is killed ends with."""
@@ -46,7 +47,7 @@ class Client:
         settings = config.load(self._data / "kubeconfig")
         place = parse.urlsplit(settings.server)
         tls = ssl.create_default_context(cadata=settings.ca_data)
-        made = http.client.HTTPSConnection(place.netloc, timeout=timeout_s, context=tls)
+        made = tls_connections.TlsConnection(place.netloc, tls=tls, timeout_s=timeout_s)
         return made, str(settings.token)
 
     def request(
