@@ -199,10 +199,9 @@ class ExternalTask(Wire, frozen=True):
     """What the program gets, any JSON; its texts may have variables."""
 
 
-class TaskSpec(Wire, frozen=True):
-    """What to run and how long to try: a `command`, a Python `call`, a `pod`, a `call` in a `pod`,
-    a `workflow`, a `customResource`, an `http` request, one to a `function`, or work for an
-    `external` program."""
+class TaskTemplate(Wire, frozen=True):
+    """What a task runs, and on what input: the part of a Task's spec that a Job takes as the
+    template of all its tasks."""
 
     cluster_name: Name = "default"
     """Name of the TaskCluster of this namespace that runs the task."""
@@ -235,24 +234,8 @@ class TaskSpec(Wire, frozen=True):
     """Name of a TaskObject to read; the task waits until it exists. As an input it is `input`."""
     inputs: tuple[TaskInput, ...] = ()
     """More inputs; the task waits for all of them."""
-    output_object: Name | None = None
-    """Name of a TaskObject to make from the result, which must be JSON."""
     output_type: Annotated[str, msgspec.Meta(pattern="^(json|bytes)$")] = "json"
     """What the result is: `json`, the output file must parse; `bytes`, it may be anything."""
-    priority: Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)] = 0
-    """Tasks with a higher priority start first; what runs is not interrupted."""
-    retry: Retry = Retry()
-    """When another attempt follows one that failed or was lost."""
-    timeouts: Timeouts = Timeouts()
-    """Deadlines in seconds; without one there is none."""
-    run: Annotated[int, msgspec.Meta(ge=1, le=MAX_RUN)] = 1
-    """Number of the run. It may only rise: a higher one starts the task anew, with new budgets."""
-    kill_timestamp: str | None = None
-    """Time (RFC 3339) at which the task is stopped; at once if it is past."""
-    suspend: bool = False
-    """Start no attempt while this is true; one that runs goes on. No timeout counts meanwhile."""
-    ttl_seconds_after_finished: Annotated[int, msgspec.Meta(ge=0, le=LONGEST_S)] | None = None
-    """Delete the Task so many seconds after its end; without it, never."""
 
     @property
     def executor(self) -> str:
@@ -303,6 +286,29 @@ class TaskSpec(Wire, frozen=True):
         request which must not be sent twice."""
         sent = self.sent
         return sent is None or sent.may_repeat
+
+
+class TaskSpec(TaskTemplate, frozen=True):
+    """What to run and how long to try: a `command`, a Python `call`, a `pod`, a `call` in a `pod`,
+    a `workflow`, a `customResource`, an `http` request, one to a `function`, or work for an
+    `external` program."""
+
+    output_object: Name | None = None
+    """Name of a TaskObject to make from the result, which must be JSON."""
+    priority: Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)] = 0
+    """Tasks with a higher priority start first; what runs is not interrupted."""
+    retry: Retry = Retry()
+    """When another attempt follows one that failed or was lost."""
+    timeouts: Timeouts = Timeouts()
+    """Deadlines in seconds; without one there is none."""
+    run: Annotated[int, msgspec.Meta(ge=1, le=MAX_RUN)] = 1
+    """Number of the run. It may only rise: a higher one starts the task anew, with new budgets."""
+    kill_timestamp: str | None = None
+    """Time (RFC 3339) at which the task is stopped; at once if it is past."""
+    suspend: bool = False
+    """Start no attempt while this is true; one that runs goes on. No timeout counts meanwhile."""
+    ttl_seconds_after_finished: Annotated[int, msgspec.Meta(ge=0, le=LONGEST_S)] | None = None
+    """Delete the Task so many seconds after its end; without it, never."""
 
 
 class Result(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
