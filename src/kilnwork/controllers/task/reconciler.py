@@ -4,6 +4,8 @@ Used by `assembly`. Decides nothing: see `plan` and `status`. A task is submitte
 sees it first; statuses follow when they are due, so that a short task costs one or two writes.
 """
 
+from collections.abc import Callable
+
 import msgspec
 
 from kilnwork.api import inputs, kinds, task, task_cluster, task_object
@@ -31,6 +33,8 @@ class Reconciler:
         self._wakes = wakes.Wakes()
         self._writer = status_writer.StatusWriter(given.kube, kinds.TASKS, task.TaskStatus)
         self._memories: dict[Key, memory.Memory] = {}
+        self.on_task: Callable[[Key], None] = lambda key: None
+        """Called with the key of a Task that is over, came or went."""
         self._submitting: set[Key] = set()
         """Their passes decide once more with the view that comes."""
 
@@ -148,9 +152,10 @@ class Reconciler:
         except inputs.InputError:
             return {}  # the plan finds the same, and says so
         namespace = seen.metadata.namespace
-        return {source: self._find(source, namespace) for source, _ in wanted.values()}
+        return {source: self.find_input(source, namespace) for source, _ in wanted.values()}
 
-    def _find(self, source: inputs.Source, namespace: str) -> plan.Found:
+    def find_input(self, source: inputs.Source, namespace: str) -> plan.Found:
+        """Return the data of a TaskObject or the result of a Task, or why it is not there."""
         key = (namespace, source.name)
         if source.kind is inputs.Kind.OBJECT:
             found = self._caches.objects.get(key)
@@ -196,6 +201,8 @@ class Reconciler:
             self._wake("Task", key)
 
     def _wake(self, kind: str, key: Key) -> None:
+        if kind == "Task":
+            self.on_task(key)
         for waiting in self._wakes.waiting(kind, *key):
             self._queue.add(waiting)
 
