@@ -1,4 +1,4 @@
-"""The form of a JobConfig's options: as JSON Schema for a web page, and what people type at prompts.
+"""The form of a JobConfig's options: JSON Schema for a web page, and what people type at prompts.
 
 Used by `kiln run-job` and the REST API. What is right is decided by `options` alone: the schema
 takes nothing that is refused there. Pure.
@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-from kilnwork.api import documents, job_config, option_values, options
+from kilnwork.api import documents, job_config, option_values, options, yaml_loader
 
 Option = job_config.Option
 Type = job_config.OptionType
@@ -100,8 +100,8 @@ def _float(option: Option, text: str) -> float:
 
 def _json(option: Option, text: str) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
+        return json.loads(text, object_pairs_hook=options.unique_members)
+    except (ValueError, RecursionError, yaml_loader.MalformedYaml) as error:
         problem = f"must be JSON, and a text in quotes; {documents.show(text)} is not: {error}"
         raise option_values.Refused(problem) from error
 

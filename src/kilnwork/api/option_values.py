@@ -34,7 +34,7 @@ def evaluate(option: Option, value: Any) -> Any:
 def default_of(option: Option) -> Any:
     """Return the default as a Job could give it; None where there is none."""
     config = config_of(option)
-    found = getattr(config, "default", None)
+    found: Any = getattr(config, "default", None)
     if option.type is Type.MULTI:
         return list(config.default) or None
     if option.type in (Type.STRING, Type.SELECT):

@@ -114,7 +114,7 @@ def _parsed(text: str, field: str) -> Any:
     if len(text) > documents.MAX_SIZE:
         raise InvalidOptions([(field, f"has more than {documents.MAX_SIZE} characters")])
     try:
-        return json.loads(text, object_pairs_hook=_members)
+        return json.loads(text, object_pairs_hook=unique_members)
     except yaml_loader.MalformedYaml as error:
         raise InvalidOptions([(field, f"is no object: {error}")]) from error
     except (ValueError, RecursionError):
@@ -140,7 +140,8 @@ def _non_json(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
             yield ascii(name)[1:-1], f"has {odd}, which cannot be written as JSON"
 
 
-def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object, for `json.loads`; raises MalformedYaml for a key twice."""
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
