@@ -4,7 +4,6 @@ Used by admission and by the executors, which must agree. A manifest is parsed b
 put in, so that a value can never become structure. Pure: one task, no look-ups.
 """
 
-import math
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -195,25 +194,9 @@ def _parsed(text: str, field: str) -> Any:
     if len(found) != 1:
         raise InvalidManifest(field, f"must hold one object; it holds {len(found)}")
     documents.measure(found[0])  # before it is walked: aliases make much of little
-    if (odd := _no_json(found[0])) is not None:
+    if (odd := documents.find_non_json(found[0])) is not None:
         raise InvalidManifest(field, f"has {odd}, which cannot be written as JSON")
     return found[0]
-
-
-def _no_json(value: Any) -> str | None:
-    """What in a value that is small enough JSON does not know; None when all of it does."""
-    left = [value]
-    while left:
-        one = left.pop()
-        if isinstance(one, dict):
-            left.extend(one.values())
-        elif isinstance(one, list):
-            left.extend(one)
-        elif isinstance(one, float) and not math.isfinite(one):
-            return f"the number {one}"
-        elif one is not None and not isinstance(one, str | int | float):
-            return f"a {type(one).__name__}"
-    return None
 
 
 def _manifest_problems(spec: task.TaskSpec, body: meta.JsonObject, field: str) -> Iterator[Problem]:

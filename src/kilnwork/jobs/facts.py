@@ -58,7 +58,7 @@ def recovered(
             if result.run == job.run:
                 job.concluded = result
         elif result.run == job.run_of(result.item) and job.items.states[result.item] < _S.SUCCEEDED:
-            close(job, result)
+            plan.close(job, result)
     for item, change in changes:
         wanted = not item or job.items.states[item] < _S.SUCCEEDED or job.stage is _Stage.STOPPING
         if wanted and item not in job.tasks:
@@ -92,7 +92,7 @@ def moved(job: records.Job, item: int, change: subscriptions.Change, *, now: flo
         job.dirty = True
     task.failures, task.losses = change.failures, change.losses
     task.attempt, task.worker, task.started = change.attempt, change.worker, change.started
-    task.message = change.message or change.reason
+    task.message, task.state = change.message or change.reason, change.state
     if change.suspended != task.suspended:
         task.suspended = change.suspended
         (job.suspended.add if task.suspended else job.suspended.discard)(item)
@@ -100,14 +100,22 @@ def moved(job: records.Job, item: int, change: subscriptions.Change, *, now: flo
     if item and job.items.states[item] == _S.SUBMITTED:
         job.active += active - task.active
         task.active = active
-    if active and job.started is None:
+    if _has_begun(job, change) and job.started is None:
         job.started = now
         job.dirty = True
     if change.over:
-        task.ended = records.Ended(change.state, change.reason, change.message)
+        task.ended = records.Ended(change.state, change.reason, change.message, change.stopped)
         job.suspended.discard(item)
         job.ended.add(item)
     job.changed(now)
+
+
+def _has_begun(job: records.Job, change: subscriptions.Change) -> bool:
+    """Return whether a task shows that something of the job has run, or is about to."""
+    if not job.source.ends_with_task:
+        return change.active
+    at_work = change.state in (api_task.State.RUNNING, api_task.State.KILLING)
+    return at_work or (change.over and change.attempt > 0)
 
 
 def _adopt_run(job: records.Job, item: int, run: int) -> None:
@@ -131,7 +139,7 @@ def settled(
             return
         plan.drop_task(job, item)
     if result is not None:
-        close(job, result)
+        plan.close(job, result)
     job.changed(now)
 
 
@@ -156,28 +164,6 @@ def _new_run(job: records.Job, again: Iterable[int]) -> None:
         job.items.set(item, _S(job.items.states[item]), job.run)
     job.prepared = False
     job.dirty = True
-
-
-def close(job: records.Job, result: item_source.ItemResult) -> None:
-    """An item is over, for good."""
-    item, counts = result.item, job.counts
-    task = job.tasks.get(item)
-    if task is not None and task.active:
-        task.active = False
-        job.active -= 1
-    job.dirty = True
-    state = records.STATES[result.outcome]
-    job.items.set(item, state, result.run)
-    if state is _S.SUCCEEDED:
-        counts.succeeded += 1
-        job.source.count(result)
-        job.successes += 1
-    elif state is _S.FAILED:
-        counts.failed += 1
-        if not job.first_failure:
-            job.first_failure = f"{job.source.noun} {item}: {result.message}"[:2000]
-    else:
-        counts.cancelled += 1
 
 
 def damaged(job: records.Job, damage: item_source.Damage, *, now: float) -> None:
@@ -220,8 +206,7 @@ def concluded(job: records.Job, result: item_source.ItemResult | None, *, now: f
 
 def cancel(job: records.Job, message: str, *, now: float) -> None:
     """A user does not want it any more; over or ending already: nothing happens."""
-    if job.stage in (_Stage.RUNNING, _Stage.FINALIZING):
-        plan.stop(job, _O.CANCELLED, model.Reason.CANCELLED, message or "cancelled", now=now)
+    kill(job, model.Reason.CANCELLED, message or "cancelled", now=now)
 
 
 def adjust(job: records.Job, change: model.Adjustment, *, now: float) -> None:
@@ -248,6 +233,61 @@ def adjust(job: records.Job, change: model.Adjustment, *, now: float) -> None:
     job.changed(now)
 
 
+def refuse(job: records.Job, reason: str, message: str, *, now: float) -> None:
+    """It is not accepted, and is over before it has started."""
+    job.refused = True
+    job.verdict, job.reason, job.message = _O.FAILED, reason, message
+    job.stage = _Stage.FINISHED
+    job.waits = False
+    job.counts.cancelled += job.items.cancel_open()
+    job.end(now)
+    job.changed(now)
+
+
+def admit(job: records.Job, *, now: float) -> None:
+    """Its turn has come."""
+    job.waits = False
+    job.admitted = now
+    job.dirty = True
+    job.changed(now)
+
+
+def fail(job: records.Job, reason: str, message: str, *, now: float) -> None:
+    """It cannot go on; over or ending already: nothing happens."""
+    if job.stage in (_Stage.RUNNING, _Stage.FINALIZING):
+        plan.stop(job, _O.FAILED, reason, message, now=now)
+
+
+def kill(job: records.Job, reason: str, message: str, *, now: float) -> None:
+    """As `cancel`, for a reason of the caller's."""
+    if job.stage in (_Stage.RUNNING, _Stage.FINALIZING):
+        plan.stop(job, _O.CANCELLED, reason, message, now=now)
+
+
+def rerun(job: records.Job, run: int, *, now: float) -> None:
+    """What has not succeeded is done again, in its turn; it is over, and `run` is higher."""
+    _reopen(job, run)
+    job.waits, job.refused = True, False
+    job.admitted = job.started = None
+    job.followed.clear()
+    job.changed(now)
+
+
+def provide(job: records.Job, source: item_source.ItemSource, *, now: float) -> None:
+    """What its items are is known at last; it has not started."""
+    job.source = source
+    job.items = items.Items(source.size)
+    job.dirty = True
+    job.changed(now)
+
+
+def gathered(job: records.Job, trouble: str, *, now: float) -> None:
+    """The results for the finalizer are there; `trouble`: they cannot be given to it."""
+    done(job, "Gather")
+    if trouble and job.stage is _Stage.FINALIZING:
+        plan.stop(job, _O.FAILED, job.source.finalizer_reason, trouble, now=now)
+
+
 def _replace(spec: item_source.Policy, **given: object) -> item_source.Policy:
     return cast(item_source.Policy, msgspec.structs.replace(cast(msgspec.Struct, spec), **given))
 
@@ -267,19 +307,22 @@ def redrive(job: records.Job, *, now: float) -> None:
             f"job {job.id.text} is {job.phase.value}: only a job that failed or was cancelled can "
             "be redriven"
         )
-    job.run += 1
-    job.base_run = job.run
+    _reopen(job, job.run + 1)
+    job.spec = _replace(job.spec, suspend=False)
+    job.changed(now)
+
+
+def _reopen(job: records.Job, run: int) -> None:
+    job.run = job.base_run = run
     job.stage = _Stage.RUNNING
     job.verdict = job.concluded = job.finished = job.expires = None
     job.reason = job.message = job.trouble = job.first_failure = ""
     job.counts.failed = job.counts.cancelled = 0
     job.successes = 0
-    job.prepared = job.recovered = False
-    job.spec = _replace(job.spec, suspend=False)
+    job.prepared = job.recovered = job.source.ends_with_task
     job.items.reopen_all()
     job.reopened.clear()
     job.dirty = True
-    job.changed(now)
 
 
 def delete(job: records.Job, *, now: float) -> None:

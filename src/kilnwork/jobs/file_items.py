@@ -15,12 +15,13 @@ from typing import cast
 import msgspec
 
 from kilnwork.api import filejobs, names
+from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.data import commits
 from kilnwork.data import errors as data_errors
 from kilnwork.data.records import manifests
 from kilnwork.data.stores import opening, port
-from kilnwork.jobs import errors, item_source, items, job_directory, model, records, steps
+from kilnwork.jobs import errors, item_source, items, job_directory, model, records, rows, steps
 from kilnwork.kit import clock as clocks
 
 log = logging.getLogger(__name__)
@@ -93,6 +94,8 @@ class FileSources:
     """
 
     noun = "part"
+    ttl_s: float | None = None
+    """See `rows.SourceKind`; the service's."""
 
     def __init__(
         self,
@@ -116,6 +119,9 @@ class FileSources:
     def progress(self, encoded: bytes) -> model.FileProgress:
         """Decode what the journal has of the progress of a job."""
         return _decode_progress(encoded)
+
+    def detail(self, row: rows.JobRow) -> None:
+        """Return None, as `FileItems.detail`."""
 
     def load(self, spec: item_source.Policy, *, definition: bytes, progress: bytes) -> "FileItems":
         """Return the source of a job of the journal."""
@@ -174,6 +180,8 @@ class FileItems:
     """`item_source.ItemSource`: the parts of one file."""
 
     kind, noun = "file", "part"
+    ends_with_task, completion, keeps_tasks, results = False, None, False, b""
+    failed_reason, finalizer_reason = _R.PARTS_FAILED.value, _R.REDUCER_FAILED.value
 
     def __init__(
         self,
@@ -205,6 +213,25 @@ class FileItems:
             timeouts=spec.timeouts if item else api_task.Timeouts(),
             run=job.run_of(item),
         )
+
+    def task_name(self, job: records.Job, item: int) -> str:
+        """Return the id of the job with the number."""
+        return f"{job.id.text}-{item}"
+
+    def inputs(self, job: records.Job, item: int) -> bytes | None:
+        """Return None: it is in the arguments of the call."""
+        return None
+
+    def hooks(self, job: records.Job, event: api_job.HookEvent) -> list[item_source.ExtraTask]:
+        """Return none."""
+        return []
+
+    def detail(self, job: records.Job) -> None:
+        """Return None: `progress` has all."""
+
+    def failure_text(self, result: item_source.ItemResult) -> str:
+        """Return which part failed, and why."""
+        return f"{self.noun} {result.item}: {result.message}"
 
     def _url(self, directory: str) -> str:
         return opening.inside(self._sources.worker_url, *directory.split("/"))

@@ -1,14 +1,16 @@
 """What is particular to the items of one kind of job: the port between engine and sources.
 
-Implemented by `file_items` (parts of a file). The engine decides window, parallelism, suspension,
-retries, the circuit breaker, cancelling, redrive and completion, for all sources alike; a source
-says what an item is, what proves its end, and what becomes of the results.
+Implemented by `file_items` (parts of a file) and `index_items` (an index set). The engine decides
+window, parallelism, suspension, retries, the circuit breaker, cancelling, redrive and completion,
+for all sources alike; a source says what an item is, what proves its end, and what becomes of the
+results.
 """
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from kilnwork.api import filejobs
+from kilnwork.api import filejobs, job_settings
+from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.jobs import steps
 
@@ -55,6 +57,16 @@ class Damage(NamedTuple):
     message: str
 
 
+class ExtraTask(NamedTuple):
+    """A task of a job that works on no item, and that nothing waits for."""
+
+    key: str
+    """Tells it from others of the job; its id follows from that."""
+    name: str
+    spec: api_task.TaskSpec
+    inputs: bytes | None = None
+
+
 class ItemSource(Protocol):
     """The items of one job, numbered from 1. Item 0 is the job as a whole: its task is the
     finalizer, its result the record of how the job ended.
@@ -70,7 +82,20 @@ class ItemSource(Protocol):
     size: int
     """How many items there are."""
     finalizer: bool
-    """When all items have succeeded, item 0 gets a task."""
+    """When enough items have succeeded, item 0 gets a task."""
+    ends_with_task: bool
+    """An item ends as its task does, and the job by what the plan decides: nothing else is read or
+    made, so that `prepare`, `recover`, `settle` and `purge` are not called."""
+    completion: job_settings.Completion | None
+    """When the job is decided; None: when all items are over, and none may fail."""
+    keeps_tasks: bool
+    """The tasks of its items stay in the journal, as their results are needed."""
+    results: bytes | None
+    """What the finalizer gets of all items, JSON; None while that is to be gathered."""
+    failed_reason: str
+    """Of a job of which too many items failed."""
+    finalizer_reason: str
+    """Of a job whose finalizer failed."""
     blobs: bytes
     """Digests of what the tasks need, 32 bytes each."""
     definition: Any
@@ -82,12 +107,32 @@ class ItemSource(Protocol):
         """Return what works on an item."""
         ...
 
+    def task_name(self, job: "records.Job", item: int) -> str:
+        """Return what users call the task of an item."""
+        ...
+
+    def inputs(self, job: "records.Job", item: int) -> bytes | None:
+        """Return the inputs of the task of an item: a JSON object, None for none."""
+        ...
+
+    def hooks(self, job: "records.Job", event: api_job.HookEvent) -> list[ExtraTask]:
+        """Return the tasks that follow a change of the job's phase."""
+        ...
+
+    def detail(self, job: "records.Job") -> Any:
+        """Return what a view of the job shows beyond its counts and `progress`."""
+        ...
+
     def failure(self, job: "records.Job") -> tuple[str, str] | None:
         """Return reason and message if the job cannot succeed any more, whatever is open."""
         ...
 
+    def failure_text(self, result: ItemResult) -> str:
+        """Return what users read of an item that has failed."""
+        ...
+
     def count(self, result: ItemResult) -> None:
-        """Add a result that has succeeded to `progress`."""
+        """Add a result that has succeeded to `progress`; with `ends_with_task`, any result."""
         ...
 
     def prepare(self, job: "records.Job", inline: bytes | None) -> Callable[[], None]:

@@ -5,7 +5,7 @@ parts run at this moment.
 """
 
 from enum import StrEnum
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
@@ -155,6 +155,8 @@ class View(msgspec.Struct, Generic[_Spec, _Progress], frozen=True, kw_only=True)
     """It is on its way out."""
     version: int
     """Rises with each change, also over restarts."""
+    detail: Any = None
+    """`ItemSource.detail`."""
 
     @property
     def dashed(self) -> str:

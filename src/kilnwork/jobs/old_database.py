@@ -50,7 +50,7 @@ SELECT row, uuid, id, namespace, name, user, created, key_user, key, fingerprint
         'failed', bad, 'skipped', skipped, 'done_bytes', done_bytes,
         'output', json(CAST(output AS TEXT)), 'errors', json(CAST(errors AS TEXT))
     ) AS BLOB),
-    failures, losses, deleting, version + :lost
+    failures, losses, deleting, version + :lost, 0, NULL
 FROM job WHERE row = :row
 """
 """In the order of `rows.JobRow`. `:lost`: the journal is another one, which will use numbers of

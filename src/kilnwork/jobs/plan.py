@@ -4,18 +4,22 @@ Used by the engine and `facts`. `next_steps` says what is to be done as things a
 at any time: what is under way is not asked for again, and what is done is not done twice. The
 functions of `facts` take in what has happened. An item is closed by the result that its source
 finds, and by nothing else; the job by the result of item 0, which it makes itself when it is to end
-early. So after a crash anywhere the same steps follow from journal and source.
+early. Where items end with their tasks, the end of a task is that result. So after a crash anywhere
+the same steps follow from journal and source.
 """
 
 from typing import NamedTuple
 
 from kilnwork.api import filejobs
+from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
-from kilnwork.jobs import item_source, items, model, records, steps
+from kilnwork.jobs import completion, item_source, items, model, records, steps
 
 _O = filejobs.Outcome
+_E = api_job.HookEvent
 _R = model.Reason
 _S = items.State
+_V = completion.Verdict
 
 
 class Room(NamedTuple):
@@ -36,7 +40,25 @@ def next_steps(job: records.Job, room: Room, now: float) -> list[steps.Step]:
     while before is not job.stage and not found:
         before = job.stage
         _advance(job, found, room, now)
+    if job.source.ends_with_task:
+        _follow(job, found)
     return found
+
+
+def _follow(job: records.Job, found: list[steps.Step]) -> None:
+    """Hooks are submitted in the transaction that changes the phase, so that what is in the journal
+    says which were."""
+    if job.started is not None and _E.RUNNING not in job.followed:
+        _announce(job, found, _E.RUNNING)
+    if job.stage is records.FINISHED and not job.refused:
+        event = records.EVENTS[job.verdict or _O.SUCCEEDED]
+        if event not in job.followed:
+            _announce(job, found, event)
+
+
+def _announce(job: records.Job, found: list[steps.Step], event: api_job.HookEvent) -> None:
+    job.followed.add(event)
+    found.append(steps.Follow(event))
 
 
 def _advance(job: records.Job, found: list[steps.Step], room: Room, now: float) -> None:
@@ -45,6 +67,8 @@ def _advance(job: records.Job, found: list[steps.Step], room: Room, now: float) 
     if job.stage is records.FINISHED:
         if job.deleting:
             _once(job, found, steps.Purge())
+    elif job.waits and job.stage is records.RUNNING:
+        return
     elif not job.prepared:
         if job.stage is records.STOPPING and job.fresh and not (job.busy or job.tasks):
             _end(job, now)  # nothing of it was ever anywhere
@@ -57,7 +81,7 @@ def _advance(job: records.Job, found: list[steps.Step], room: Room, now: float) 
     elif job.stage is records.RUNNING:
         _run(job, found, room, now)
     elif job.stage is records.FINALIZING:
-        _finalize(job, found)
+        _finalize(job, found, now)
     else:
         _stop(job, found, now)
 
@@ -68,7 +92,7 @@ def stop(
     """Let the job end so; no item of it gets a task any more."""
     job.stage = records.STOPPING
     job.verdict, job.reason, job.message = outcome, reason, message
-    if not job.fresh:
+    if not (job.fresh or job.source.ends_with_task):
         job.recovered = False  # tasks of an earlier service that are over may need a result
     job.dirty = True
     job.changed(now)
@@ -82,10 +106,10 @@ def _once(job: records.Job, found: list[steps.Step], step: steps.Step, item: int
 
 
 def _run(job: records.Job, found: list[steps.Step], room: Room, now: float) -> None:
-    for item in sorted(job.ended):
-        ended = job.tasks[item].ended
-        if ended is not None:
-            _settle(job, found, item, ended)
+    _settle_ended(job, found)
+    if job.source.completion is not None:
+        _complete(job, found, room, now)
+        return
     failure = None if job.counts.closed == job.size else _crashes(job)
     failure = job.source.failure(job) or failure
     if failure is not None:
@@ -95,6 +119,92 @@ def _run(job: records.Job, found: list[steps.Step], room: Room, now: float) -> N
         _submit(job, found, room)
     elif not job.tasks:
         _all_closed(job, found, now)
+
+
+def _settle_ended(job: records.Job, found: list[steps.Step]) -> None:
+    for item in sorted(job.ended):
+        ended = job.tasks[item].ended
+        if ended is None:
+            continue
+        if job.source.ends_with_task:
+            _close_with_task(job, item, ended)
+        else:
+            _settle(job, found, item, ended)
+
+
+def _close_with_task(job: records.Job, item: int, ended: records.Ended) -> None:
+    """The task of an item is over, and with it the item."""
+    task = job.tasks[item]
+    outcome, message = _O.FAILED, ended.message or ended.reason
+    if ended.state is api_task.State.SUCCESS:
+        outcome = _O.SUCCEEDED
+    elif ended.state is api_task.State.KILLED:
+        if task.killed or job.stage is records.STOPPING or _decided(job) is not _V.OPEN:
+            outcome = _O.CANCELLED
+        else:
+            message = f"its task was killed: {message}"
+    run = job.run_of(item)
+    drop_task(job, item)
+    if item:
+        close(job, item_source.ItemResult(item, run, outcome, ended.reason, message, task))
+
+
+def _decided(job: records.Job) -> completion.Verdict:
+    wanted = job.source.completion
+    return _V.OPEN if wanted is None else completion.verdict(wanted, job.counts, job.size)
+
+
+def _complete(job: records.Job, found: list[steps.Step], room: Room, now: float) -> None:
+    """What the ends of items come to, by the completion of the source."""
+    wanted, decided = job.source.completion, _decided(job)
+    if decided is _V.OPEN:
+        _submit(job, found, room)
+    elif decided is _V.ENOUGH:
+        if job.tasks:
+            _kill(job, found, "enough indexes have succeeded")
+            return
+        job.stage = records.FINALIZING
+        job.dirty = True
+        job.changed(now)
+        _finalize(job, found, now)
+    else:
+        assert wanted is not None
+        why = completion.message(wanted, job.counts, job.size) if job.size > 1 else ""
+        message = ": ".join(filter(None, (why, job.first_failure)))
+        stop(job, _O.FAILED, job.source.failed_reason, message, now=now)
+        _stop(job, found, now)
+
+
+def _kill(job: records.Job, found: list[steps.Step], message: str) -> None:
+    """End all of its tasks; those that are over are known."""
+    chosen = [item for item, task in job.tasks.items() if not (task.killed or task.ended)]
+    for item in chosen:
+        job.tasks[item].killed = True
+    if chosen:
+        found.append(steps.Kill(tuple(chosen), message))
+
+
+def close(job: records.Job, result: item_source.ItemResult) -> None:
+    """An item is over, for good."""
+    item, counts = result.item, job.counts
+    task = job.tasks.get(item)
+    if task is not None and task.active:
+        task.active = False
+        job.active -= 1
+    job.dirty = True
+    state = records.STATES[result.outcome]
+    job.items.set(item, state, result.run)
+    if state is _S.SUCCEEDED or job.source.ends_with_task:
+        job.source.count(result)
+    if state is _S.SUCCEEDED:
+        counts.succeeded += 1
+        job.successes += 1
+    elif state is _S.FAILED:
+        counts.failed += 1
+        if not job.first_failure:
+            job.first_failure = job.source.failure_text(result)[:2000]
+    else:
+        counts.cancelled += 1
 
 
 def _all_closed(job: records.Job, found: list[steps.Step], now: float) -> None:
@@ -108,7 +218,7 @@ def _all_closed(job: records.Job, found: list[steps.Step], now: float) -> None:
     job.stage = records.FINALIZING
     job.dirty = True
     job.changed(now)
-    _finalize(job, found)
+    _finalize(job, found, now)
 
 
 def _settle(job: records.Job, found: list[steps.Step], item: int, ended: records.Ended) -> None:
@@ -198,16 +308,34 @@ def _suspend(
         found.append(steps.Suspend(chosen, suspended))
 
 
-def _finalize(job: records.Job, found: list[steps.Step]) -> None:
+def _finalize(job: records.Job, found: list[steps.Step], now: float) -> None:
     if not job.source.finalizer:
-        _once(job, found, steps.Settle(0, job.run, _O.SUCCEEDED, ""))
+        if job.source.ends_with_task:
+            _conclude(job, _O.SUCCEEDED, now)
+        else:
+            _once(job, found, steps.Settle(0, job.run, _O.SUCCEEDED, ""))
         return
     task = job.tasks.get(0)
-    if task is None:
+    if task is None and job.source.results is None:
+        _once(job, found, steps.Gather())
+    elif task is None:
         add_task(job, 0)
         found.append(steps.Submit((0,)))
-    elif task.ended is not None:
+    elif task.ended is not None and not job.source.ends_with_task:
         _settle(job, found, 0, task.ended)
+    elif task.ended is not None:
+        drop_task(job, 0)
+        if task.ended.state is api_task.State.SUCCESS:
+            _conclude(job, _O.SUCCEEDED, now)
+        else:
+            message = f"the finalizer failed: {task.ended.message or task.ended.reason}"
+            stop(job, _O.FAILED, job.source.finalizer_reason, message, now=now)
+
+
+def _conclude(job: records.Job, outcome: filejobs.Outcome, now: float) -> None:
+    """The plan alone says how the job ends."""
+    job.concluded = item_source.ItemResult(0, job.run, outcome, job.reason, job.message)
+    _end(job, now)
 
 
 def _follow_result(job: records.Job, result: item_source.ItemResult, now: float) -> None:
@@ -222,6 +350,12 @@ def _follow_result(job: records.Job, result: item_source.ItemResult, now: float)
 def _stop(job: records.Job, found: list[steps.Step], now: float) -> None:
     """First the record that the job ends so; then nothing of it may run or commit any more."""
     verdict = job.verdict or _O.CANCELLED
+    if job.source.ends_with_task:
+        _settle_ended(job, found)
+        _kill(job, found, job.message or "the job was stopped")
+        if not job.tasks:
+            _conclude(job, verdict, now)
+        return
     if job.concluded is None:
         _once(job, found, steps.Settle(0, job.run, verdict, job.message))
         return

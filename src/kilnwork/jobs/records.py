@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from kilnwork.api import filejobs
+from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.jobs import item_source, items, model
 
@@ -35,6 +36,13 @@ STATES = {
     _O.FAILED: items.State.FAILED,
     _O.CANCELLED: items.State.CANCELLED,
 }
+EVENTS = {
+    _O.SUCCEEDED: api_job.HookEvent.SUCCEEDED,
+    _O.FAILED: api_job.HookEvent.FAILED,
+    _O.CANCELLED: api_job.HookEvent.KILLED,
+}
+"""What hooks follow, by how a job ended."""
+
 _PAUSED, _PENDING = _P.PAUSED, _P.PENDING
 _PHASES = {_O.SUCCEEDED: _P.SUCCEEDED, _O.FAILED: _P.FAILED, _O.CANCELLED: _P.CANCELLED}
 
@@ -45,13 +53,15 @@ class Ended(NamedTuple):
     state: api_task.State
     reason: str
     message: str
+    stopped: bool | None = None
+    """Whether there is proof that nothing of it runs."""
 
 
 class ItemTask:
     """A task in the journal that works on an item. What has no comment is of its newest attempt."""
 
     __slots__ = (
-        "active", "attempt", "ended", "failures", "killed", "losses", "message", "started",
+        "active", "attempt", "ended", "failures", "killed", "losses", "message", "started", "state",
         "suspended", "worker",
     )  # fmt: skip
 
@@ -69,6 +79,7 @@ class ItemTask:
         """Of all its attempts."""
         self.message = ""
         self.started: float | None = None
+        self.state = api_task.State.PENDING
         self.suspended = False
         """No attempt of it starts."""
         self.worker = ""
@@ -92,15 +103,24 @@ class Job:
     """A job in memory: one that is not over, or that is being changed or deleted."""
 
     __slots__ = (
-        "active", "base_run", "busy", "concluded", "counts", "created", "deleting", "dirty",
-        "dropped", "ended", "expires", "failures", "finished", "first_failure", "fresh", "id",
-        "items", "loss_count", "message", "namespace", "prepared", "reason", "recovered",
-        "reopened", "row", "run", "slots", "source", "spec", "stage", "started", "successes",
-        "suspended", "tasks", "trouble", "ttl_s", "user", "verdict", "version", "view",
+        "active", "admitted", "base_run", "busy", "concluded", "counts", "created", "deleting", "dirty",
+        "dropped", "ended", "expires", "failures", "finished", "first_failure", "followed", "fresh",
+        "id", "items", "loss_count", "message", "namespace", "prepared", "reason", "recovered",
+        "refused", "reopened", "row", "run", "slots", "source", "spec", "stage", "started",
+        "successes", "suspended", "tasks", "trouble", "ttl_s", "user", "verdict", "version", "view",
+        "waits",
     )  # fmt: skip
 
     row: int
     """In the journal."""
+    waits: bool
+    """Its turn has not come: see `admission`."""
+    admitted: float | None
+    """When its turn came, in this run; None for sources without turns."""
+    refused: bool
+    """It was never accepted."""
+    followed: set[api_job.HookEvent]
+    """Changes of its phase in this run whose hooks are submitted."""
     prepared: bool
     """The source has all that tasks of this run need."""
     recovered: bool
@@ -163,7 +183,10 @@ class Job:
         self.created = created
         self.user = ""
         self.stage = RUNNING
-        self.prepared = self.recovered = self.fresh = self.deleting = False
+        self.prepared = self.recovered = source.ends_with_task
+        self.fresh = self.deleting = self.waits = self.refused = False
+        self.admitted: float | None = None
+        self.followed = set()
         self.run = self.base_run = 1
         self.verdict = None
         self.reason = self.message = self.trouble = self.first_failure = ""

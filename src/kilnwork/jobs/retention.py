@@ -20,7 +20,7 @@ from kilnwork.api import filejobs
 from kilnwork.data import blobs, commits, holding
 from kilnwork.data import errors as data_errors
 from kilnwork.data.stores import opening, port
-from kilnwork.jobs import errors, facts, file_items, job_directory, model, records, rows, tables
+from kilnwork.jobs import errors, facts, file_items, job_directory, model, plan, records, rows, tables
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import retention_clock
 
@@ -294,7 +294,7 @@ def _rebuilt(
     end = latest.pop(0, None)
     for commit in latest.values():
         if commit.outcome is _O.SUCCEEDED or commit.run == file.run:
-            facts.close(job, source.result(commit))
+            plan.close(job, source.result(commit))
     if end is not None and end.run == file.run:
         job.verdict = end.outcome
         job.message = "" if end.outcome is _O.SUCCEEDED else end.message

@@ -9,7 +9,11 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from kilnwork.api import filejobs
+from kilnwork.api import job as api_job
 from kilnwork.jobs import item_source, model, records
+
+WAITS, REFUSED = 1, 2
+"""Of the column `turn`."""
 
 Value = str | int | float | bytes | None
 _encode = msgspec.json.Encoder().encode
@@ -51,12 +55,16 @@ class JobRow(NamedTuple):
     losses: int
     deleting: int
     version: int
+    turn: int
+    admitted: float | None
 
 
 class SourceKind(Protocol):
     """Makes item sources of one kind (`ItemSource.kind`) from rows of the journal."""
 
     noun: str
+    ttl_s: float | None
+    """How long jobs that name no time to live are kept after their end; None: for ever."""
 
     def spec(self, encoded: bytes) -> item_source.Policy:
         """Decode the spec of a job."""
@@ -64,6 +72,10 @@ class SourceKind(Protocol):
 
     def progress(self, encoded: bytes) -> Any:
         """Decode `ItemSource.progress`."""
+        ...
+
+    def detail(self, row: JobRow) -> Any:
+        """Return `ItemSource.detail` of a job that is not in memory."""
         ...
 
     def load(
@@ -122,6 +134,8 @@ def of_job(job: records.Job) -> tuple[Value, ...]:
         job.loss_count,
         int(job.deleting),
         job.version,
+        REFUSED if job.refused else int(job.waits),
+        job.admitted,
     )
 
 
@@ -147,7 +161,20 @@ def job_of(row: JobRow, kind: SourceKind, definition: bytes) -> records.Job:
     found.failures, found.loss_count = row.failures, row.losses
     found.successes = row.succeeded
     found.deleting, found.version = bool(row.deleting), row.version
+    found.waits, found.refused = row.turn == WAITS, row.turn == REFUSED
+    found.admitted = row.admitted
+    idle = found.waits or found.stage is records.FINISHED
+    found.recovered = found.source.ends_with_task and idle
+    found.followed = _followed(found)
     found.dirty = False
+    return found
+
+
+def _followed(job: records.Job) -> set[api_job.HookEvent]:
+    """Return the changes of a job's phase whose hooks are in the journal: all that it shows."""
+    found = set() if job.started is None else {api_job.HookEvent.RUNNING}
+    if job.stage is records.FINISHED and job.verdict is not None:
+        found.add(records.EVENTS[job.verdict])
     return found
 
 
@@ -180,6 +207,7 @@ def view_of(row: JobRow, kind: SourceKind) -> model.View[Any, Any]:
         losses=row.losses,
         deleting=bool(row.deleting),
         version=row.version,
+        detail=kind.detail(row),
     )
 
 
@@ -249,4 +277,5 @@ def view(job: records.Job) -> model.View[Any, Any]:
         losses=job.loss_count,
         deleting=job.deleting,
         version=job.version,
+        detail=job.source.detail(job),
     )

@@ -6,6 +6,7 @@ All may be repeated: a step that a crash cut off is asked for again, and finds w
 from typing import NamedTuple
 
 from kilnwork.api import filejobs
+from kilnwork.api import job as api_job
 
 
 class Prepare(NamedTuple):
@@ -51,4 +52,14 @@ class Purge(NamedTuple):
     """Delete all that the job has stored, then its rows."""
 
 
-Step = Prepare | Recover | Submit | Suspend | Kill | Settle | Purge
+class Gather(NamedTuple):
+    """Collect the results of all items for the finalizer."""
+
+
+class Follow(NamedTuple):
+    """Submit the tasks that follow a change of the job's phase."""
+
+    event: api_job.HookEvent
+
+
+Step = Prepare | Recover | Submit | Suspend | Kill | Settle | Purge | Gather | Follow

@@ -23,11 +23,17 @@ _ORDER = (
     "insert_job",
     "insert_job_input",
     "update_job",
+    "put_job_items",
+    "put_job_definition",
+    "put_job_claim",
+    "put_job_schedule",
+    "delete_job_schedule",
     "put_job_page",
     "forget_job_inline",
     "forget_job_key",
     "delete_job_pages",
     "delete_job_input",
+    "delete_job_claim",
     "delete_job",
 )
 """What is new goes before what refers to it."""
@@ -45,7 +51,7 @@ class Writes:
 
     def delete(self, row: int) -> None:
         """Nothing of this job is left."""
-        for name in ("delete_job_pages", "delete_job_input", "delete_job"):
+        for name in ("delete_job_pages", "delete_job_input", "delete_job_claim", "delete_job"):
             self.add(name, row)
 
     def statements(self) -> Iterator[tuple[str, Iterable[instructions.Row]]]:

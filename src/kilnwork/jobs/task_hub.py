@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from kilnwork.dispatch import model as task_model
 from kilnwork.dispatch.hub import commits, subscriptions
 from kilnwork.dispatch.machine import instructions
-from kilnwork.jobs import records
+from kilnwork.jobs import item_source, records
 from kilnwork.kit import ids
 
 
@@ -59,10 +59,32 @@ class TaskHub(Protocol):
 
 def task_id(job: bytes, item: int) -> ids.TaskId:
     """Return a UUIDv8 (RFC 9562 §5.8): the same for ever; 0: the finalizer."""
-    raw = bytearray(hashlib.sha256(job + item.to_bytes(4, "big")).digest()[:16])
+    return _stable(job + item.to_bytes(4, "big"))
+
+
+def extra_id(job: bytes, key: str) -> ids.TaskId:
+    """Return the id of a task that works on no item, as `task_id`."""
+    return _stable(job + key.encode())
+
+
+def _stable(what: bytes) -> ids.TaskId:
+    raw = bytearray(hashlib.sha256(what).digest()[:16])
     raw[6] = 0x80 | (raw[6] & 0x0F)
     raw[8] = 0x80 | (raw[8] & 0x3F)
     return ids.TaskId(bytes(raw))
+
+
+def extra(job: records.Job, task: item_source.ExtraTask) -> task_model.Submission:
+    """Return a task that works on no item."""
+    return task_model.Submission(
+        task=extra_id(job.id.uuid, task.key),
+        namespace=job.namespace,
+        name=task.name,
+        spec=task.spec,
+        inputs=task.inputs,
+        declared=False,
+        source=job.id.uuid,
+    )
 
 
 def submission(job: records.Job, item: int) -> task_model.Submission:
@@ -70,8 +92,9 @@ def submission(job: records.Job, item: int) -> task_model.Submission:
     return task_model.Submission(
         task=task_id(job.id.uuid, item),
         namespace=job.namespace,
-        name=f"{job.id.text}-{item}",
+        name=job.source.task_name(job, item),
         spec=job.source.task(job, item),
+        inputs=job.source.inputs(job, item),
         declared=False,
         source=job.id.uuid,
     )

@@ -32,6 +32,8 @@ class Change(NamedTuple):
     worker: str
     started: float | None
     suspended: bool
+    stopped: bool | None = None
+    """Of one that is over: whether there is proof that nothing of it runs."""
 
     @property
     def over(self) -> bool:
@@ -86,7 +88,7 @@ def of_record(task: records.Task) -> Change:
     return Change(
         task.id, task.run, task.state, task.reason, task.message, task.attempt, task.failures,
         task.losses, "" if task.worker is None else task.worker.name, task.attempt_started,
-        task.suspended,
+        task.suspended, task.stopped,
     )  # fmt: skip
 
 
@@ -94,7 +96,7 @@ def of_view(view: model.TaskView) -> Change:
     """What the journal has."""
     return Change(
         view.task, view.run, view.state, view.reason, view.message, view.attempt, view.failures,
-        view.losses, view.worker, view.started, view.suspended,
+        view.losses, view.worker, view.started, view.suspended, view.stopped,
     )  # fmt: skip
 
 
@@ -102,7 +104,7 @@ def refused(submission: model.Submission, why: str) -> Change:
     """A task that cannot be: it has failed."""
     return Change(
         submission.task, submission.spec.run, _S.FAILED, "TaskTooLarge", why, 0, 1, 0, "", None,
-        False,
+        False, True,
     )  # fmt: skip
 
 

@@ -11,9 +11,10 @@ SELECT coalesce(max(row), 0) + 1 FROM job;
 INSERT INTO job (
     row, uuid, id, namespace, name, user, created, key_user, key, fingerprint, source, items, blobs,
     spec, phase, stage, prepared, verdict, reason, message, run, base_run, started, finished,
-    expires, succeeded, failed, cancelled, progress, failures, losses, deleting, version
+    expires, succeeded, failed, cancelled, progress, failures, losses, deleting, version, turn,
+    admitted
 ) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?,
-          ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+          ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: insert_job_input
 -- What new jobs read.
@@ -26,9 +27,10 @@ UPDATE job SET
     v.column5, reason = v.column6, message = v.column7, run = v.column8, base_run = v.column9,
     started = v.column10, finished = v.column11, expires = v.column12, succeeded = v.column13,
     failed = v.column14, cancelled = v.column15, progress = v.column16, failures = v.column17,
-    losses = v.column18, deleting = v.column19, version = v.column20
-FROM (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)) AS v
-WHERE job.row = v.column21;
+    losses = v.column18, deleting = v.column19, version = v.column20,
+    turn = v.column21, admitted = v.column22
+FROM (VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)) AS v
+WHERE job.row = v.column23;
 
 -- name: forget_job_key
 -- The job is gone for everybody: its idempotency key is free.
@@ -37,6 +39,26 @@ UPDATE job SET key = NULL WHERE row = ?;
 -- name: forget_job_inline
 -- The input is in the store.
 UPDATE job_input SET inline = NULL WHERE job = ? AND inline IS NOT NULL;
+
+-- name: put_job_items
+-- The items of a job are known at last: row, how many.
+UPDATE job SET items = v.column2 FROM (VALUES (?, ?)) AS v WHERE job.row = v.column1;
+
+-- name: put_job_definition
+-- With `put_job_items`: row, definition.
+UPDATE job_input SET definition = v.column2 FROM (VALUES (?, ?)) AS v WHERE job = v.column1;
+
+-- name: put_job_claim
+-- What a job needs in order to start.
+INSERT OR REPLACE INTO job_claim (job, claim) VALUES (?, ?);
+
+-- name: put_job_schedule
+-- What was decided about the ticks of a JobConfig.
+INSERT OR REPLACE INTO job_schedule (config, namespace, name, tick, state) VALUES (?, ?, ?, ?, ?);
+
+-- name: delete_job_schedule
+-- The JobConfig is gone.
+DELETE FROM job_schedule WHERE config = ?;
 
 -- name: put_job_page
 -- States of items that have changed.
@@ -50,6 +72,10 @@ DELETE FROM job_page WHERE job = ?;
 -- With `delete_job`.
 DELETE FROM job_input WHERE job = ?;
 
+-- name: delete_job_claim
+-- With `delete_job`.
+DELETE FROM job_claim WHERE job = ?;
+
 -- name: delete_job
 -- Nothing of it is left.
 DELETE FROM job WHERE row = ?;
@@ -59,12 +85,35 @@ DELETE FROM job WHERE row = ?;
 SELECT * FROM job WHERE uuid = ?;
 
 -- name: job_by_id
--- One job by what people see.
-SELECT * FROM job WHERE id = ?;
+-- One job of a file by what people see.
+SELECT * FROM job WHERE id = ? AND source = 'file';
 
 -- name: job_by_name
--- The newest job of that name.
-SELECT * FROM job WHERE namespace = ? AND name = ? AND deleting = 0 ORDER BY row DESC LIMIT 1;
+-- The newest job of a file of that name.
+SELECT * FROM job WHERE namespace = ? AND name = ? AND deleting = 0 AND source = 'file'
+ORDER BY row DESC LIMIT 1;
+
+-- name: index_jobs
+-- Jobs of index sets, oldest first: above which row, number.
+SELECT * FROM job INDEXED BY job_index WHERE source = 'index' AND row > ? ORDER BY row LIMIT ?;
+
+-- name: job_claims
+-- What unfinished jobs of index sets need or have, oldest first: above which row, number.
+SELECT j.row, j.uuid, j.namespace, j.turn, j.stage, j.admitted, c.claim
+FROM job j INDEXED BY job_index JOIN job_claim c ON c.job = j.row
+WHERE j.source = 'index' AND j.finished IS NULL AND j.row > ? ORDER BY j.row LIMIT ?;
+
+-- name: job_claim
+-- What one job needs in order to start.
+SELECT claim FROM job_claim WHERE job = ?;
+
+-- name: job_schedule
+-- The ticks of a JobConfig.
+SELECT namespace, name, tick, state FROM job_schedule WHERE config = ?;
+
+-- name: task_result
+-- What the newest run of a task has returned, if that has succeeded.
+SELECT media_type, result FROM task WHERE task = ? AND state = 'Success' ORDER BY run DESC LIMIT 1;
 
 -- name: job_keys
 -- The idempotency keys that have made a job, from their index alone.
@@ -76,26 +125,33 @@ SELECT * FROM job WHERE namespace = ? AND key_user = ? AND key = ?;
 
 -- name: jobs
 -- Newest first: namespace, below, number.
-SELECT * FROM job WHERE namespace = ? AND deleting = 0 AND row < ? ORDER BY row DESC LIMIT ?;
+SELECT * FROM job WHERE namespace = ? AND deleting = 0 AND source = 'file' AND row < ?
+ORDER BY row DESC LIMIT ?;
 
 -- name: jobs_in_phase
 -- Newest first: namespace, phase, below, number.
-SELECT * FROM job WHERE namespace = ? AND phase = ? AND deleting = 0 AND row < ?
+SELECT * FROM job
+WHERE namespace = ? AND phase = ? AND deleting = 0 AND source = 'file' AND row < ?
 ORDER BY row DESC LIMIT ?;
 
 -- name: jobs_of_name
 -- Newest first: namespace, name, below, number.
-SELECT * FROM job WHERE namespace = ? AND name = ? AND deleting = 0 AND row < ?
+SELECT * FROM job
+WHERE namespace = ? AND name = ? AND deleting = 0 AND source = 'file' AND row < ?
 ORDER BY row DESC LIMIT ?;
 
 -- name: jobs_everywhere
 -- Newest first: below, number.
-SELECT * FROM job WHERE deleting = 0 AND row < ? ORDER BY row DESC LIMIT ?;
+SELECT * FROM job WHERE row IN (
+    SELECT row FROM job INDEXED BY job_file WHERE deleting = 0 AND source = 'file' AND row < ?
+    ORDER BY row DESC LIMIT ?
+) ORDER BY row DESC;
 
 -- name: jobs_in_phase_everywhere
 -- Newest first: phase, below, number.
 SELECT * FROM job WHERE row IN (
-    SELECT row FROM job INDEXED BY job_phase WHERE phase = ? AND deleting = 0 AND row < ?
+    SELECT row FROM job INDEXED BY job_phase
+    WHERE phase = ? AND deleting = 0 AND source = 'file' AND row < ?
     ORDER BY row DESC LIMIT ?
 ) ORDER BY row DESC;
 
@@ -103,16 +159,18 @@ SELECT * FROM job WHERE row IN (
 -- Newest first: name, below, number.
 SELECT * FROM job WHERE row IN (
     SELECT row FROM job INDEXED BY job_name
-    WHERE name IS NOT NULL AND name = ? AND deleting = 0 AND row < ? ORDER BY row DESC LIMIT ?
+    WHERE name IS NOT NULL AND name = ? AND deleting = 0 AND source = 'file' AND row < ?
+    ORDER BY row DESC LIMIT ?
 ) ORDER BY row DESC;
 
 -- name: job_phases
 -- How many jobs there are of each namespace and phase.
-SELECT namespace, phase, count(*) FROM job WHERE deleting = 0 GROUP BY namespace, phase;
+SELECT namespace, phase, count(*) FROM job WHERE deleting = 0 AND source = 'file' GROUP BY namespace, phase;
 
 -- name: unfinished_jobs
 -- What is to be gone on with, oldest first: above which row, number.
-SELECT * FROM job WHERE (finished IS NULL OR deleting = 1) AND row > ? ORDER BY row LIMIT ?;
+SELECT * FROM job WHERE ((finished IS NULL AND turn = 0) OR deleting = 1) AND row > ?
+ORDER BY row LIMIT ?;
 
 -- name: job_ends
 -- When jobs have ended, by page: above which row, number.
@@ -121,13 +179,14 @@ SELECT row, uuid, finished FROM job WHERE row > ? ORDER BY row LIMIT ?;
 -- name: expired_jobs
 -- Jobs whose time to live is over by the wall clock: when, after which one, number.
 SELECT row, uuid, finished, expires FROM job
-WHERE expires IS NOT NULL AND expires <= ?1 AND (expires, row) > (?2, ?3) AND deleting = 0
+WHERE expires IS NOT NULL AND source = 'file' AND expires <= ?1 AND (expires, row) > (?2, ?3)
+    AND deleting = 0
 ORDER BY expires, row LIMIT ?4;
 
 -- name: job_blobs
 -- What mappers of jobs need that may still be run: namespace, digests.
 SELECT DISTINCT namespace, blobs FROM job INDEXED BY job_blobs
-WHERE blobs IS NOT NULL AND deleting = 0 AND phase <> 'Succeeded';
+WHERE blobs IS NOT NULL AND deleting = 0 AND source = 'file' AND phase <> 'Succeeded';
 
 -- name: job_definition
 -- Of a job.

@@ -1,0 +1,351 @@
+"""An index set as the items of a job: kind Job. Item n is index n - 1; item 0 is the finalizer.
+
+Used by `index_jobs`, which hands `IndexSources` to the engine. An index ends as its task does; its
+result stays with that task in the journal. Not the meaning of a template (`api.job_settings`,
+`api.job_templates`), nor when the job starts (`turns`).
+"""
+
+import itertools
+from collections.abc import Callable, Iterable
+from functools import cached_property
+from typing import Any, cast
+
+import msgspec
+
+from kilnwork.api import filejobs, job_settings
+from kilnwork.api import job as api_job
+from kilnwork.api import task as api_task
+from kilnwork.jobs import completion, errors, item_source, items, records, rows, steps
+
+KIND = "index"
+
+MAX_IN_FLIGHT = 10_000
+"""Indexes of a Job that have a task at once, whatever it says: they are looked up one by one after
+a crash, and submitted in one transaction."""
+
+MAX_RANGES = 4096
+"""Characters of the numbers of indexes that failed."""
+
+MAX_NEWEST = 20
+"""Indexes that a view shows."""
+
+_P = api_job.Phase
+_S = items.State
+_O = filejobs.Outcome
+_FINAL = {_O.SUCCEEDED: _P.SUCCEEDED, _O.FAILED: _P.FAILED, _O.CANCELLED: _P.KILLED}
+
+
+class IndexSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """As `item_source.Policy`: what may change while the job is there."""
+
+    name: str
+    cluster_name: str = "default"
+    parallelism: int | None = None
+    max_crashes: int = 0
+    suspend: bool = False
+    ttl_seconds_after_finished: int | None = None
+    priority: int = 0
+
+
+class IndexDefinition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What the items are; written once, but for what `provide` adds."""
+
+    name: str
+    template: api_job.JobTemplate
+    variables: dict[str, Any] = {}
+    inputs: dict[str, Any] | None = None
+    """Of every index, by name."""
+    items: list[Any] | None = None
+    """What a task has returned, with `withResultOf`; None: it has not yet."""
+
+    @property
+    def known(self) -> bool:
+        """Whether the index set is."""
+        parallelism = self.template.parallelism
+        return parallelism is None or parallelism.with_result_of is None or self.items is not None
+
+
+class IndexProgress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What is counted of indexes beyond how they ended."""
+
+    created: int = 0
+    """Tasks of indexes that are over, in all runs."""
+    retries: int = 0
+    """Their attempts after the first."""
+    unconfirmed: int = 0
+    """Those of this run that ended without proof that nothing runs."""
+    failed_indexes: str = ""
+    """Of a job that is over."""
+
+
+class IndexDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """What a view shows of a job beyond its counts."""
+
+    phase: api_job.Phase
+    admitted: float | None
+    failed_indexes: str
+    shown: tuple[int, ...]
+    """Items that failed, then those that run; at most `MAX_NEWEST`."""
+    running: int
+    created: int
+    retries: int
+    stopped: bool | None
+    known: bool
+    """Whether the index set is."""
+
+
+_decode_definition = msgspec.json.Decoder(IndexDefinition).decode
+_decode_spec = msgspec.json.Decoder(IndexSpec).decode
+_decode_progress = msgspec.json.Decoder(IndexProgress).decode
+
+
+class IndexSources:
+    """Makes the sources of Jobs (`rows.SourceKind`)."""
+
+    noun = "index"
+    ttl_s: float | None = None
+    """They are kept as long as their objects."""
+
+    def spec(self, encoded: bytes) -> IndexSpec:
+        """Decode what may change of a Job."""
+        return _decode_spec(encoded)
+
+    def progress(self, encoded: bytes) -> IndexProgress:
+        """Decode what is counted."""
+        return _decode_progress(encoded)
+
+    def detail(self, row: rows.JobRow) -> IndexDetail:
+        """Return what is known of a Job that is not in memory."""
+        progress = _decode_progress(row.progress)
+        phase = _P.STARTING if row.started is None else _P.PENDING
+        if row.verdict is not None and row.finished is not None:
+            phase = _P.ADMISSION_ERROR if row.turn == rows.REFUSED else _FINAL[_O(row.verdict)]
+        elif row.turn == rows.WAITS:
+            phase = _P.QUEUED
+        over = row.finished is not None
+        return IndexDetail(
+            phase=phase,
+            admitted=row.admitted,
+            failed_indexes=progress.failed_indexes,
+            shown=tuple(itertools.islice(_numbers(progress.failed_indexes), MAX_NEWEST)),
+            running=0,
+            created=progress.created,
+            retries=progress.retries,
+            stopped=progress.unconfirmed == 0 if over else None,
+            known=True,
+        )
+
+    def load(
+        self, spec: item_source.Policy, *, definition: bytes, progress: bytes
+    ) -> "IndexItems":
+        """Return the source of a job of the journal."""
+        return IndexItems(_decode_definition(definition), _decode_progress(progress))
+
+    def new(self, definition: IndexDefinition) -> "IndexItems":
+        """Return the source of a new job. Raises `InvalidJob`."""
+        try:
+            return IndexItems(definition, IndexProgress())
+        except ValueError as error:
+            raise errors.InvalidJob(f"spec.template: {error}") from error
+
+
+class IndexItems:
+    """`item_source.ItemSource`: the indexes of one Job."""
+
+    kind, noun, blobs = KIND, "index", b""
+    ends_with_task = True
+    failed_reason, finalizer_reason = "IndexesFailed", "FinalizerFailed"
+
+    def __init__(self, definition: IndexDefinition, progress: IndexProgress) -> None:
+        self.definition, self.progress = definition, progress
+        self.size = _size(definition)
+        self.settings = job_settings.JobSettings.of(definition.template, self.size)
+        self.completion = self.settings.completion
+        self.finalizer = self.keeps_tasks = self.settings.finalizer is not None
+        self.results: bytes | None = None
+        self._inputs = None if definition.inputs is None else msgspec.json.encode(definition.inputs)
+
+    def begin_run(self) -> None:
+        """Count anew what belongs to one run."""
+        self.results = None
+        self.progress = msgspec.structs.replace(self.progress, unconfirmed=0, failed_indexes="")
+
+    def task(self, job: records.Job, item: int) -> api_task.TaskSpec:
+        """Return what works on an index, or the finalizer."""
+        settings, spec = self.settings, cast(IndexSpec, job.spec)
+        what = self._rendered(item) if item else settings.finalizer
+        assert what is not None
+        return _task_spec(
+            what,
+            priority=spec.priority,
+            retry=settings.retry if item else api_task.Retry(),
+            timeouts=settings.timeouts if item else api_task.Timeouts(),
+            run=job.run_of(item),
+        )
+
+    def task_name(self, job: records.Job, item: int) -> str:
+        """Return the Job's name with the index, which is its own in the Job."""
+        return f"{self.definition.name}-{item - 1 if item else 'finalizer'}"
+
+    def inputs(self, job: records.Job, item: int) -> bytes | None:
+        """Return those that the Job was given; of the finalizer, the results."""
+        return self._inputs if item else b'{"results":%b}' % (self.results or b"[]")
+
+    def hooks(self, job: records.Job, event: api_job.HookEvent) -> list[item_source.ExtraTask]:
+        """Return the tasks that follow a change of the phase; once in a run."""
+        found = []
+        for number, hook in enumerate(self.settings.hooks):
+            if event not in hook.on:
+                continue
+            key = f"hook/{job.run}/{number}/{event.value}"
+            name = f"{self.definition.name}-hook-{number}-{event.value.lower()}"
+            found.append(item_source.ExtraTask(key, name, _task_spec(hook.task_template)))
+        return found
+
+    def label(self, item: int) -> str:
+        """Return what users call an index."""
+        return str(item - 1)
+
+    def _rendered(self, item: int) -> api_task.TaskTemplate:
+        text = self._template_text
+        if b"${task.index_num}" not in text:
+            return self.settings.what
+        raw = text.replace(b"${task.index_num}", str(item - 1).encode())
+        return msgspec.json.decode(raw, type=api_task.TaskTemplate)
+
+    @cached_property
+    def _template_text(self) -> bytes:
+        return msgspec.json.encode(self.settings.what)
+
+    def failure(self, job: records.Job) -> tuple[str, str] | None:
+        """Return None: `completion` says when it is lost."""
+        return None
+
+    def failure_text(self, result: item_source.ItemResult) -> str:
+        """Return which index failed, if there are more, and why."""
+        return f"index {result.item - 1}: {result.message}" if self.size > 1 else result.message
+
+    def count(self, result: item_source.ItemResult) -> None:
+        """Count the task of an index that is over."""
+        if not result.item:
+            return
+        task: records.ItemTask = result.data
+        known, ended = self.progress, task.ended
+        self.progress = IndexProgress(
+            created=known.created + 1,
+            retries=known.retries + max(task.attempt - 1, 0),
+            unconfirmed=known.unconfirmed + (ended is not None and ended.stopped is False),
+        )
+
+    def detail(self, job: records.Job) -> IndexDetail:
+        """Return what a view shows of a job in memory."""
+        over = job.stage is records.FINISHED
+        if over:
+            failed = self.progress.failed_indexes or self._note_failed(job)
+        else:
+            failed = ranges(item - 1 for item in job.items.in_state(_S.FAILED))
+        known, tasks = self.progress, job.tasks
+        running = [n for n, task in tasks.items() if n and task.state in _AT_WORK]
+        lost = itertools.islice(job.items.in_state(_S.FAILED), MAX_NEWEST)
+        return IndexDetail(
+            phase=_phase(job, len(running)),
+            admitted=job.admitted,
+            failed_indexes=failed,
+            shown=tuple(itertools.islice(itertools.chain(lost, running), MAX_NEWEST)),
+            running=len(running),
+            created=known.created + len(tasks) - (0 in tasks),
+            retries=known.retries + sum(max(task.attempt - 1, 0) for task in tasks.values()),
+            stopped=known.unconfirmed == 0 if over else None,
+            known=self.definition.known,
+        )
+
+    def _note_failed(self, job: records.Job) -> str:
+        found = ranges(item - 1 for item in job.items.in_state(_S.FAILED))
+        self.progress = msgspec.structs.replace(self.progress, failed_indexes=found)
+        return found
+
+    def prepare(self, job: records.Job, inline: bytes | None) -> Callable[[], None]:
+        """Do nothing: see `ends_with_task`, as the following."""
+        raise NotImplementedError
+
+    def recover(self, job: records.Job) -> Callable[[], list[item_source.ItemResult]]:
+        """Find nothing: the tasks say how indexes ended."""
+        raise NotImplementedError
+
+    def settle(
+        self, job: records.Job, step: steps.Settle, returned: Callable[[], bytes | None]
+    ) -> Callable[[], item_source.ItemResult | item_source.Damage | None]:
+        """Find nothing: the tasks say how indexes ended."""
+        raise NotImplementedError
+
+    def purge(self, job: records.Job) -> Callable[[], None]:
+        """Delete nothing: it has no store."""
+        raise NotImplementedError
+
+
+_AT_WORK = frozenset({api_task.State.RUNNING, api_task.State.KILLING})
+
+
+def _size(definition: IndexDefinition) -> int:
+    parallelism = definition.template.parallelism
+    if parallelism is None:
+        return 1
+    if parallelism.with_result_of is not None:
+        return len(definition.items or ())
+    if parallelism.with_count is not None:
+        return parallelism.with_count
+    return len(parallelism.with_keys or ())
+
+
+def _task_spec(what: api_task.TaskTemplate, **more: Any) -> api_task.TaskSpec:
+    given = {name: getattr(what, name) for name in api_task.TaskTemplate.__struct_fields__}
+    return api_task.TaskSpec(**given, **more)
+
+
+def _phase(job: records.Job, running: int) -> api_job.Phase:
+    """Return what users see of a job in memory."""
+    if job.stage is records.FINISHED:
+        return _P.ADMISSION_ERROR if job.refused else _FINAL[job.verdict or _O.SUCCEEDED]
+    if job.stage is records.STOPPING:
+        return _P.KILLING if job.verdict is _O.CANCELLED else _P.TERMINATING
+    if job.waits:
+        return _P.QUEUED
+    if job.stage is records.FINALIZING:
+        return _P.RUNNING
+    wanted = job.source.completion
+    if wanted is not None and completion.verdict(wanted, job.counts, job.size):
+        return _P.TERMINATING
+    if running:
+        return _P.RUNNING
+    if job.started is None:
+        return _P.PENDING if job.tasks else _P.STARTING
+    again = [task for task in job.tasks.values() if task.failures or task.losses]
+    if not again:
+        return _P.PENDING
+    waits = all(task.state is api_task.State.PENDING for task in again)
+    return _P.RETRY_BACKOFF if waits else _P.RETRYING
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """Return rising numbers as ranges such as `3,17-19`, as many as fit."""
+    found: list[str] = []
+    length = first = last = -1
+    for number in itertools.chain(numbers, (-1,)):
+        if first >= 0 and number == last + 1:
+            last = number
+            continue
+        if first >= 0:
+            text = str(first) if first == last else f"{first}-{last}"
+            length += 1 + len(text)
+            if length > MAX_RANGES:
+                return ",".join(found)
+            found.append(text)
+        first = last = number
+    return ",".join(found)
+
+
+def _numbers(text: str) -> Iterable[int]:
+    """Return the items that ranges name."""
+    for part in text.split(",") if text else ():
+        first, _, last = part.partition("-")
+        yield from range(int(first) + 1, int(last or first) + 2)
