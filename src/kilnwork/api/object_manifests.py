@@ -52,7 +52,7 @@ class InvalidManifest(errors.KilnError):
         self.problem = problem
 
 
-def manifest_of(spec: task.TaskSpec) -> tuple[meta.JsonObject, str]:
+def manifest_of(spec: task.TaskTemplate) -> tuple[meta.JsonObject, str]:
     """The manifest of a task with `customResource` or `workflow`, its variables as written, and the
     field where it stands. Raises InvalidManifest, or LimitExceeded for one that is too large."""
     if spec.custom_resource is not None:
@@ -78,13 +78,13 @@ def is_api_version(text: str) -> bool:
     return names.is_dns_label(version) and (not slash or names.is_dns_subdomain(group))
 
 
-def account_of(spec: task.TaskSpec) -> str:
+def account_of(spec: task.TaskTemplate) -> str:
     """ServiceAccount that creates the object; "" for the manager itself."""
     given = spec.custom_resource or spec.workflow
     return "" if given is None else given.service_account_name
 
 
-def rules_of(spec: task.TaskSpec) -> rules.ResultRules:
+def rules_of(spec: task.TaskTemplate) -> rules.ResultRules:
     """The rules of a task with `customResource`. Raises InvalidManifest."""
     given = spec.custom_resource
     if given is None:
@@ -105,13 +105,13 @@ def rules_of(spec: task.TaskSpec) -> rules.ResultRules:
         raise InvalidManifest(f"{CUSTOM_RESOURCE_FIELD}.result", problem) from error
 
 
-def input_names(spec: task.TaskSpec) -> frozenset[str]:
+def input_names(spec: task.TaskTemplate) -> frozenset[str]:
     """Return the names of the inputs that the manifest has variables for. Raises InvalidManifest,
     or LimitExceeded."""
     return substitution.inputs_in(manifest_of(spec)[0])
 
 
-def input_variables(spec: task.TaskSpec, given_inputs: Collection[str]) -> list[str]:
+def input_variables(spec: task.TaskTemplate, given_inputs: Collection[str]) -> list[str]:
     """Return the names of the variables that are inputs: of the spec, and those given beside it."""
     named = [given.name for given in spec.inputs]
     if spec.input_object is not None:
@@ -119,7 +119,7 @@ def input_variables(spec: task.TaskSpec, given_inputs: Collection[str]) -> list[
     return substitution.input_names([*named, *given_inputs])
 
 
-def sample(spec: task.TaskSpec, name: str, namespace: str) -> tuple[meta.JsonObject, str]:
+def sample(spec: task.TaskTemplate, name: str, namespace: str) -> tuple[meta.JsonObject, str]:
     """The object that attempt 1 of a task makes, but for its name, and the field of its manifest.
 
     Inputs are named in the place of their values. Raises InvalidManifest, InvalidTemplate,
@@ -146,10 +146,16 @@ def sample(spec: task.TaskSpec, name: str, namespace: str) -> tuple[meta.JsonObj
     return {**rendered, "metadata": {**kept, "generateName": "sample-"}}, field
 
 
-def problems(spec: task.TaskSpec, given_inputs: Collection[str] | None = ()) -> Iterator[Problem]:
+def problems(
+    spec: task.TaskTemplate,
+    given_inputs: Collection[str] | None = (),
+    *,
+    more: Collection[str] = (),
+) -> Iterator[Problem]:
     """What is wrong with `customResource` or `workflow` of a task that has one of them.
 
     `given_inputs`: names of inputs that are not in the spec; None: whatever the manifest needs.
+    `more`: variables that it has besides those of every task.
     """
     for field, given in (("env", spec.env), ("image", spec.image)):
         if given:
@@ -162,7 +168,7 @@ def problems(spec: task.TaskSpec, given_inputs: Collection[str] | None = ()) -> 
         yield from _manifest_problems(spec, body, field)
         if given_inputs is None:
             given_inputs = input_names(spec)
-        known = {*substitution.TASK_VARIABLES, *input_variables(spec, given_inputs)}
+        known = {*substitution.TASK_VARIABLES, *input_variables(spec, given_inputs), *more}
         yield from substitution.find_problems(body, known, field)
     except InvalidManifest as error:
         yield error.field, error.problem
@@ -216,7 +222,9 @@ def _no_json(value: Any) -> str | None:
     return None
 
 
-def _manifest_problems(spec: task.TaskSpec, body: meta.JsonObject, field: str) -> Iterator[Problem]:
+def _manifest_problems(
+    spec: task.TaskTemplate, body: meta.JsonObject, field: str
+) -> Iterator[Problem]:
     for name in ("apiVersion", "kind"):
         value = body.get(name)
         if not isinstance(value, str) or not value:
@@ -237,7 +245,7 @@ def _manifest_problems(spec: task.TaskSpec, body: meta.JsonObject, field: str) -
         yield f"{field}.metadata.{name}", f"may not be given: {remedy}"
 
 
-def _result_problems(spec: task.TaskSpec) -> Iterator[Problem]:
+def _result_problems(spec: task.TaskTemplate) -> Iterator[Problem]:
     given = spec.custom_resource
     if given is None:
         return
@@ -255,7 +263,7 @@ def _result_problems(spec: task.TaskSpec) -> Iterator[Problem]:
         yield error.field, error.problem
 
 
-def _workflow_problems(spec: task.TaskSpec) -> Iterator[Problem]:
+def _workflow_problems(spec: task.TaskTemplate) -> Iterator[Problem]:
     given = spec.workflow
     if given is None:
         return
