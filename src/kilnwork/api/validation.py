@@ -5,7 +5,7 @@ and the controllers say the rest in the status. Pure: one object, no look-ups.
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from kilnwork.api import (
     crd_parts,
@@ -56,7 +56,7 @@ def template_problems(
 ) -> Iterator[Problem]:
     """Yield what is wrong with what a task runs, as fields of `spec`. `more`: variables that its
     texts have besides those of every task."""
-    yield from _name_problems(
+    yield from name_problems(
         (
             ("spec.clusterName", template.cluster_name),
             ("spec.inputObject", template.input_object),
@@ -85,7 +85,7 @@ def validate_task_cluster(cluster: task_cluster.TaskCluster) -> list[Problem]:
         ("spec.deploymentName", spec.deployment_name),
         ("spec.serviceAccountName", spec.service_account_name),
     )
-    return [*_name_problems(named), *_slot_problems(spec)]
+    return [*name_problems(named), *_slot_problems(spec)]
 
 
 def _slot_problems(spec: task_cluster.TaskClusterSpec) -> Iterator[Problem]:
@@ -97,19 +97,23 @@ def _slot_problems(spec: task_cluster.TaskClusterSpec) -> Iterator[Problem]:
 
 def _task_problems(spec: task.TaskSpec, given_inputs: Collection[str] | None) -> Iterator[Problem]:
     yield from template_problems(spec, given_inputs=given_inputs)
-    yield from _name_problems((("spec.outputObject", spec.output_object),))
-    if spec.kill_timestamp is not None and not _is_time(spec.kill_timestamp):
-        yield (
-            "spec.killTimestamp",
-            "must be a time as RFC 3339 has it, such as 2026-01-02T03:04:05Z",
-        )
+    yield from name_problems((("spec.outputObject", spec.output_object),))
+    yield from time_problems((("spec.killTimestamp", spec.kill_timestamp),))
 
 
-def _name_problems(named: tuple[tuple[str, str | None], ...]) -> Iterator[Problem]:
+def name_problems(named: Iterable[tuple[str, str | None]]) -> Iterator[Problem]:
+    """Yield what is wrong with names of objects by field; None: there is none."""
     for field, name in named:
         problem = names.subdomain_problem(name) if name is not None else None
         if problem is not None:
             yield field, problem
+
+
+def time_problems(given: Iterable[tuple[str, str | None]]) -> Iterator[Problem]:
+    """Yield which fields hold no time; None: there is none."""
+    for field, text in given:
+        if text is not None and not _is_time(text):
+            yield field, "must be a time as RFC 3339 has it, such as 2026-01-02T03:04:05Z"
 
 
 def _text_problems(spec: task.TaskTemplate) -> Iterator[Problem]:
@@ -132,10 +136,8 @@ def _input_problems(spec: task.TaskTemplate) -> Iterator[Problem]:
         if given.name in seen:
             yield f"{field}.name", "is the name of another input"
         seen.add(given.name)
-        yield from _name_problems(
-            ((f"{field}.object", given.object), (f"{field}.task", given.task))
-        )
-        if given.path is not None and (problem := _path_problem(given.path)):
+        yield from name_problems(((f"{field}.object", given.object), (f"{field}.task", given.task)))
+        if given.path is not None and (problem := path_problem(given.path)):
             yield f"{field}.path", problem
 
 
@@ -159,7 +161,7 @@ def _external_problems(
     for name, given in (("env", spec.env), ("image", spec.image)):
         if given:
             yield f"spec.{name}", "is for a command: external.payload is what the program gets"
-    yield from _name_problems((("spec.external.executor", spec.external.executor),))
+    yield from name_problems((("spec.external.executor", spec.external.executor),))
     field, payload = "spec.external.payload", spec.external.payload
     try:
         if given_inputs is None:
@@ -224,7 +226,8 @@ def _input_names(spec: task.TaskTemplate) -> set[str]:
     return names if spec.input_object is None else names | {inputs.FIRST_INPUT}
 
 
-def _path_problem(path: str) -> str | None:
+def path_problem(path: str) -> str | None:
+    """Return why a text is no JSONPath; None if it is one."""
     import jsonpath  # noqa: PLC0415 - 30 ms that few servers need
 
     try:
