@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from kilnwork.api import crd, kinds, schema
+from kilnwork.api import crd, crd_parts, kinds, schema
 
 
 def nodes(node: Any) -> Iterator[dict[str, Any]]:
@@ -97,9 +97,9 @@ def test_rules_for_the_real_server() -> None:
     spec = root("tasks")["properties"]["spec"]
     rules = [v["message"] for n in nodes(spec) for v in n.get("x-kubernetes-validations", ())]
     assert rules == [
-        crd.RUN_RULE,
-        crd.POD_RULE,
-        *(crd.alone_rule(field) for field in crd.ALONE),
-        crd.CALL_RULE,
-        crd.INPUT_RULE,
+        crd_parts.RUN_RULE,
+        crd_parts.POD_RULE,
+        *(crd_parts.alone_rule(field) for field in crd_parts.ALONE),
+        crd_parts.CALL_RULE,
+        crd_parts.INPUT_RULE,
     ]
