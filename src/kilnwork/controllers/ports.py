@@ -11,7 +11,7 @@ import msgspec
 from kilnwork.api import attempts
 from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import instructions
-from kilnwork.jobs import index_model
+from kilnwork.jobs import index_model, turns
 from kilnwork.kit import ids
 from kilnwork.kube import events
 
@@ -54,7 +54,7 @@ class JobHub(Protocol):
         """Accept a Job; one that is known already is returned unchanged. Raises InvalidJob."""
         ...
 
-    async def set_hold(self, uid: str, hold: index_model.Hold | None) -> None:
+    async def set_hold(self, uid: str, hold: turns.Hold | None) -> None:
         """Say why a Job may not start yet; None: it may."""
         ...
 
@@ -102,7 +102,7 @@ class JobHub(Protocol):
         """Return what is known of a Job."""
         ...
 
-    def limit(self, group: index_model.Group) -> None:
+    def limit(self, group: turns.Group) -> None:
         """Tell the concurrency of a JobConfig."""
         ...
 

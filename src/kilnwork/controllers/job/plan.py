@@ -13,7 +13,7 @@ import msgspec
 from kilnwork.api import inputs, job, job_config, job_expansion, job_validation, options, reasons
 from kilnwork.controllers.job import status
 from kilnwork.controllers.task import plan as task_plan
-from kilnwork.jobs import index_model
+from kilnwork.jobs import index_model, turns
 from kilnwork.kit import clock
 
 Reason = reasons.Reason
@@ -81,7 +81,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     patch: dict[str, Any] | None = None
     put: index_model.NewIndexJob | None = None
     provide: Provided | None = None
-    hold: index_model.Hold | msgspec.UnsetType | None = msgspec.UNSET
+    hold: turns.Hold | msgspec.UnsetType | None = msgspec.UNSET
     fail: Failure | None = None
     kill: str = ""
     """Why it is to be killed; "": it is not."""
@@ -190,7 +190,7 @@ def _hand_in(facts: Facts, seen: job.Job) -> Plan:
 
 
 def _new(
-    facts: Facts, seen: job.Job, provided: Provided, held: index_model.Hold | None
+    facts: Facts, seen: job.Job, provided: Provided, held: turns.Hold | None
 ) -> index_model.NewIndexJob:
     tick = seen.metadata.annotations.get(job_expansion.SCHEDULE_TIME)
     group = None if facts.config is None else group_of(facts.config)
@@ -211,10 +211,10 @@ def _new(
     )
 
 
-def group_of(config: job_config.JobConfig) -> index_model.Group:
+def group_of(config: job_config.JobConfig) -> turns.Group:
     """Return the concurrency of a JobConfig as the engine has it."""
     concurrency = config.spec.concurrency
-    return index_model.Group(
+    return turns.Group(
         config=config.metadata.uid,
         name=config.metadata.name,
         policy=concurrency.policy,
@@ -248,7 +248,7 @@ def _provided(
 
 def _held(
     facts: Facts, missing: list[tuple[inputs.Source, str]], broken: list[str]
-) -> tuple[index_model.Hold | None, Failure | None]:
+) -> tuple[turns.Hold | None, Failure | None]:
     """Return what a Job waits for that the engine does not know, or why it cannot start any more."""
     for state in facts.dependencies:
         if state.problem:
@@ -258,12 +258,12 @@ def _held(
     waits = [state.waits for state in facts.dependencies if not state.over]
     if waits:
         more = f" (and {len(waits) - 1} more)" if len(waits) > 1 else ""
-        return index_model.Hold(reason=Reason.WAITING_FOR_DEPENDENCY, message=waits[0] + more), None
+        return turns.Hold(reason=Reason.WAITING_FOR_DEPENDENCY, message=waits[0] + more), None
     if missing:
         objects = [text for source, text in missing if source.kind is inputs.Kind.OBJECT]
         reason = Reason.WAITING_FOR_OBJECT if objects else Reason.WAITING_FOR_TASK
         text = (objects or [text for _, text in missing])[0]
-        return index_model.Hold(reason=reason, message=text), None
+        return turns.Hold(reason=reason, message=text), None
     return None, None
 
 

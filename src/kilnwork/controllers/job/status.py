@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kilnwork.api import job, meta, reasons
+from kilnwork.api import index_sets, job, meta, reasons
 from kilnwork.controllers import results
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock
@@ -22,6 +22,9 @@ RUNNING_HOLD_S = 0.2
 
 MINOR_HOLD_S = 2.0
 """Between writes of counts while a Job runs."""
+
+MAX_TASK_MESSAGE = 1024
+"""Characters of what is said about each task: twenty of them share an object."""
 
 _P = job.Phase
 
@@ -109,7 +112,7 @@ def of_view(seen: job.Job, view: index_model.IndexJobView, *, now: float) -> job
         finish_time=_time(view.finished),
         created_tasks=counts.created,
         running_tasks=counts.running,
-        tasks=view.tasks,
+        tasks=tuple(_task(seen, one) for one in view.newest if one.attempt),
         parallel_status=job.ParallelStatus(
             complete=complete, successful=(phase is _P.SUCCEEDED) if phase.final else None
         )
@@ -126,6 +129,45 @@ def of_view(seen: job.Job, view: index_model.IndexJobView, *, now: float) -> job
         observed_generation=seen.metadata.generation,
     )
     return _completed(seen, wanted, stopped=view.stopped, now=now)
+
+
+_TASK_STATES = {
+    index_model.IndexState.WAITING: "Starting",
+    index_model.IndexState.QUEUED: "Starting",
+    index_model.IndexState.RUNNING: "Running",
+}
+_TASK_RESULTS = {
+    index_model.IndexState.SUCCEEDED: "Succeeded",
+    index_model.IndexState.FAILED: "Failed",
+    index_model.IndexState.CANCELLED: "Killed",
+}
+
+
+def _task(seen: job.Job, index: index_model.IndexView) -> job.TaskRef:
+    return job.TaskRef(
+        name=index.name,
+        parallel_index=_parallel_index(seen, index),
+        retry_index=index.attempt - 1,
+        creation_timestamp=_time(index.created),
+        running_timestamp=_time(index.started),
+        finish_timestamp=_time(index.finished),
+        node_name=index.node,
+        status=job.TaskRefStatus(
+            state=_TASK_STATES.get(index.state, "Terminated"),
+            result=_TASK_RESULTS.get(index.state, ""),
+            reason=index.reason,
+            message=index.message[:MAX_TASK_MESSAGE],
+        ),
+    )
+
+
+def _parallel_index(seen: job.Job, index: index_model.IndexView) -> job.ParallelIndex | None:
+    template = seen.spec.template
+    if template is None or template.parallelism is None:
+        return None
+    if template.parallelism.with_result_of is not None:
+        return job.ParallelIndex(index_number=index.number)
+    return index_sets.IndexSet(template.parallelism).status(index.number)
 
 
 def _time(at: float | None) -> str | None:
