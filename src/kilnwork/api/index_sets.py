@@ -6,7 +6,7 @@ million cost no memory. Pure.
 """
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from kilnwork.api import documents, job, names
@@ -40,7 +40,7 @@ def variable_names(parallelism: job.Parallelism | None) -> frozenset[str]:
 
 
 class IndexSet:
-    """The indexes of one Job, numbered from 0.
+    """The indexes of one Job, numbered from 0; in a matrix, the last key by name varies fastest.
 
     `items`: of `withResultOf`, the list that the other task returned.
     """
@@ -50,7 +50,9 @@ class IndexSet:
     ) -> None:
         given = parallelism if parallelism is not None else job.Parallelism(with_count=1)
         self._keys = given.with_keys
-        self._matrix: Mapping[str, tuple[str, ...]] | None = given.with_matrix
+        # by name: an API server sorts the keys of an object, and numbers must not change by that
+        matrix = given.with_matrix
+        self._matrix = None if matrix is None else dict(sorted(matrix.items()))
         self._items: Sequence[Any] | None = None
         if given.with_result_of is not None:
             if items is None:
@@ -122,7 +124,7 @@ class IndexSet:
             return f"indexes are 0 to {last}"
         return f"indexes are 0 to {last}, or {self.label(0)} to {self.label(last)}"
 
-    def _combination(self, matrix: Mapping[str, tuple[str, ...]], number: int) -> dict[str, str]:
+    def _combination(self, matrix: dict[str, tuple[str, ...]], number: int) -> dict[str, str]:
         """Return the values of an index of a matrix: digits of its number in mixed radix."""
         values: dict[str, str] = {}
         for key in reversed(matrix):
