@@ -9,13 +9,8 @@ import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from kilnwork.api import documents, job, names
+from kilnwork.api import documents, job, job_variables, names
 from kilnwork.kit import errors
-
-INDEX_NUM = "task.index_num"
-INDEX_KEY = "task.index_key"
-INDEX_ITEM = "task.index_item"
-MATRIX_PREFIX = "task.index_matrix."
 
 MAX_RANGES = 4096
 """Most characters of `status.indexes.failedIndexes`, so that a Job's object stays small."""
@@ -26,17 +21,6 @@ MAX_PREFIX = names.LABEL_LENGTH - len(f"-{job.MAX_INDEXES - 1}")
 
 class UnknownIndex(errors.KilnError):
     """A Job has no such index; the message says which it has."""
-
-
-def variable_names(parallelism: job.Parallelism | None) -> frozenset[str]:
-    """Return the names of the variables that each index of a Job has."""
-    if parallelism is None or parallelism.with_count is not None:
-        return frozenset({INDEX_NUM})
-    if parallelism.with_keys is not None:
-        return frozenset({INDEX_NUM, INDEX_KEY})
-    if parallelism.with_matrix is not None:
-        return frozenset({INDEX_NUM, *(MATRIX_PREFIX + key for key in parallelism.with_matrix)})
-    return frozenset({INDEX_NUM, INDEX_ITEM})
 
 
 class IndexSet:
@@ -74,14 +58,14 @@ class IndexSet:
     def variables(self, number: int) -> dict[str, Any]:
         """Return the variables of an index by name."""
         self._check(number)
-        values: dict[str, Any] = {INDEX_NUM: number}
+        values: dict[str, Any] = {job_variables.INDEX_NUM: number}
         if self._keys is not None:
-            values[INDEX_KEY] = self._keys[number]
+            values[job_variables.INDEX_KEY] = self._keys[number]
         elif self._matrix is not None:
             for key, value in self._combination(self._matrix, number).items():
-                values[MATRIX_PREFIX + key] = value
+                values[job_variables.INDEX_MATRIX_PREFIX + key] = value
         elif self._items is not None:
-            values[INDEX_ITEM] = self._items[number]
+            values[job_variables.INDEX_ITEM] = self._items[number]
         return values
 
     def label(self, number: int) -> str:

@@ -9,7 +9,8 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import job, job_config, job_templates, meta, option_values, options
+from kilnwork.api import job, job_config, job_settings, job_variables, meta, option_values, options
+from kilnwork.kit import clock
 
 SCHEDULE_TIME = "kilnwork.dev/schedule-time"
 """Annotation with the tick of a schedule that made the Job, in seconds since the epoch."""
@@ -148,32 +149,40 @@ def tick_of(given: job.Job) -> int | None:
     return int(text) if int(text) <= MAX_TICK else None
 
 
+def config_of(given: job.Job) -> meta.OwnerReference | None:
+    """Return the JobConfig that a Job was expanded from; None for a Job with its own template."""
+    kind = job_config.JobConfig.__name__
+    return next((one for one in given.metadata.owner_references if one.kind == kind), None)
+
+
 def variables(given: job.Job) -> dict[str, Any]:
-    """Return the variables that all tasks of an expanded Job have in common, or of one that has its
-    own template. Raises `options.InvalidOptions`."""
-    metadata, spec = given.metadata, given.spec
-    owners = metadata.owner_references
-    config = next((owner for owner in owners if owner.kind == job_config.JobConfig.__name__), None)
-    facts = job_templates.JobFacts(
-        uid=metadata.uid,
-        name=metadata.name,
-        namespace=metadata.namespace,
-        type=spec.type,
-        max_attempts=_max_attempts(spec.template),
-        run=spec.run,
-        scheduled=tick_of(given),
-        config_uid=config.uid if config is not None else "",
-        config_name=config.name if config is not None else "",
-    )
+    """Return the variables that all tasks of a Job have in common, if it is expanded or has its own
+    template. Raises `options.InvalidOptions`.
+
+    Values of options that are no texts have their types; `substitutions` go before all others.
+    """
+    metadata, spec, tick = given.metadata, given.spec, tick_of(given)
+    found: dict[str, Any] = {
+        "job.uid": metadata.uid,
+        "job.name": metadata.name,
+        "job.namespace": metadata.namespace,
+        "job.type": str(spec.type),
+        "job.max_attempts": _max_attempts(spec.template),
+        "job.run": spec.run,
+        "job.scheduled_time": "" if tick is None else clock.rfc3339(tick),
+        "task.namespace": metadata.namespace,
+    }
+    if (config := config_of(given)) is not None:
+        found["jobconfig.uid"] = config.uid
+        found["jobconfig.name"] = config.name
+        found["jobconfig.namespace"] = metadata.namespace
     values = options.parse_values(spec.option_values)
-    named = {options.PREFIX + name: value for name, value in values.items()}
-    return job_templates.shared_variables(facts, named, spec.substitutions)
+    named = {job_variables.OPTION_PREFIX + name: value for name, value in values.items()}
+    return {**found, **named, **spec.substitutions}
 
 
 def _max_attempts(template: job.JobTemplate | None) -> int:
-    if template is None:
-        return 1
-    return template.retry.max_attempts if template.retry is not None else template.max_attempts or 1
+    return 1 if template is None else job_settings.retry_of(template).max_attempts
 
 
 def _owners(
