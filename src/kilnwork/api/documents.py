@@ -5,6 +5,7 @@ controller, a service or a user wrote. Nothing here waits or reads a clock: work
 the same document gives the same result on a busy machine.
 """
 
+import math
 from typing import Any
 
 import msgspec
@@ -74,6 +75,23 @@ def measure(document: Any, *, max_size: int = MAX_SIZE, max_depth: int = MAX_DEP
             raise LimitExceeded(f"has lists and objects more than {max_depth} deep in each other")
         level = below
     return Size(values + characters // 16, longest)
+
+
+def find_non_json(value: Any) -> str | None:
+    """Return what in a value, small enough for `measure`, JSON does not know; None if all of it is
+    JSON."""
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, dict):
+            left.extend(one.values())
+        elif isinstance(one, list):
+            left.extend(one)
+        elif isinstance(one, float) and not math.isfinite(one):
+            return f"the number {one}"
+        elif one is not None and not isinstance(one, str | int | float):
+            return f"a {type(one).__name__}"
+    return None
 
 
 def equal(left: Any, right: Any, budget: Budget) -> bool:

@@ -4,7 +4,6 @@ Used by admission and by the executors, which must agree. A manifest is parsed b
 put in, so that a value can never become structure. Pure: one task, no look-ups.
 """
 
-import math
 from collections.abc import Collection, Iterator
 from typing import Any
 
@@ -57,13 +56,13 @@ def manifest_of(spec: task.TaskTemplate) -> tuple[meta.JsonObject, str]:
     field where it stands. Raises InvalidManifest, or LimitExceeded for one that is too large."""
     if spec.custom_resource is not None:
         field = f"{CUSTOM_RESOURCE_FIELD}.manifest"
-        return _object(spec.custom_resource.manifest, field), field
+        return parse(spec.custom_resource.manifest, field), field
     if spec.workflow is None:
         raise ValueError("neither spec.customResource nor spec.workflow is there")
     given = spec.workflow
     if given.manifest is not None:
         field = f"{WORKFLOW_FIELD}.manifest"
-        body = _object(given.manifest, field)
+        body = parse(given.manifest, field)
     else:
         field = WORKFLOW_FIELD
         body = {"metadata": given.metadata, "spec": given.spec}
@@ -180,7 +179,9 @@ def problems(
         yield from _workflow_problems(spec)
 
 
-def _object(manifest: Any, field: str) -> meta.JsonObject:
+def parse(manifest: Any, field: str) -> meta.JsonObject:
+    """Return the manifest at `field`, read if it is a text. Raises InvalidManifest, or
+    LimitExceeded."""
     body = _parsed(manifest, field) if isinstance(manifest, str) else manifest
     documents.measure(body)
     if not isinstance(body, dict):
@@ -201,25 +202,9 @@ def _parsed(text: str, field: str) -> Any:
     if len(found) != 1:
         raise InvalidManifest(field, f"must hold one object; it holds {len(found)}")
     documents.measure(found[0])  # before it is walked: aliases make much of little
-    if (odd := _no_json(found[0])) is not None:
+    if (odd := documents.find_non_json(found[0])) is not None:
         raise InvalidManifest(field, f"has {odd}, which cannot be written as JSON")
     return found[0]
-
-
-def _no_json(value: Any) -> str | None:
-    """What in a value that is small enough JSON does not know; None when all of it does."""
-    left = [value]
-    while left:
-        one = left.pop()
-        if isinstance(one, dict):
-            left.extend(one.values())
-        elif isinstance(one, list):
-            left.extend(one)
-        elif isinstance(one, float) and not math.isfinite(one):
-            return f"the number {one}"
-        elif one is not None and not isinstance(one, str | int | float):
-            return f"a {type(one).__name__}"
-    return None
 
 
 def _manifest_problems(

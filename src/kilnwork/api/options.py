@@ -1,0 +1,227 @@
+"""Options of a JobConfig: what is wrong with them, and what the values of a Job come to.
+
+The types of Furiko with its rules, and Int, Float and JSON. Used by validation, by what hands Jobs
+to the engine, and by `option_forms`, which asks people. A value becomes the value of a variable
+`option.NAME` and is not read for variables. Pure.
+"""
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import (
+    date_formats,
+    documents,
+    job_config,
+    job_variables,
+    option_values,
+    yaml_loader,
+)
+from kilnwork.kit import errors
+
+Option = job_config.Option
+Type = job_config.OptionType
+Problem = tuple[str, str]
+"""Dotted path of the field, and a sentence without subject, as in `validation`."""
+
+FIELD = "spec.option"
+"""Where a JobConfig has its options."""
+
+VALUES_FIELD = "spec.optionValues"
+"""Where a Job has values for them."""
+
+
+class InvalidOptions(errors.KilnError):
+    """Values do not suit their options; `problems` names each, why, and what to write."""
+
+    def __init__(self, problems: list[Problem]) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(f"{field} {problem}" for field, problem in problems))
+
+
+def variable_name(option: Option) -> str:
+    """Return the name of the variable that has the option's value."""
+    return job_variables.OPTION_PREFIX + option.name
+
+
+def problems(options: job_config.Options | None, field: str = FIELD) -> Iterator[Problem]:
+    """What is wrong with the options of a JobConfig, which are at `field`."""
+    seen: dict[str, int] = {}
+    for position, option in enumerate(options.options if options is not None else ()):
+        at = f"{field}.options[{position}]"
+        if option.name in seen:
+            first = seen[option.name]
+            yield f"{at}.name", f"is {option.name!r}, as options[{first}] is called; rename one"
+        seen.setdefault(option.name, position)
+        yield from _definition_problems(option, at)
+
+
+def parse_values(given: Any, field: str = VALUES_FIELD) -> dict[str, Any]:
+    """Return values by name, of an object or its text in JSON or YAML; {} of nothing.
+
+    Raises InvalidOptions for anything else, for a key twice, and for what JSON cannot hold.
+    """
+    found = _parsed(given, field) if isinstance(given, str) else given
+    if found is None:
+        return {}
+    try:
+        documents.measure(found)
+    except documents.LimitExceeded as error:
+        raise InvalidOptions([(field, str(error))]) from error
+    if not isinstance(found, dict):
+        wanted = "an object of values by the names of options, or its text in JSON or YAML"
+        raise InvalidOptions([(field, f"must be {wanted}, not {option_values.show(found)}")])
+    wrong = [(f"{field}.{name}", problem) for name, problem in _non_json(found)]
+    if wrong:
+        raise InvalidOptions(wrong)
+    return dict(found)
+
+
+def evaluate(
+    options: job_config.Options | None,
+    given: Any,
+    *,
+    substitutions: Mapping[str, Any] = {},
+    field: str = VALUES_FIELD,
+) -> dict[str, Any]:
+    """Return the value of each option by the name of its variable, for values as a Job gives them.
+
+    `options` are valid (`problems`). `substitutions`, by whole names, go before what is given, and
+    an option that has one needs no value. Raises InvalidOptions with all that is wrong.
+    """
+    values = parse_values(given, field)
+    known = {option.name: option for option in (options.options if options is not None else ())}
+    found: list[Problem] = [
+        (f"{field}.{name}", _unknown(name, known)) for name in values if name not in known
+    ]
+    evaluated: dict[str, Any] = {}
+    for name, option in known.items():
+        variable = variable_name(option)
+        value = values.get(name)
+        if variable in substitutions and value is None:
+            evaluated[variable] = substitutions[variable]
+            continue
+        try:
+            evaluated[variable] = substitutions.get(variable, option_values.evaluate(option, value))
+        except option_values.Refused as refused:
+            found.append((f"{field}.{name}", str(refused)))
+    if found:
+        raise InvalidOptions(found)
+    return evaluated
+
+
+def _parsed(text: str, field: str) -> Any:
+    """Read JSON, and YAML where it is none: JSON with tabs is no YAML."""
+    if len(text) > documents.MAX_SIZE:
+        raise InvalidOptions([(field, f"has more than {documents.MAX_SIZE} characters")])
+    try:
+        return json.loads(text, object_pairs_hook=unique_members)
+    except yaml_loader.MalformedYaml as error:
+        raise InvalidOptions([(field, f"is no object: {error}")]) from error
+    except (ValueError, RecursionError):
+        pass
+    try:
+        found = yaml_loader.values(text)
+    except yaml_loader.MalformedYaml as error:
+        raise InvalidOptions([(field, f"is neither JSON nor YAML: {error}")]) from error
+    if len(found) > 1:
+        raise InvalidOptions([(field, f"must be one document of YAML; it has {len(found)}")])
+    return found[0] if found else None
+
+
+def _non_json(values: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    for name, value in values.items():
+        odd = documents.find_non_json(value)
+        if odd is None:
+            try:
+                msgspec.json.encode({name: value})
+            except UnicodeEncodeError:
+                odd = "half of a surrogate pair"
+        if odd is not None:
+            yield ascii(name)[1:-1], f"has {odd}, which cannot be written as JSON"
+
+
+def unique_members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object, for `json.loads`; raises MalformedYaml for a key twice."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise yaml_loader.MalformedYaml(f"key {key!r} is already set in this object")
+        found[key] = value
+    return found
+
+
+def _unknown(name: str, known: Mapping[str, Option]) -> str:
+    if not known:
+        return "is no option: the JobConfig has none; leave it out"
+    close = difflib.get_close_matches(name[:100], known, n=1)
+    hint = f"did you mean {close[0]}? " if close else ""
+    shown = ", ".join(sorted(known)[: option_values.MAX_LISTED])
+    return f"is no option; {hint}known are {shown}"
+
+
+def _definition_problems(option: Option, at: str) -> Iterator[Problem]:
+    for type_, (attribute, _) in option_values.CONFIGS.items():
+        if type_ is not option.type and getattr(option, attribute) is not None:
+            what = f"is for an option of type {type_}, and this one has type {option.type}"
+            yield f"{at}.{attribute.strip('_')}", f"{what}; leave it out"
+    below = f"{at}.{option_values.CONFIGS[option.type][0].strip('_')}"
+    match option.type:
+        case Type.BOOL:
+            yield from _bool_problems(option, at, below)
+        case Type.SELECT | Type.MULTI:
+            yield from _choice_problems(option, below)
+        case Type.DATE:
+            yield from _date_problems(option, below)
+        case Type.INT | Type.FLOAT | Type.JSON:
+            yield from _default_problems(option, below)
+
+
+def _bool_problems(option: Option, at: str, below: str) -> Iterator[Problem]:
+    if option.required:
+        why = "must be false for type Bool, which always has a value; leave it out"
+        yield f"{at}.required", why
+    config: job_config.BoolOption = option_values.config_of(option)
+    if config.format is job_config.BoolFormat.CUSTOM and config.true_val == config.false_val:
+        shown = documents.show(config.true_val)
+        yield below, f"must have a trueVal and a falseVal that differ; both are {shown}"
+
+
+def _choice_problems(option: Option, below: str) -> Iterator[Problem]:
+    config: job_config.SelectOption | job_config.MultiOption = option_values.config_of(option)
+    if not config.values:
+        yield f"{below}.values", "must have at least one value"
+    for position, value in enumerate(config.values):
+        if not value:
+            yield f"{below}.values[{position}]", "must not be empty; leave it out"
+    if isinstance(config, job_config.MultiOption):
+        defaults = {f"{below}.default[{n}]": value for n, value in enumerate(config.default)}
+    else:
+        defaults = {f"{below}.default": config.default} if config.default else {}
+    for field, value in defaults.items():
+        if value not in config.values:
+            yield field, option_values.unlisted(value, config.values)
+
+
+def _date_problems(option: Option, below: str) -> Iterator[Problem]:
+    config: job_config.DateOption = option_values.config_of(option)
+    try:
+        date_formats.check(config.format)
+    except date_formats.InvalidFormat as error:
+        yield f"{below}.format", str(error)
+
+
+def _default_problems(option: Option, below: str) -> Iterator[Problem]:
+    config = option_values.config_of(option)
+    minimum, maximum = getattr(config, "minimum", None), getattr(config, "maximum", None)
+    if minimum is not None and maximum is not None and minimum > maximum:
+        yield f"{below}.minimum", f"is {minimum}, above maximum, which is {maximum}"
+        return
+    if config.default is not None:
+        try:
+            option_values.evaluate(option, config.default)
+        except option_values.Refused as refused:
+            yield f"{below}.default", str(refused)
