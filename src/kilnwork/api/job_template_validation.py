@@ -108,7 +108,7 @@ def _variable_problems(
 ) -> Iterator[Problem]:
     """Which texts of what a worker runs have variables that are not there."""
     for field in fields:
-        value = msgspec.to_builtins(getattr(holder, field))
+        value = msgspec.json.decode(msgspec.json.encode(getattr(holder, field)))  # lists, no tuples
         yield from substitution.find_problems(value, known, f"{at}.{field}", instead=instead)
 
 

@@ -14,6 +14,8 @@ JOB = {
     "job.uid": "Its `metadata.uid`.",
     "job.type": "`Adhoc` or `Scheduled`.",
     "job.max_attempts": "How often an index is tried.",
+    "job.run": "Number of its run, from 1.",
+    "job.scheduled_time": "Tick of the schedule that made it (RFC 3339, UTC), else empty.",
 }
 """Of every Job, in all of its templates."""
 
@@ -35,7 +37,10 @@ INDEX_KEY = "task.index_key"
 INDEX_ITEM = "task.index_item"
 INDEX_MATRIX_PREFIX = "task.index_matrix."
 
-EARLY = ("task.name", "task.namespace", "task.cluster_name")
+TASK_NAME = "task.name"
+CLUSTER_NAME = "task.cluster_name"
+
+EARLY = (TASK_NAME, "task.namespace", CLUSTER_NAME)
 """Variables of every task that are known when an index gets its task. The others are known only
 when an attempt starts: a command or a call, which is complete by then, cannot have them."""
 

@@ -56,13 +56,13 @@ def manifest_of(spec: task.TaskTemplate) -> tuple[meta.JsonObject, str]:
     field where it stands. Raises InvalidManifest, or LimitExceeded for one that is too large."""
     if spec.custom_resource is not None:
         field = f"{CUSTOM_RESOURCE_FIELD}.manifest"
-        return _object(spec.custom_resource.manifest, field), field
+        return parse(spec.custom_resource.manifest, field), field
     if spec.workflow is None:
         raise ValueError("neither spec.customResource nor spec.workflow is there")
     given = spec.workflow
     if given.manifest is not None:
         field = f"{WORKFLOW_FIELD}.manifest"
-        body = _object(given.manifest, field)
+        body = parse(given.manifest, field)
     else:
         field = WORKFLOW_FIELD
         body = {"metadata": given.metadata, "spec": given.spec}
@@ -179,7 +179,9 @@ def problems(
         yield from _workflow_problems(spec)
 
 
-def _object(manifest: Any, field: str) -> meta.JsonObject:
+def parse(manifest: Any, field: str) -> meta.JsonObject:
+    """Return the manifest at `field`, read if it is a text. Raises InvalidManifest, or
+    LimitExceeded."""
     body = _parsed(manifest, field) if isinstance(manifest, str) else manifest
     documents.measure(body)
     if not isinstance(body, dict):

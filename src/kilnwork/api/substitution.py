@@ -64,6 +64,16 @@ _REFERENCE = re.compile(rf"(?<!\$)(\$++)\{{(?=(?:{_NAME}))([^{{}}$]*)(\}}?)")
 begins at the first dollar of a row and takes all of it: else time would grow with its square."""
 
 
+_DOLLARS = re.compile(rf"(?<!\$)(\$++)(?=\{{(?:{_NAME}))")
+"""Dollars that _REFERENCE takes for the beginning of a variable."""
+
+
+class Variable(msgspec.Struct, frozen=True):
+    """A variable in a text."""
+
+    name: str
+
+
 _NOTHING: Mapping[str, str] = {}
 
 
@@ -132,6 +142,43 @@ def find_problems(
     return found
 
 
+def split(text: str) -> list[str | Variable]:
+    """Return a valid text as literal texts, what is escaped in them as it is meant, and
+    variables."""
+    parts: list[str | Variable] = []
+    literal, end = "", 0
+    for found in _REFERENCE.finditer(text):
+        literal += text[end : found.start()] + "$" * (len(found[1]) // 2)
+        end = found.end()
+        if not _is_ours(found):
+            literal += f"{{{found[2]}{found[3]}"
+            continue
+        if literal:
+            parts.append(literal)
+        parts.append(Variable(found[2]))
+        literal = ""
+    literal += text[end:]
+    return [*parts, literal] if literal else parts
+
+
+def join(parts: Iterable[str | Variable]) -> str:
+    """Return the text of which `split` would give these parts."""
+    text, literal = "", ""
+    for part in parts:
+        if isinstance(part, str):
+            literal += part  # dollars may be in one part, and what they seem to begin in the next
+            continue
+        dollars = len(literal) - len(literal.rstrip("$"))
+        text += escape(literal) + "$" * dollars + f"${{{part.name}}}"
+        literal = ""
+    return text + escape(literal)
+
+
+def escape(text: str) -> str:
+    """Return a text that substitution turns into this one, whatever is in it."""
+    return _DOLLARS.sub(r"\1\1", text) if "${" in text else text
+
+
 def substitute(
     template: Any,
     variables: Mapping[str, Any],
@@ -176,7 +223,7 @@ class _Rendering:
         whole = _REFERENCE.fullmatch(text)
         if whole is not None and len(whole[1]) == 1 and not texts:
             value = self._variables[whole[2]]
-            self._spend(len(_written(value)))
+            self._spend(len(written(value)))
             return copy.deepcopy(value)
         return _REFERENCE.sub(self._replacement, text)
 
@@ -185,7 +232,7 @@ class _Rendering:
         literal = "$" * (len(dollars) // 2)
         if len(dollars) % 2 == 0:
             return f"{literal}{{{name}{found[3]}"
-        value = _written(self._variables[name])
+        value = written(self._variables[name])
         self._spend(len(value))
         return literal + value
 
@@ -196,8 +243,9 @@ class _Rendering:
             raise documents.LimitExceeded(f"has more than {MAX_SIZE} characters once substituted")
 
 
-def _written(value: Any) -> str:
-    """Return a value as it stands in a text: a text as it is, anything else as JSON."""
+def written(value: Any) -> str:
+    """Return a value as it stands in a text: a text as it is, anything else as JSON. Raises
+    LimitExceeded."""
     if isinstance(value, str):
         return value
     documents.measure(value)
