@@ -15,7 +15,7 @@ from kilnwork.api import filejobs
 from kilnwork.data.records import intake
 from kilnwork.data.stores import opening, port
 from kilnwork.dispatch.hub import hub
-from kilnwork.jobs import model, service
+from kilnwork.jobs import assembly, model, service
 from kilnwork.kit import clock, processes
 from support import hubs, short, waiting, worker_process
 
@@ -38,11 +38,14 @@ class House:
     async def start(self) -> None:
         self.hub = hubs.make(self.folder, secret="opensesame")
         await self.hub.start(self.socket)
-        self.jobs = service.Jobs(self.folder, self.hub.participation, clock=clock.SystemClock())
-        await self.jobs.start()
+        self.services = assembly.JobServices(
+            self.folder, self.hub.participation, clock=clock.SystemClock()
+        )
+        self.jobs = self.services.files
+        await self.services.start()
 
     async def stop(self) -> None:
-        await self.jobs.stop()
+        await self.services.stop()
         await self.hub.stop()
 
     async def create(self, content: bytes, **spec: Any) -> model.JobView:

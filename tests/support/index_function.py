@@ -34,3 +34,8 @@ def square(item: int, directory: str) -> int:
 def multiply(one: int, other: int) -> int:
     """Return the product."""
     return one * other
+
+
+def square_index(index: int | str, directory: str) -> int:
+    """Return the square of an index as `square` does; `directory` has the same files."""
+    return square(int(index), directory)

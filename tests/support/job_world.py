@@ -26,7 +26,7 @@ from kilnwork.dispatch.hub import subscriptions
 from kilnwork.dispatch.journal import rows
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.dispatch.machine import instructions
-from kilnwork.jobs import errors, file_items, model, service
+from kilnwork.jobs import assembly, errors, file_items, model, service
 from kilnwork.jobs.work import part, reduce
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
@@ -412,14 +412,17 @@ class World:
         def opened(url: str) -> port.Store:
             return FusedStore(opening.open_store(url), fuse)
 
-        options = service.Options(opened=opened, retry_s=0.005, **self.options)
-        self.jobs = service.Jobs(self.folder, self.dispatcher, clock=self.clock, options=options)
+        options = service.Options(opened=opened, **self.options)
+        self.services = assembly.JobServices(
+            self.folder, self.dispatcher, clock=self.clock, options=options, retry_s=0.005
+        )
+        self.jobs = self.services.files
         self.lives += 1
-        await self.jobs.start(say=self.said.append)
+        await self.services.start(say=self.said.append)
         return self
 
     async def stop(self) -> None:
-        await self.jobs.stop()
+        await self.services.stop()
         self.dispatcher.stop()
 
     async def restart(self, fuse: Fuse | None = None) -> None:

@@ -11,7 +11,7 @@ from concurrent import futures
 from typing import Any, Protocol
 
 from kilnwork.data import errors as data_errors
-from kilnwork.jobs import facts, item_source, records, steps, task_hub
+from kilnwork.jobs import facts, gathering, item_source, records, steps, task_hub
 from kilnwork.kit import ids
 
 log = logging.getLogger(__name__)
@@ -100,6 +100,26 @@ class Effects:
         facts.done(job, *key)
         self._owner.wake(job)
 
+    def _gather(self, job: records.Job, _: steps.Gather) -> None:
+        """Collect results on the loop, some at a time: the journal is read here only."""
+        results = gathering.Results(job, self._hub)
+
+        def go_on() -> None:
+            if self._owner.over:
+                return
+            try:
+                if results.read_more():
+                    loop.call_soon(go_on)
+                    return
+                job.source.results = results.document
+                facts.gathered(job, results.trouble, now=self._owner.now())
+            except Exception as error:  # noqa: BLE001 - as in `_in_thread`
+                self._owner.failed(error)
+            self._owner.wake(job)
+
+        loop = asyncio.get_running_loop()
+        loop.call_soon(go_on)
+
     def _prepare(self, job: records.Job, _: steps.Prepare) -> None:
         work, run = job.source.prepare(job, self._owner.inline(job)), job.run
 
@@ -113,7 +133,7 @@ class Effects:
     def _recover(self, job: records.Job, _: steps.Recover) -> None:
         # Tasks first, then results: what is over by now has left its result to be found.
         named = {task_hub.task_id(job.id.uuid, item): item for item in facts.recoverable(job)}
-        if job.stage is records.Stage.STOPPING:
+        if job.stage is records.Stage.STOPPING or job.source.ends_with_task:
             left = [task for task in named if self._hub.knows(task)]
         else:
             left = [one.task for one in self._hub.unfinished(named)]
@@ -124,7 +144,11 @@ class Effects:
             for item in job.tasks:
                 self._owner.tasks[task_hub.task_id(job.id.uuid, item)] = (job, item)
 
-        self._in_thread(job, ("Recover", 0), job.source.recover(job), then)
+        if job.source.ends_with_task:
+            then([])
+            self._owner.wake(job)
+        else:
+            self._in_thread(job, ("Recover", 0), job.source.recover(job), then)
 
     def _settle(self, job: records.Job, step: steps.Settle) -> None:
         def returned() -> bytes | None:
@@ -147,7 +171,10 @@ class Effects:
         def then(_: None) -> None:
             self._owner.purged(job)
 
-        self._in_thread(job, ("Purge", 0), job.source.purge(job), then)
+        if job.source.ends_with_task:
+            then(None)
+        else:
+            self._in_thread(job, ("Purge", 0), job.source.purge(job), then)
 
 
 _METHODS: dict[type, Callable[[Effects, records.Job, Any], None]] = {
@@ -155,4 +182,5 @@ _METHODS: dict[type, Callable[[Effects, records.Job, Any], None]] = {
     steps.Recover: Effects._recover,
     steps.Settle: Effects._settle,
     steps.Purge: Effects._purge,
+    steps.Gather: Effects._gather,
 }

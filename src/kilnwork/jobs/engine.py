@@ -10,17 +10,19 @@ batch. One thread; only the store is waited for elsewhere.
 import asyncio
 import itertools
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 import msgspec
 
 from kilnwork.dispatch.hub import subscriptions
 from kilnwork.dispatch.machine import instructions
 from kilnwork.jobs import (
+    admission,
     effects,
     errors,
     facts,
+    item_source,
     items,
     model,
     plan,
@@ -30,6 +32,7 @@ from kilnwork.jobs import (
     steps,
     tables,
     task_hub,
+    turns,
     waiting,
 )
 from kilnwork.kit import clock as clocks
@@ -80,28 +83,40 @@ class _Joined:
         """What the batch did to tasks, by task."""
 
 
+class Listener(Protocol):
+    """Follows the jobs of one kind of source: the service of those."""
+
+    def shown(self, job: records.Job) -> None:
+        """What is new of a job is on disk, and in its `view`; None: nothing of it is left."""
+        ...
+
+    def released(self, job: records.Job) -> None:
+        """A job was dropped from memory."""
+        ...
+
+
 class Engine:
     """Jobs in memory, and the loop that moves them.
 
-    `sources`: by their `kind`. `ttl_s`: how long jobs that name no time to live are kept after
-    their end, with their data (None: for ever). `retry_s`: between tries of what a source failed to
-    do. `on_failure` is called when nothing can be decided any more.
+    `retry_s`: between tries of what a source failed to do. `on_failure` is called when nothing can
+    be decided any more. Kinds of sources are registered before the start.
     """
 
     def __init__(
         self,
         hub: task_hub.TaskHub,
         *,
-        sources: Mapping[str, rows.SourceKind],
         clock: clocks.Clock,
-        ttl_s: float | None,
         retry_s: float = 1.0,
         on_failure: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
         self.tables = tables.Tables(hub.select)
-        self.sources = sources
-        self._hub, self._clock = hub, clock
-        self._ttl_s, self._on_failure = ttl_s, on_failure
+        self.sources: dict[str, rows.SourceKind] = {}
+        self._listeners: dict[str, Listener] = {}
+        self._hub, self._clock, self._on_failure = hub, clock, on_failure
+        self.admission = admission.Admission(self.tables, clock)
+        self._admission_timer: asyncio.TimerHandle | None = None
+        self._new_rows = itertools.count(1)
         self.kept_tasks = KEPT_TASKS
         self.live: dict[bytes, records.Job] = {}
         """Jobs that are not over, or that are being changed; by UUID."""
@@ -121,12 +136,16 @@ class Engine:
         self._loaded_to = self._items = 0
         self.backlog = False
         """Unfinished jobs are in the journal that are not in memory."""
-        self.on_release: Callable[[records.Job], None] = lambda job: None
-        """Called with a job that was dropped from memory."""
+
+    def register(self, kind: str, source: rows.SourceKind, listener: Listener) -> None:
+        """Let there be jobs of a kind of source, for a service that follows them."""
+        self.sources[kind], self._listeners[kind] = source, listener
 
     def start(self) -> None:
         """Take up what is unfinished. The dispatcher runs."""
         self._loop = asyncio.get_running_loop()
+        self._new_rows = itertools.count(self.tables.next_row())
+        self.admission.load()
         unfollow = self._hub.follow(self.tasks, self._take_in)
         leave = self._hub.participate(self)
 
@@ -136,13 +155,15 @@ class Engine:
 
         self._leave_hub = leave_hub
         self._take_up()
+        self._set_admission_timer()
 
     async def stop(self) -> None:
         """Begin nothing more; what is being written is written."""
         self._end(errors.JobsStopped())
         self._leave_hub()
-        if self._stale_timer is not None:
-            self._stale_timer.cancel()
+        for timer in (self._stale_timer, self._admission_timer):
+            if timer is not None:
+                timer.cancel()
         await self._effects.stop()
 
     @property
@@ -154,6 +175,10 @@ class Engine:
         """Nothing of it is in the store any more; its rows go with the next round."""
         self._purged.append(job)
         self._hub.wake()
+
+    def new_row(self) -> int:
+        """Return the number of a job that will be added."""
+        return next(self._new_rows)
 
     def now(self) -> float:
         """Wall clock, seconds."""
@@ -183,9 +208,16 @@ class Engine:
     def add(self, job: records.Job, key: model.Key | None, inline: bytes | None) -> None:
         """Take in a job that the journal has not got."""
         self._pending.add(job, key, inline)
-        job.ttl_s = self._ttl_s
+        job.ttl_s = self.sources[job.source.kind].ttl_s
         self.live[job.id.uuid] = self.by_text[job.id.text] = job
         self._items += job.size
+        self.wake(job)
+
+    def redefine(self, job: records.Job, source: item_source.ItemSource) -> None:
+        """What the items of a job are is known only now; it has not started."""
+        self._items += source.size - job.size
+        facts.provide(job, source, now=self.now())
+        self._pending.redefined.add(job)
         self.wake(job)
 
     def load(self, row: rows.JobRow) -> records.Job:
@@ -197,11 +229,18 @@ class Engine:
             found = rows.job_of(row, kind, definition)
             self.tables.load_items(row.row, found.items)
             found.view = rows.view(found)
-            found.ttl_s = self._ttl_s
+            found.ttl_s = kind.ttl_s
             self.live[row.uuid] = self.by_text[row.id] = found
             self._items += found.size
             if not found.prepared:
                 self._pending.inlined.add(row.row)
+        return found
+
+    def find(self, uuid: bytes) -> records.Job | None:
+        """Return a job of memory or of the journal; None if it is in neither."""
+        found = self.live.get(uuid)
+        if found is None and (row := self.tables.job("uuid", uuid)) is not None:
+            found = self.load(row)
         return found
 
     def inline(self, job: records.Job) -> bytes | None:
@@ -239,28 +278,96 @@ class Engine:
         changes = subscriptions.of_batch(batch, self.tasks) if self.tasks and batch.dirty else []
         if changes:
             self._take_in(changes)
-        if not (self._ready or self._purged):
+        self._look_at_clock()
+        if not (self._ready or self._purged or self.admission.turns.changed):
             return False
         now = self.now()
         joined = self._joined = _Joined()
         joined.taken_in = {change.task: change for change in changes}
         writes = tables.Writes()
         slots: dict[tuple[str, str], int] = {}
-        for job in list(itertools.islice(self._ready, ROUND)):
-            del self._ready[job]
-            joined.waiters += self.waiters.taken(job)
-            found = plan.next_steps(job, self._room(job, slots), now)
-            self._forget_tasks(job)
-            self._unfollow(job)
-            for step in found:
-                self._carry_out(job, step, joined)
+        touched: dict[records.Job, None] = {}
+        self._admit(now)
+        while len(touched) < ROUND and self._ready:
+            for job in list(itertools.islice(self._ready, ROUND)):
+                del self._ready[job]
+                touched[job] = None
+                self._advance(job, joined, slots)
+            self._admit(now)
+        for job in touched:
             self._pending.gather(writes, job)
             joined.shown.append((job, rows.view(job)))
+        self.admission.gather(writes)
         joined.purged, self._purged = self._purged, []
         for job in joined.purged:
+            self.admission.gone(job.row)
             writes.delete(job.row)
         batch.writes += writes.statements()
         return True
+
+    def _advance(
+        self, job: records.Job, joined: "_Joined", slots: dict[tuple[str, str], int]
+    ) -> None:
+        """Ask for the next steps of a job, and carry them out in this batch."""
+        joined.waiters += self.waiters.taken(job)
+        found = plan.next_steps(job, self._room(job, slots), self.now())
+        self._forget_tasks(job)
+        self._unfollow(job)
+        for step in found:
+            self._carry_out(job, step, joined)
+        if job.stage is records.FINISHED:
+            self.admission.over(job.row)
+        elif job.stage is records.STOPPING:
+            self.admission.turns.stopping(job.row)
+
+    def _admit(self, now: float) -> None:
+        """Let those begin whose turn it is, and end those that are not accepted or replaced."""
+        if not self.admission.turns.changed:
+            return
+        for decision in self.admission.turns.decide():
+            job = self._decided(decision.row)
+            if job is None:
+                continue
+            if isinstance(decision, turns.Start):
+                facts.admit(job, now=now)
+                self.admission.started(job)
+            elif isinstance(decision, turns.Refuse):
+                facts.refuse(job, decision.reason, decision.message, now=now)
+            else:
+                facts.kill(job, "Replaced", decision.message, now=now)
+            self._ready[job] = None
+        self._set_admission_timer()
+
+    def _decided(self, row: int) -> records.Job | None:
+        uuid = self.admission.uuid(row)
+        try:
+            return None if uuid is None else self.find(uuid)
+        except msgspec.MsgspecError as error:
+            extra = {"row": row, "error": str(error)}
+            log.warning("a job of the journal cannot be read; it is left as it is", extra=extra)
+            self.admission.over(row)
+            return None
+
+    def _look_at_clock(self) -> None:
+        """End jobs that have run for too long, and let those wait no more whose time has come."""
+        for row in self.admission.due():
+            job, claim = self._decided(row), self.admission.claim(row)
+            if job is not None and claim is not None:
+                message = f"it has run for {claim.job_seconds:g} s, timeouts.jobSeconds"
+                facts.fail(job, "JobTimedOut", message, now=self.now())
+                self._ready[job] = None
+
+    def _set_admission_timer(self) -> None:
+        if self._admission_timer is not None:
+            self._admission_timer.cancel()
+            self._admission_timer = None
+        delay_s = self.admission.next_s
+        if delay_s is not None and self.stopped is None:
+            self._admission_timer = self._loop.call_later(delay_s, self._on_admission_timer)
+
+    def _on_admission_timer(self) -> None:
+        self._hub.wake()
+        self._set_admission_timer()
 
     def committed(self) -> None:
         """`commits.Participant`: what was added last is on disk."""
@@ -290,6 +397,7 @@ class Engine:
         """A batch is on disk: begin what follows from it, and let users see it."""
         for job, view in joined.shown:
             job.view = view
+            self._listeners[job.source.kind].shown(job)
             self.waiters.tell(job.id.uuid, over=view.phase.final or view.deleting)
         for job, step in joined.effects:
             self._effects.begin(job, step)
@@ -299,6 +407,7 @@ class Engine:
             self.wake(job)
         for job in joined.purged:
             job.view = None
+            self._listeners[job.source.kind].shown(job)
             self._release(job)
             self.waiters.tell(job.id.uuid, over=True)
         for job, _ in joined.shown:
@@ -311,6 +420,8 @@ class Engine:
         """Return whether only a user can move it, or it is new and there is no room for it."""
         if job.deleting or job.tasks:
             return False
+        if job.waits and job.stage is records.RUNNING:
+            return True
         if job.stage is records.RUNNING:
             full = self._queue.waits(job) and self._room_for < 0
             self.backlog = self.backlog or full
@@ -323,7 +434,7 @@ class Engine:
             self._items -= job.size
         self._queue.forget(job)
         self.by_text.pop(job.id.text, None)
-        self.on_release(job)
+        self._listeners[job.source.kind].released(job)
         job.dropped += job.tasks
         job.tasks.clear()
         self._unfollow(job)
@@ -331,6 +442,8 @@ class Engine:
     def _forget_tasks(self, job: records.Job) -> None:
         """Forget tasks whose items have ended in this batch, when enough others are kept: from now
         on its page says what an item is."""
+        if job.source.keeps_tasks:
+            return
         for state, count in ((_S.SUCCEEDED, job.counts.succeeded), (_S.FAILED, job.counts.failed)):
             surplus = count - self.kept_tasks
             if surplus > 0:
@@ -360,6 +473,9 @@ class Engine:
         elif isinstance(step, steps.Kill):
             named = [task_hub.task_id(job.id.uuid, item) for item in step.items]
             self._hub.kill_now(named, reason="Killed", message=step.message)
+        elif isinstance(step, steps.Follow):
+            found = job.source.hooks(job, step.event)
+            self._hub.submit_now(task_hub.extra_submission(job, one) for one in found)
         else:
             joined.effects.append((job, step))
 

@@ -28,6 +28,10 @@ class KeyUsed(JobsError):
         self.fingerprint = fingerprint
 
 
+class TickDecided(JobsError):
+    """This tick of the schedule, or a later one, was decided before: by a successor, perhaps."""
+
+
 class JobsStopped(JobsError):
     """The service is stopping, or cannot write; ask the next one."""
 

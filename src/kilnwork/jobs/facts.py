@@ -240,6 +240,7 @@ def refuse(job: records.Job, reason: str, message: str, *, now: float) -> None:
     job.stage = _Stage.FINISHED
     job.waits = False
     job.counts.cancelled += job.items.cancel_open()
+    job.source.end(job)
     job.end(now)
     job.changed(now)
 

@@ -14,7 +14,7 @@ from typing import cast
 
 import msgspec
 
-from kilnwork.api import filejobs, names
+from kilnwork.api import filejobs, job_settings, names
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.data import commits
@@ -91,11 +91,10 @@ class FileSources:
     """Makes the sources of a service's jobs (`rows.SourceKind`); knows their store.
 
     `worker_url`: of the store as workers open it, None: the store's own; `opened`: how we open it.
+    `ttl_s`: see `rows.SourceKind`.
     """
 
     noun = "part"
-    ttl_s: float | None = None
-    """See `rows.SourceKind`; the service's."""
 
     def __init__(
         self,
@@ -104,8 +103,9 @@ class FileSources:
         worker_url: str | None,
         opened: Callable[[str], port.Store],
         clock: clocks.Clock,
+        ttl_s: float | None = None,
     ) -> None:
-        self.store, self.clock = store, clock
+        self.store, self.clock, self.ttl_s = store, clock, ttl_s
         self.worker_url = worker_url or store.url
         self._opened = opened
         self._open = lru_cache(maxsize=256)(self._open_directory)
@@ -180,8 +180,11 @@ class FileItems:
     """`item_source.ItemSource`: the parts of one file."""
 
     kind, noun = "file", "part"
-    ends_with_task, completion, keeps_tasks, results = False, None, False, b""
-    failed_reason, finalizer_reason = _R.PARTS_FAILED.value, _R.REDUCER_FAILED.value
+    ends_with_task = keeps_tasks = False
+    completion: job_settings.Completion | None = None
+    results: bytes | None = b""
+    failed_reason: str = _R.PARTS_FAILED
+    finalizer_reason: str = _R.REDUCER_FAILED
 
     def __init__(
         self,
@@ -297,6 +300,9 @@ class FileItems:
             skipped=known.skipped + found.skipped,
             done_bytes=known.done_bytes + part.end - part.start,
         )
+
+    def end(self, job: records.Job) -> None:
+        """Do nothing: the record of the job has all."""
 
     def result(self, commit: filejobs.Commit) -> item_source.ItemResult:
         """Return what a commit record says."""

@@ -6,13 +6,13 @@ result stays with that task in the journal. Not the meaning of a template (`api.
 """
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import Any, cast
 
 import msgspec
 
-from kilnwork.api import filejobs, job_settings
+from kilnwork.api import filejobs, index_sets, job_settings
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.jobs import completion, errors, item_source, items, records, rows, steps
@@ -23,15 +23,15 @@ MAX_IN_FLIGHT = 10_000
 """Indexes of a Job that have a task at once, whatever it says: they are looked up one by one after
 a crash, and submitted in one transaction."""
 
-MAX_RANGES = 4096
-"""Characters of the numbers of indexes that failed."""
-
 MAX_NEWEST = 20
 """Indexes that a view shows."""
 
 _P = api_job.Phase
 _S = items.State
 _O = filejobs.Outcome
+AT_WORK = frozenset({api_task.State.RUNNING, api_task.State.KILLING})
+"""States of a task of which something runs."""
+
 _FINAL = {_O.SUCCEEDED: _P.SUCCEEDED, _O.FAILED: _P.FAILED, _O.CANCELLED: _P.KILLED}
 
 
@@ -45,6 +45,9 @@ class IndexSpec(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     suspend: bool = False
     ttl_seconds_after_finished: int | None = None
     priority: int = 0
+    group: str = ""
+    """`metadata.uid` of its JobConfig."""
+    finalizer: bool = False
 
 
 class IndexDefinition(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -85,13 +88,11 @@ class IndexDetail(msgspec.Struct, frozen=True, kw_only=True):
     admitted: float | None
     failed_indexes: str
     shown: tuple[int, ...]
-    """Items that failed, then those that run; at most `MAX_NEWEST`."""
+    """At most `MAX_NEWEST` items: all, or those that failed, then those that run."""
     running: int
     created: int
     retries: int
     stopped: bool | None
-    known: bool
-    """Whether the index set is."""
 
 
 _decode_definition = msgspec.json.Decoder(IndexDefinition).decode
@@ -127,17 +128,14 @@ class IndexSources:
             phase=phase,
             admitted=row.admitted,
             failed_indexes=progress.failed_indexes,
-            shown=tuple(itertools.islice(_numbers(progress.failed_indexes), MAX_NEWEST)),
+            shown=_shown(row.items, _numbers(progress.failed_indexes)),
             running=0,
             created=progress.created,
             retries=progress.retries,
             stopped=progress.unconfirmed == 0 if over else None,
-            known=True,
         )
 
-    def load(
-        self, spec: item_source.Policy, *, definition: bytes, progress: bytes
-    ) -> "IndexItems":
+    def load(self, spec: item_source.Policy, *, definition: bytes, progress: bytes) -> "IndexItems":
         """Return the source of a job of the journal."""
         return IndexItems(_decode_definition(definition), _decode_progress(progress))
 
@@ -158,11 +156,17 @@ class IndexItems:
 
     def __init__(self, definition: IndexDefinition, progress: IndexProgress) -> None:
         self.definition, self.progress = definition, progress
-        self.size = _size(definition)
+        self.indexes: index_sets.IndexSet | None = None
+        """None while it is not known."""
+        if definition.known:
+            parallelism = definition.template.parallelism
+            self.indexes = index_sets.IndexSet(parallelism, definition.items)
+        self.size = 0 if self.indexes is None else self.indexes.size
         self.settings = job_settings.JobSettings.of(definition.template, self.size)
-        self.completion = self.settings.completion
+        self.completion: job_settings.Completion | None = self.settings.completion
         self.finalizer = self.keeps_tasks = self.settings.finalizer is not None
         self.results: bytes | None = None
+        self._ranged = (0, "")
         self._inputs = None if definition.inputs is None else msgspec.json.encode(definition.inputs)
 
     def begin_run(self) -> None:
@@ -173,10 +177,9 @@ class IndexItems:
     def task(self, job: records.Job, item: int) -> api_task.TaskSpec:
         """Return what works on an index, or the finalizer."""
         settings, spec = self.settings, cast(IndexSpec, job.spec)
-        what = self._rendered(item) if item else settings.finalizer
-        assert what is not None
+        what = settings.finalizer if not item else None
         return _task_spec(
-            what,
+            what or self._rendered(item),
             priority=spec.priority,
             retry=settings.retry if item else api_task.Retry(),
             timeouts=settings.timeouts if item else api_task.Timeouts(),
@@ -184,8 +187,8 @@ class IndexItems:
         )
 
     def task_name(self, job: records.Job, item: int) -> str:
-        """Return the Job's name with the index, which is its own in the Job."""
-        return f"{self.definition.name}-{item - 1 if item else 'finalizer'}"
+        """Return the Job's name with the number of the index."""
+        return task_name(self.definition.name, item)
 
     def inputs(self, job: records.Job, item: int) -> bytes | None:
         """Return those that the Job was given; of the finalizer, the results."""
@@ -204,7 +207,7 @@ class IndexItems:
 
     def label(self, item: int) -> str:
         """Return what users call an index."""
-        return str(item - 1)
+        return "" if self.indexes is None else self.indexes.label(item - 1)
 
     def _rendered(self, item: int) -> api_task.TaskTemplate:
         text = self._template_text
@@ -240,29 +243,32 @@ class IndexItems:
     def detail(self, job: records.Job) -> IndexDetail:
         """Return what a view shows of a job in memory."""
         over = job.stage is records.FINISHED
-        if over:
-            failed = self.progress.failed_indexes or self._note_failed(job)
-        else:
-            failed = ranges(item - 1 for item in job.items.in_state(_S.FAILED))
         known, tasks = self.progress, job.tasks
-        running = [n for n, task in tasks.items() if n and task.state in _AT_WORK]
-        lost = itertools.islice(job.items.in_state(_S.FAILED), MAX_NEWEST)
+        running = [n for n, task in tasks.items() if n and task.state in AT_WORK]
+        lost = job.items.in_state(_S.FAILED)
         return IndexDetail(
             phase=_phase(job, len(running)),
             admitted=job.admitted,
-            failed_indexes=failed,
-            shown=tuple(itertools.islice(itertools.chain(lost, running), MAX_NEWEST)),
+            failed_indexes=known.failed_indexes if over else self._failed_so_far(job),
+            shown=_shown(self.size, itertools.chain(lost, running)),
             running=len(running),
             created=known.created + len(tasks) - (0 in tasks),
             retries=known.retries + sum(max(task.attempt - 1, 0) for task in tasks.values()),
             stopped=known.unconfirmed == 0 if over else None,
-            known=self.definition.known,
         )
 
-    def _note_failed(self, job: records.Job) -> str:
-        found = ranges(item - 1 for item in job.items.in_state(_S.FAILED))
-        self.progress = msgspec.structs.replace(self.progress, failed_indexes=found)
-        return found
+    def end(self, job: records.Job) -> None:
+        """Keep the numbers of the indexes that failed."""
+        self.progress = msgspec.structs.replace(self.progress, failed_indexes=_failed(job))
+
+    def _failed_so_far(self, job: records.Job) -> str:
+        """Return their numbers, those of the newest hundredth perhaps not: each look at very many
+        takes milliseconds."""
+        count, text = self._ranged
+        if not count <= job.counts.failed <= count * 1.01:
+            text = _failed(job)
+            self._ranged = (job.counts.failed, text)
+        return text
 
     def prepare(self, job: records.Job, inline: bytes | None) -> Callable[[], None]:
         """Do nothing: see `ends_with_task`, as the following."""
@@ -283,18 +289,18 @@ class IndexItems:
         raise NotImplementedError
 
 
-_AT_WORK = frozenset({api_task.State.RUNNING, api_task.State.KILLING})
+def task_name(job: str, item: int) -> str:
+    """Return the name of the task of an item of the Job of that name."""
+    return index_sets.task_name(job, item - 1) if item else f"{job}-finalizer"
 
 
-def _size(definition: IndexDefinition) -> int:
-    parallelism = definition.template.parallelism
-    if parallelism is None:
-        return 1
-    if parallelism.with_result_of is not None:
-        return len(definition.items or ())
-    if parallelism.with_count is not None:
-        return parallelism.with_count
-    return len(parallelism.with_keys or ())
+def _shown(size: int, found: Iterable[int]) -> tuple[int, ...]:
+    chosen = range(1, size + 1) if size <= MAX_NEWEST else found
+    return tuple(itertools.islice(chosen, MAX_NEWEST))
+
+
+def _failed(job: records.Job) -> str:
+    return index_sets.ranges(item - 1 for item in job.items.in_state(_S.FAILED))
 
 
 def _task_spec(what: api_task.TaskTemplate, **more: Any) -> api_task.TaskSpec:
@@ -326,26 +332,10 @@ def _phase(job: records.Job, running: int) -> api_job.Phase:
     return _P.RETRY_BACKOFF if waits else _P.RETRYING
 
 
-def ranges(numbers: Iterable[int]) -> str:
-    """Return rising numbers as ranges such as `3,17-19`, as many as fit."""
-    found: list[str] = []
-    length = first = last = -1
-    for number in itertools.chain(numbers, (-1,)):
-        if first >= 0 and number == last + 1:
-            last = number
-            continue
-        if first >= 0:
-            text = str(first) if first == last else f"{first}-{last}"
-            length += 1 + len(text)
-            if length > MAX_RANGES:
-                return ",".join(found)
-            found.append(text)
-        first = last = number
-    return ",".join(found)
-
-
-def _numbers(text: str) -> Iterable[int]:
+def _numbers(text: str) -> Iterator[int]:
     """Return the items that ranges name."""
     for part in text.split(",") if text else ():
+        if not part[0].isdigit():
+            return  # how many are not named
         first, _, last = part.partition("-")
         yield from range(int(first) + 1, int(last or first) + 2)

@@ -135,6 +135,10 @@ class ItemSource(Protocol):
         """Add a result that has succeeded to `progress`; with `ends_with_task`, any result."""
         ...
 
+    def end(self, job: "records.Job") -> None:
+        """The job is over: add to `progress` what views show of that."""
+        ...
+
     def prepare(self, job: "records.Job", inline: bytes | None) -> Callable[[], None]:
         """Make ready what tasks of the job's run need. `inline`: an input that is in the journal
         until then."""

@@ -10,7 +10,7 @@ the same steps follow from journal and source.
 
 from typing import NamedTuple
 
-from kilnwork.api import filejobs
+from kilnwork.api import filejobs, job_settings
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.jobs import completion, item_source, items, model, records, steps
@@ -108,7 +108,7 @@ def _once(job: records.Job, found: list[steps.Step], step: steps.Step, item: int
 def _run(job: records.Job, found: list[steps.Step], room: Room, now: float) -> None:
     _settle_ended(job, found)
     if job.source.completion is not None:
-        _complete(job, found, room, now)
+        _complete(job, job.source.completion, found, room=room, now=now)
         return
     failure = None if job.counts.closed == job.size else _crashes(job)
     failure = job.source.failure(job) or failure
@@ -154,9 +154,16 @@ def _decided(job: records.Job) -> completion.Verdict:
     return _V.OPEN if wanted is None else completion.verdict(wanted, job.counts, job.size)
 
 
-def _complete(job: records.Job, found: list[steps.Step], room: Room, now: float) -> None:
+def _complete(
+    job: records.Job,
+    wanted: job_settings.Completion,
+    found: list[steps.Step],
+    *,
+    room: Room,
+    now: float,
+) -> None:
     """What the ends of items come to, by the completion of the source."""
-    wanted, decided = job.source.completion, _decided(job)
+    decided = _decided(job)
     if decided is _V.OPEN:
         _submit(job, found, room)
     elif decided is _V.ENOUGH:
@@ -168,7 +175,6 @@ def _complete(job: records.Job, found: list[steps.Step], room: Room, now: float)
         job.changed(now)
         _finalize(job, found, now)
     else:
-        assert wanted is not None
         why = completion.message(wanted, job.counts, job.size) if job.size > 1 else ""
         message = ": ".join(filter(None, (why, job.first_failure)))
         stop(job, _O.FAILED, job.source.failed_reason, message, now=now)
@@ -399,5 +405,6 @@ def _end(job: records.Job, now: float) -> None:
     job.stage = records.FINISHED
     for item in list(job.tasks):  # of a finalizer that has published, and has not said so yet
         drop_task(job, item)
+    job.source.end(job)
     job.end(now)
     job.changed(now)

@@ -20,7 +20,17 @@ from kilnwork.api import filejobs
 from kilnwork.data import blobs, commits, holding
 from kilnwork.data import errors as data_errors
 from kilnwork.data.stores import opening, port
-from kilnwork.jobs import errors, facts, file_items, job_directory, model, plan, records, rows, tables
+from kilnwork.jobs import (
+    errors,
+    facts,
+    file_items,
+    job_directory,
+    model,
+    plan,
+    records,
+    rows,
+    tables,
+)
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import retention_clock
 

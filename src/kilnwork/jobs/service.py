@@ -5,7 +5,6 @@ coroutine method returns is on disk. Reading methods do not block: they read mem
 """
 
 import asyncio
-import itertools
 import logging
 import uuid as uuids
 from collections import OrderedDict
@@ -57,25 +56,22 @@ class Options:
     ttl_s: float | None = 7 * 86_400.0
     """How long jobs that name no time to live are kept after their end, with their data; None: for
     ever."""
-    retry_s: float = 1.0
-    """Between tries of what the store refused."""
-    on_failure: Callable[[BaseException], None] = lambda error: None
-    """Called when nothing can be decided any more."""
 
 
 DEFAULTS = Options()
 
 
 class Jobs:
-    """The jobs of a data directory. Make it, `start` it in a running loop, `stop` it.
+    """The file jobs of a data directory: `load`, start the engine, `start`, in a running loop.
 
-    Files are below `data/files`.
+    Files are below `data/files`. `moved_by`: an engine that is not started yet.
     """
 
     def __init__(
         self,
         data: Path,
         hub: task_hub.TaskHub,
+        moved_by: engine.Engine,
         *,
         clock: clocks.Clock,
         options: Options = DEFAULTS,
@@ -85,36 +81,34 @@ class Jobs:
         self._tables, self._hub = tables.Tables(hub.select), hub
         self._clock, self._data, self.ttl_s = clock, data, options.ttl_s
         self._sources = file_items.FileSources(
-            self.store, worker_url=options.worker_url, opened=options.opened, clock=clock
-        )
-        self._engine = engine.Engine(
-            hub,
-            sources={file_items.FileItems.kind: self._sources},
+            self.store,
+            worker_url=options.worker_url,
+            opened=options.opened,
             clock=clock,
             ttl_s=options.ttl_s,
-            retry_s=options.retry_s,
-            on_failure=options.on_failure,
         )
-        self._engine.on_release = self._remember
+        self._engine = moved_by
+        moved_by.register(file_items.FileItems.kind, self._sources, self)
         self._views: OrderedDict[str, model.JobView] = OrderedDict()
         self._keys: dict[tuple[str, str, str], tuple[bytes, records.Job]] = {}
         self._used_keys = key_filter.KeyFilter()
         self._crew = coroutines.Crew("jobs-upkeep")
         self.ages = retention_clock.RetentionClock(data / "jobs.clock", clock)
         """How old jobs and uploads are."""
-        self._rows = itertools.count(1)
 
-    async def start(self, *, say: old_database.Say = lambda text: None) -> None:
-        """Go on with everything unfinished; the dispatcher runs. `say` is called with what takes
-        long. Raises `OldDatabaseUnreadable`; `StoreRefused` where files cannot be kept."""
+    async def load(self, *, say: old_database.Say = lambda text: None) -> None:
+        """Bring the journal's tables of jobs up to date, before the engine starts; the dispatcher
+        runs. `say` is called with what takes long. Raises `OldDatabaseUnreadable`; `StoreRefused`
+        where files cannot be kept."""
         await asyncio.to_thread(port.probe, self.store)
         await old_database.take_over(self._data / "jobs.db", self._hub, say=say)
         if self._tables.empty:
             found = await asyncio.to_thread(retention.rebuild, self._sources, ttl_s=self.ttl_s)
             await self._hub.write(found.statements())
         self._used_keys.fill(self._tables.keys())
-        self._rows = itertools.count(self._tables.next_row())
-        self._engine.start()
+
+    def start(self) -> None:
+        """Look after what is old. The engine runs."""
         self.upkeep = retention.Upkeep(
             self,
             self._tables,
@@ -126,11 +120,10 @@ class Jobs:
         self._crew.start("upkeep", self.upkeep.run())
 
     async def stop(self) -> None:
-        """Start nothing more, finish what is being written; jobs go on at the next start."""
+        """Look after nothing more; the engine is stopped next."""
         await self._crew.stop()
         if hasattr(self, "upkeep"):
             await self.upkeep.save_time()
-        await self._engine.stop()
 
     @property
     def trouble(self) -> str | None:
@@ -198,7 +191,7 @@ class Jobs:
 
     async def adopt(self, job: records.Job) -> None:
         """A job of the store, which the journal has not got: it is older, a backup say."""
-        job.row = next(self._rows)
+        job.row = self._engine.new_row()
         self._engine.add(job, None, None)
         await self._engine.settled(job)
 
@@ -214,7 +207,7 @@ class Jobs:
     def _new_job(self, new: model.NewJob) -> records.Job:
         job = records.Job(
             new.id,
-            row=next(self._rows),
+            row=self._engine.new_row(),
             namespace=new.namespace,
             spec=new.spec,
             source=self._sources.new(new.spec, new.manifest, source=new.source),
@@ -371,8 +364,11 @@ class Jobs:
         if len(self._views) > MAX_VIEWS:
             self._views.popitem(last=False)
 
-    def _remember(self, job: records.Job) -> None:
-        """A job was dropped from memory."""
+    def shown(self, job: records.Job) -> None:
+        """Do nothing: who waits is told by the engine (`engine.Listener`)."""
+
+    def released(self, job: records.Job) -> None:
+        """Keep the view of a job that was dropped from memory (`engine.Listener`)."""
         self._views.pop(job.id.text, None)
         if job.view is not None:
             self._keep(job.view)

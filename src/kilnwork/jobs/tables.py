@@ -66,6 +66,8 @@ class PendingWrites:
         self._new: dict[records.Job, tuple[model.Key | None, bytes | None]] = {}
         self.inlined: set[int] = set()
         """Rows of jobs whose input may be in the tables alone."""
+        self.redefined: set[records.Job] = set()
+        """Jobs of which it is known only now what their items are."""
 
     def add(self, job: records.Job, key: model.Key | None, inline: bytes | None) -> None:
         """The job is new."""
@@ -82,6 +84,11 @@ class PendingWrites:
             writes.add("insert_job_input", *rows.of_input(job, inline))
         elif job.dirty:
             writes.add("update_job", *rows.of_job(job), job.row)
+        if job in self.redefined:
+            self.redefined.discard(job)
+            row, definition, _ = rows.of_input(job, None)
+            writes.add("put_job_items", row, job.size)
+            writes.add("put_job_definition", row, definition)
         for page in job.items.changed_pages:
             writes.add("put_job_page", job.row, page, job.items.page(page))
         if job.prepared and job.row in self.inlined:
@@ -148,6 +155,24 @@ class Tables:
     def blobs(self) -> list[tuple[str, bytes]]:
         """Namespace, and digests of what mappers need of a job that may still be run."""
         return self._select("job_blobs")
+
+    def claims(self, above: int, limit: int) -> list[tuple[Any, ...]]:
+        """Row, UUID, namespace, turn, stage, admission and claim of unfinished jobs."""
+        return self._select("job_claims", above, limit)
+
+    def claim(self, row: int) -> bytes | None:
+        """Return what a job needs in order to start, encoded."""
+        for (found,) in self._select("job_claim", row):
+            return bytes(found)
+        return None
+
+    def index_jobs(self, above: int, limit: int) -> list[rows.JobRow]:
+        """Return jobs of index sets, oldest first."""
+        return [rows.JobRow._make(found) for found in self._select("index_jobs", above, limit)]
+
+    def schedule(self, config: bytes) -> tuple[Any, ...] | None:
+        """Namespace, name, latest tick and state of the ticks of a JobConfig; None: no row."""
+        return next(iter(self._select("job_schedule", config)), None)
 
     def inline(self, row: int) -> bytes | None:
         """A small input that may not be in the store yet."""

@@ -74,7 +74,7 @@ def _stable(what: bytes) -> ids.TaskId:
     return ids.TaskId(bytes(raw))
 
 
-def extra(job: records.Job, task: item_source.ExtraTask) -> task_model.Submission:
+def extra_submission(job: records.Job, task: item_source.ExtraTask) -> task_model.Submission:
     """Return a task that works on no item."""
     return task_model.Submission(
         task=extra_id(job.id.uuid, task.key),

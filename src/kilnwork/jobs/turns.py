@@ -1,10 +1,10 @@
 """Whose turn it is: which waiting jobs start, by concurrency groups, locks, priority and age.
 
-Used by `admission`, which carries out what is decided here. Pure. A job starts when it is ready and,
-for its group and for each of its locks, what goes before it leaves room: it takes all at once or
-nothing, so that nothing deadlocks. What goes before is what is ready with a higher priority, or with
-the same one and a lower row: a total order, so that of jobs that conflict the first only waits for
-what has started. A job that is not ready (held, suspended, not yet due) is in nobody's way.
+Used by `admission`, which carries out what is decided here. Pure. A job starts when it is ready
+and, for its group and for each of its locks, what goes before it leaves room: it takes all at once
+or nothing, so that nothing deadlocks. What goes before is what is ready with a higher priority, or
+with the same one and a lower row: a total order, so that of jobs that conflict the first only waits
+for what has started. A job that is not ready (held, suspended, not yet due) is in nobody's way.
 """
 
 import bisect
@@ -50,6 +50,8 @@ class Claim(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Wall clock, seconds; None: at once."""
     hold: Hold | None = None
     suspended: bool = False
+    incomplete: bool = False
+    """Its index set is not known yet."""
     job_seconds: float | None = None
     """How long it may run from its start; for the timer."""
 
@@ -99,12 +101,15 @@ class _Entry:
 
     @property
     def ready(self) -> bool:
-        return self.due and self.claim.hold is None and not self.claim.suspended
+        claim = self.claim
+        held = claim.hold is not None or claim.suspended or claim.incomplete
+        return self.due and not held
 
     @property
-    def counted(self) -> bool:
-        """Return whether its group limits it."""
-        return self.claim.group is not None and self.claim.group.policy is not _Policy.ALLOW
+    def limited_by(self) -> Group | None:
+        """Return its group, if that limits it."""
+        group = self.claim.group
+        return None if group is None or group.policy is _Policy.ALLOW else group
 
     def modes(self) -> dict[tuple[str, str], bool]:
         """Return its locks, and whether it wants them for itself."""
@@ -267,15 +272,17 @@ class Turns:
         entry = self._waiting.get(row)
         if entry is None:
             return None
-        if not entry.due:
-            return Hold(reason="NotYetDue", message="its startAfter has not come")
         if entry.claim.hold is not None:
             return entry.claim.hold
+        if entry.claim.incomplete:
+            return Hold(reason="WaitingForResult", message="its list of indexes is not known yet")
+        if not entry.due:
+            return Hold(reason="NotYetDue", message="its startAfter has not come")
         if entry.claim.suspended:
             return Hold(reason="Suspended", message="resume it, and it starts")
-        if entry.counted and not self._fits(entry):
-            assert entry.claim.group is not None
-            members, name = self._members_of(entry.claim.group), entry.claim.group.name
+        group = entry.limited_by
+        if group is not None and not self._fits(entry, group):
+            members, name = self._members_of(group), group.name
             message = (
                 f"{len(members.active)} Jobs of JobConfig {name} run, maxConcurrency is "
                 f"{members.limit}"
@@ -326,21 +333,21 @@ class Turns:
         if entry.row not in self._waiting:
             return
         if entry.ready:
-            if not entry.counted or self._fits(entry):
+            group = entry.limited_by
+            if group is None or self._fits(entry, group):
                 entry.passed = True
                 if self._has_locks(entry):
                     self._start(entry)
                     found.append(Start(entry.row))
                     return
-            elif not self._make_room(entry, found):
+            elif not self._make_room(entry, group, found):
                 return
         if entry.fresh:
             entry.fresh = False
             self._count(entry, found)
 
-    def _fits(self, entry: _Entry) -> bool:
-        assert entry.claim.group is not None
-        members = self._members_of(entry.claim.group)
+    def _fits(self, entry: _Entry, group: Group) -> bool:
+        members = self._members_of(group)
         return bisect.bisect_left(members.queue, entry.key) < members.free
 
     def _has_locks(self, entry: _Entry) -> bool:
@@ -348,10 +355,8 @@ class Turns:
         modes = entry.modes().items()
         return all(self._locks[place].admits(key, exclusive=alone) for place, alone in modes)
 
-    def _make_room(self, entry: _Entry, found: list[Decision]) -> bool:
+    def _make_room(self, entry: _Entry, group: Group, found: list[Decision]) -> bool:
         """There are too many of its group. False: it is not accepted."""
-        group = entry.claim.group
-        assert group is not None
         members = self._members_of(group)
         if group.policy is _Policy.FORBID and not entry.passed:
             message = (
@@ -381,9 +386,7 @@ class Turns:
             message = f"{others} Jobs of JobConfig {group.name} wait, maxQueued is {members.most}"
             self._refuse(entry, "QueueFull", message, found)
 
-    def _refuse(
-        self, entry: _Entry, reason: str, message: str, found: list[Decision]
-    ) -> None:
+    def _refuse(self, entry: _Entry, reason: str, message: str, found: list[Decision]) -> None:
         self.remove(entry.row)
         found.append(Refuse(entry.row, reason, message))
 
@@ -413,11 +416,11 @@ class Turns:
         for place, alone in entry.modes().items():
             lock = self._locks.setdefault(place, _Lock())
             bisect.insort(lock.exclusive if alone else lock.shared, entry.key)
-        if entry.counted:
-            assert entry.claim.group is not None
-            members = self._members_of(entry.claim.group)
+        group = entry.limited_by
+        if group is not None:
+            members = self._members_of(group)
             bisect.insort(members.queue, entry.key)
-            if entry.claim.group.policy is _Policy.REPLACE:
+            if group.policy is _Policy.REPLACE:
                 members.replacing.add(entry.row)
 
     def _leave(self, entry: _Entry) -> None:
@@ -442,4 +445,3 @@ def _discard(keys: list[_Key], key: _Key) -> bool:
         return False
     del keys[place]
     return True
-

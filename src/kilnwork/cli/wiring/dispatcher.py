@@ -16,7 +16,7 @@ from kilnwork.controllers import caches
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal.sqlite import journal
-from kilnwork.jobs import service
+from kilnwork.jobs import assembly, index_jobs, service
 from kilnwork.kit import asgi, clock, ids, paths
 from kilnwork.server import api, callbacks, channel, guard, health, metrics, objects, ports
 from kilnwork.server import blobs as blob_server
@@ -98,6 +98,8 @@ class Dispatcher:
         self._fail = fail
         self._files = files
         self._running_jobs: service.Jobs | None = None
+        self.indexes: index_jobs.IndexJobs | None = None
+        """Jobs; None before the start."""
         self._api, self._metrics = guard.Gate(), guard.Gate()
         self._channel, self._blobs = guard.Gate(), guard.Gate()
         self._jobs, self._objects = guard.Gate(), guard.Gate()
@@ -198,18 +200,17 @@ class Dispatcher:
         return running
 
     async def _start_jobs(self, running: hub.Hub, parts: steps.Steps) -> service.Jobs:
-        self._running_jobs = jobs = service.Jobs(
+        services = assembly.JobServices(
             self._data_dir,
             running.participation,
             clock=self._clock,
-            options=service.Options(
-                worker_url=None if self._files.shared else FAR_FILES,
-                on_failure=lambda error: self._fail("file jobs", error),
-            ),
+            options=service.Options(worker_url=None if self._files.shared else FAR_FILES),
+            on_failure=lambda error: self._fail("jobs", error),
         )
-        await jobs.start(say=lambda text: parts.progress("dispatcher", text))
-        parts.then("file jobs", jobs.stop)
-        return jobs
+        self._running_jobs, self.indexes = services.files, services.indexes
+        await services.start(say=lambda text: parts.progress("dispatcher", text))
+        parts.then("jobs", services.stop)
+        return services.files
 
     @property
     def _gates(self) -> tuple[guard.Gate, ...]:

@@ -113,7 +113,8 @@ SELECT namespace, name, tick, state FROM job_schedule WHERE config = ?;
 
 -- name: task_result
 -- What the newest run of a task has returned, if that has succeeded.
-SELECT media_type, result FROM task WHERE task = ? AND state = 'Success' ORDER BY run DESC LIMIT 1;
+SELECT media_type, result_size, result FROM task
+WHERE task = ? AND state = 'Success' ORDER BY run DESC LIMIT 1;
 
 -- name: job_keys
 -- The idempotency keys that have made a job, from their index alone.

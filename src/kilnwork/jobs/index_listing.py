@@ -1,0 +1,153 @@
+"""What is shown of Jobs and their indexes: the journal has states and tasks, memory what runs.
+
+Used by `index_jobs`.
+"""
+
+import itertools
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import attempts
+from kilnwork.api import task as api_task
+from kilnwork.dispatch import model as task_model
+from kilnwork.jobs import (
+    index_items,
+    index_model,
+    items,
+    model,
+    records,
+    rows,
+    tables,
+    task_hub,
+    turns,
+)
+from kilnwork.kit import ids
+
+_S = items.State
+_I = index_model.IndexState
+_FINAL = {_S.SUCCEEDED: _I.SUCCEEDED, _S.FAILED: _I.FAILED, _S.CANCELLED: _I.CANCELLED}
+_T = api_task.State
+_TASK_STATES = {
+    _T.PENDING: _I.QUEUED,
+    _T.STAGING: _I.QUEUED,
+    _T.RUNNING: _I.RUNNING,
+    _T.KILLING: _I.RUNNING,
+    _T.SUCCESS: _I.SUCCEEDED,
+    _T.FAILED: _I.FAILED,
+    _T.KILLED: _I.CANCELLED,
+}
+_View = model.View[index_items.IndexSpec, index_items.IndexProgress]
+_decode = msgspec.json.Decoder(index_items.IndexDefinition).decode
+
+
+class Indexes:
+    """The indexes of one Job as they are now. `live`: the Job, if it is in memory."""
+
+    def __init__(
+        self,
+        kept: tables.Tables,
+        hub: task_hub.TaskHub,
+        row: rows.JobRow,
+        live: records.Job | None,
+    ) -> None:
+        self._hub, self._row, self._live = hub, row, live
+        if live is not None and isinstance(live.source, index_items.IndexItems):
+            self._source = live.source
+            self._items, self._base_run = live.items, live.base_run
+        else:
+            definition = _decode(kept.definition(row.row))
+            self._source = index_items.IndexItems(definition, index_items.IndexProgress())
+            self._items, self._base_run = items.Items(row.items), row.base_run
+            kept.load_items(row.row, self._items)
+
+    def page(
+        self, *, after: int, limit: int, state: index_model.IndexState | None
+    ) -> list[index_model.IndexView]:
+        """Return those with numbers above `after`, in order."""
+        wanted = range(max(after, -1) + 2, self._items.size + 1)
+        found = (item for item in wanted if state is None or self._state(item) is state)
+        return [self._view(item) for item in itertools.islice(found, limit)]
+
+    def _state(self, item: int) -> index_model.IndexState:
+        state = _S(self._items.states[item])
+        if state in _FINAL:
+            return _FINAL[state]
+        if self._live is None:
+            return _I.WAITING if self._row.finished is None else _I.CANCELLED
+        task = self._live.tasks.get(item)
+        if task is None:
+            return _I.WAITING
+        return _I.RUNNING if task.state in index_items.AT_WORK else _I.QUEUED
+
+    def _view(self, item: int) -> index_model.IndexView:
+        run = self._items.runs[item] or self._base_run
+        task = task_hub.task_id(self._row.uuid, item)
+        known = self._hub.view(task) if self._items.states[item] != _S.OPEN else None
+        state, label = self._state(item), self._source.label(item)
+        name = index_items.task_name(self._source.definition.name, item)
+        return of_task(item, known, task=task, state=state, label=label, name=name, run=run)
+
+
+def of_task(
+    item: int, known: task_model.TaskView | None, *, task: ids.TaskId, **given: Any
+) -> index_model.IndexView:
+    """Return one index, with what the journal has of its task."""
+    more: dict[str, Any] = {}
+    if known is not None:
+        more = {
+            "attempt": known.attempt,
+            "worker": known.worker,
+            "node": known.node or known.placed,
+            "reason": known.reason,
+            "message": known.message,
+            "created": known.created,
+            "started": known.started,
+            "finished": known.finished,
+            "result": known.result,
+        }
+    return index_model.IndexView(number=item - 1, task=ids.task_text(task), **given, **more)
+
+
+def counts(view: _View) -> index_model.IndexCounts:
+    """Return how many indexes are where."""
+    detail: index_items.IndexDetail = view.detail
+    return index_model.IndexCounts(
+        total=view.parts.total,
+        succeeded=view.parts.succeeded,
+        failed=view.parts.failed,
+        cancelled=view.parts.cancelled,
+        running=detail.running,
+        created=detail.created,
+        retries=detail.retries,
+    )
+
+
+def why(view: _View, waiting: turns.Hold | None) -> tuple[str, str]:
+    """Return reason and message of a Job's phase."""
+    if waiting is not None:
+        return waiting.reason, waiting.message
+    return view.reason, view.message
+
+
+def result(view: _View, hub: task_hub.TaskHub) -> attempts.Payload | None:
+    """Return what the finalizer of a Job has returned, or its only task."""
+    if view.spec.finalizer or view.parts.total == 1:
+        known = hub.view(task_hub.task_id(view.uuid, 0 if view.spec.finalizer else 1))
+        return None if known is None else known.result
+    return None
+
+
+def newest(view: _View, hub: task_hub.TaskHub) -> tuple[index_model.IndexView, ...]:
+    """Return the indexes that a view of the Job shows, without labels and results: those that have
+    a task."""
+    detail: index_items.IndexDetail = view.detail
+    found = []
+    for item in detail.shown:
+        task = task_hub.task_id(view.uuid, item)
+        known = hub.view(task)
+        if known is not None:
+            name, state = index_items.task_name(view.spec.name, item), _TASK_STATES[known.state]
+            shown = of_task(item, known, task=task, state=state, label="", name=name, run=known.run)
+            found.append(msgspec.structs.replace(shown, result=None))
+    return tuple(found)

@@ -1,0 +1,133 @@
+"""The ticks of schedules in the journal: which were decided, and which Job each has made.
+
+Used by `index_jobs`. The row of a JobConfig is its lock (decision 39): a tick is decided once, and
+a Job of a tick is taken up once, if the row says that the tick was to run. The journal's writer
+checks the epoch of the leader in the same transaction. Not when ticks are (`api.schedules`).
+"""
+
+from typing import Any, cast
+
+import msgspec
+
+from kilnwork.dispatch.machine import instructions
+from kilnwork.jobs import errors, index_model, tables
+from kilnwork.kit import ids
+
+MAX_TAKEN = 32
+"""Ticks that have run whose Jobs a row names. Of one that is older no Job is taken up."""
+
+_PUT = "put_job_schedule"
+_DELETE = "delete_job_schedule"
+_encode = msgspec.json.Encoder().encode
+
+
+class _State(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a row has beside its columns."""
+
+    pending: tuple[int, ...] = ()
+    taken: dict[int, str] = {}
+    dropped: dict[str, int] = {}
+    latest_dropped: int | None = None
+    latest_reason: str = ""
+
+
+_decode = msgspec.json.Decoder(_State, strict=False).decode
+_STATE = _State.__struct_fields__
+
+
+class Schedules:
+    """Rows by the uid of the JobConfig, as they are or are about to be on disk."""
+
+    def __init__(self, kept: tables.Tables) -> None:
+        self._tables = kept
+        self._rows: dict[str, index_model.ScheduleRow | None] = {}
+
+    def row(self, config: str) -> index_model.ScheduleRow | None:
+        """Return what was decided; None: nothing yet."""
+        if config not in self._rows:
+            found = self._tables.schedule(ids.task_id(config))
+            self._rows[config] = None if found is None else _row(config, found)
+        return self._rows[config]
+
+    def decide(self, new: index_model.Decision) -> index_model.ScheduleRow:
+        """Note what was decided; to be written. Raises `TickDecided`."""
+        known = self.row(new.config)
+        if known is None:
+            known = index_model.ScheduleRow(
+                config=new.config, namespace=new.namespace, name=new.name, tick=-1
+            )
+        if new.tick <= known.tick:
+            raise errors.TickDecided(
+                f"tick {new.tick} of JobConfig {new.namespace}/{new.name}: tick {known.tick} was "
+                "decided before; read its row again"
+            )
+        dropped = dict(known.dropped)
+        for reason, count in new.dropped.items():
+            dropped[reason] = dropped.get(reason, 0) + count
+        more = {}
+        if new.latest_dropped is not None:
+            more = {"latest_dropped": new.latest_dropped, "latest_reason": new.latest_reason}
+        return self._keep(
+            msgspec.structs.replace(
+                known,
+                tick=new.tick,
+                pending=(*known.pending, *sorted(new.run)),
+                dropped=dropped,
+                **more,
+            )
+        )
+
+    def refusal(self, config: str, tick: int, uid: str) -> str:
+        """Return why a Job of a tick is not taken up; "": it is."""
+        row = self.row(config)
+        if row is not None and tick in row.pending:
+            return ""
+        taken = None if row is None else row.taken.get(tick)
+        if taken == uid:
+            return ""
+        if taken is not None:
+            return f"another Job of this tick has run already: {taken}"
+        return "its schedule has not decided that this tick runs, or has forgotten it"
+
+    def take(self, config: str, tick: int, uid: str) -> index_model.ScheduleRow | None:
+        """Note which Job a tick has made; to be written. None: that is known."""
+        row = self.row(config)
+        if row is None or tick not in row.pending:
+            return None
+        newest = sorted((*row.taken, tick))[-MAX_TAKEN:]
+        taken = {**row.taken, tick: uid}
+        return self._keep(
+            msgspec.structs.replace(
+                row,
+                pending=tuple(one for one in row.pending if one != tick),
+                taken={one: taken[one] for one in newest},
+            )
+        )
+
+    def forget(self, config: str) -> instructions.Writes:
+        """The JobConfig is gone; return what is to be written."""
+        self._rows[config] = None
+        return [(_DELETE, [(ids.task_id(config),)])]
+
+    def _keep(self, row: index_model.ScheduleRow) -> index_model.ScheduleRow:
+        self._rows[row.config] = row
+        return row
+
+
+def writes(row: index_model.ScheduleRow) -> instructions.Writes:
+    """Return what is to be written of a row."""
+    state = _State(**{name: getattr(row, name) for name in _STATE})
+    values = (ids.task_id(row.config), row.namespace, row.name, row.tick, _encode(state))
+    return [(_PUT, [values])]
+
+
+def _row(config: str, found: tuple[Any, ...]) -> index_model.ScheduleRow:
+    namespace, name, tick, raw = found
+    state = _decode(cast(bytes, raw))
+    return index_model.ScheduleRow(
+        config=config,
+        namespace=namespace,
+        name=name,
+        tick=tick,
+        **{field: getattr(state, field) for field in _STATE},
+    )

@@ -1,0 +1,134 @@
+"""Jobs on a real dispatcher with a real worker, that may be restarted.
+
+Used by tests of `jobs.index_jobs`. What slots call looks into the data directory
+(`support.index_function`).
+"""
+
+import contextlib
+import uuid
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import job as api_job
+from kilnwork.api import task as api_task
+from kilnwork.dispatch.hub import hub
+from kilnwork.jobs import assembly, index_jobs, index_model, task_hub
+from kilnwork.kit import clock as clocks
+from support import hubs, short, waiting, worker_process
+
+NS = "default"
+_TESTS = str(Path(__file__).parents[1])
+
+
+def new_uid() -> str:
+    return str(uuid.uuid4())
+
+
+class House:
+    """A data directory with dispatcher and jobs, and a worker."""
+
+    def __init__(self, folder: Path, run: Path, *, kept_tasks: int | None = None) -> None:
+        self.folder, self.socket, self.kept_tasks = folder, run / "channel.sock", kept_tasks
+        self.worker = worker_process.WorkerProcess(folder, channel=self.socket, PYTHONPATH=_TESTS)
+        self.time = clocks.SystemClock()
+        self.hub: hub.Hub
+        self.services: assembly.JobServices
+        self.jobs: index_jobs.IndexJobs
+
+    async def start(self) -> None:
+        self.hub = hubs.make(self.folder, clock=self.time, secret="opensesame")
+        await self.hub.start(self.socket)
+        self.services = assembly.JobServices(self.folder, self.hub.participation, clock=self.time)
+        if self.kept_tasks is not None:
+            self.services.engine.kept_tasks = self.kept_tasks
+        self.jobs = self.services.indexes
+        await self.services.start()
+
+    async def stop(self) -> None:
+        await self.services.stop()
+        await self.hub.stop()
+
+    async def restart(self) -> None:
+        await self.stop()
+        await self.start()
+
+    def template(self, **fields: Any) -> dict[str, Any]:
+        """A template whose indexes call `index_function.square_index`."""
+        call = {
+            "function": "support.index_function:square_index",
+            "args": ["${task.index_num}", str(self.folder)],
+        }
+        return {"taskTemplate": {"clusterName": "counter", "call": call}, **fields}
+
+    def new(
+        self, name: str = "job", *, template: dict[str, Any] | None = None, **fields: Any
+    ) -> index_model.NewIndexJob:
+        """`fields`: of the spec, or of `NewIndexJob`."""
+        own = {key: fields.pop(key) for key in list(fields) if key in _NEW}
+        spec = {"template": self.template() if template is None else template, **fields}
+        return index_model.NewIndexJob(
+            uid=own.pop("uid", None) or new_uid(),
+            namespace=NS,
+            name=name,
+            spec=msgspec.convert(spec, api_job.JobSpec),
+            created=self.time.wall(),
+            **own,
+        )
+
+    async def put(self, name: str = "job", **fields: Any) -> str:
+        """Return the uid of a new Job."""
+        return (await self.jobs.put(self.new(name, **fields))).uid
+
+    def view(self, uid: str) -> index_model.IndexJobView:
+        found = self.jobs.view(uid)
+        assert found is not None, uid
+        return found
+
+    async def until(
+        self, uid: str, what: Callable[[index_model.IndexJobView], object]
+    ) -> index_model.IndexJobView:
+        def look() -> index_model.IndexJobView | None:
+            view = self.view(uid)
+            return view if what(view) else None
+
+        found = await waiting.wait_until_async(look, what=f"job {uid}", timeout_s=60.0)
+        assert found is not None
+        return found
+
+    async def finished(self, uid: str) -> index_model.IndexJobView:
+        return await self.until(uid, lambda view: view.phase.final)
+
+    def task(self, uid: str, item: int) -> Any:
+        """The task of an item (index + 1), or of the finalizer (0)."""
+        return self.hub.view(task_hub.task_id(uuid.UUID(uid).bytes, item))
+
+    def named(self, name: str) -> list[api_task.State]:
+        """States of tasks of that name."""
+        found = self.hub.participation.select("task_states_of_name", NS, name)
+        return [api_task.State(state) for (state,) in found]
+
+    @property
+    def calls(self) -> list[int]:
+        path = self.folder / "calls"
+        return [int(line) for line in path.read_text().split()] if path.exists() else []
+
+    def has_called(self, number: int) -> Callable[[], bool]:
+        return lambda: len(self.calls) >= number
+
+
+_NEW = set(index_model.NewIndexJob.__struct_fields__) - {"namespace", "name", "spec", "created"}
+
+
+@contextlib.asynccontextmanager
+async def house_in(folder: Path, *, kept_tasks: int | None = None) -> AsyncIterator[House]:
+    made = House(folder, short.folder(), kept_tasks=kept_tasks)
+    await made.start()
+    made.worker.start()
+    try:
+        yield made
+    finally:
+        made.worker.destroy()
+        await made.stop()
