@@ -72,7 +72,7 @@ class JobHub(Protocol):
         """Kill it, and all that runs of it. Over: nothing happens."""
         ...
 
-    async def suspend(self, uid: str, suspended: bool) -> None:  # noqa: FBT001 - reads as a word
+    async def suspend(self, uid: str, *, suspended: bool) -> None:
         """Start no attempt of it, or go on."""
         ...
 

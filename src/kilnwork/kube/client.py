@@ -199,6 +199,17 @@ class Client:
         path = self._path(resource, name, namespace, subresource)
         return await self._send("PATCH", path, patch, content_type=http_types.MERGE_PATCH)
 
+    async def json_patch(
+        self,
+        resource: resources.Resource,
+        name: str,
+        operations: Sequence[meta.JsonObject],
+        namespace: str | None = None,
+    ) -> meta.JsonObject:
+        """JSON patch (RFC 6902); Conflict if it replaces an outdated resourceVersion."""
+        path = self._path(resource, name, namespace)
+        return await self._send("PATCH", path, operations, content_type=http_types.JSON_PATCH)
+
     async def apply(
         self,
         resource: resources.Resource,

@@ -10,13 +10,24 @@ from typing import Any, Literal
 
 import msgspec
 
-from kilnwork.api import inputs, job, job_config, job_expansion, job_validation, options, reasons
+from kilnwork.api import (
+    inputs,
+    job,
+    job_config,
+    job_expansion,
+    job_settings,
+    job_validation,
+    meta,
+    options,
+    reasons,
+)
 from kilnwork.controllers.job import status
 from kilnwork.controllers.task import plan as task_plan
 from kilnwork.jobs import index_model, turns
 from kilnwork.kit import clock
 
 Reason = reasons.Reason
+JobReason = reasons.JobReason
 _P = job.Phase
 
 
@@ -57,7 +68,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     `view`: the engine's view of this very object (by uid). `strays`: uids of Jobs that the engine
     still has under this name whose objects are gone. `config`: the JobConfig that it names or that
     owns it. `sources`: what was found of each input, and of the task of `withResultOf`. `refused`:
-    why the engine does not take it, "" if it may.
+    why the engine does not take it, "" if it may. `told`: what this process has told the engine that
+    the Job waits for; UNSET: nothing.
     """
 
     job: job.Job | None
@@ -67,18 +79,19 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     dependencies: tuple[DependencyState, ...] = ()
     sources: Mapping[inputs.Source, task_plan.Found] = {}
     refused: str = ""
+    told: turns.Hold | msgspec.UnsetType | None = msgspec.UNSET
     now: float = 0.0
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What should happen, in this order; repeating it changes nothing.
 
-    `patch`: a merge patch of the Job, after which it is looked at again. `hold`: UNSET leaves it.
+    `patch`: a JSON patch of the Job, after which it is looked at again. `hold`: UNSET leaves it.
     `again_s`: look again after so many seconds even if nothing changes.
     """
 
     release: tuple[str, ...] = ()
-    patch: dict[str, Any] | None = None
+    patch: list[meta.JsonObject] | None = None
     put: index_model.NewIndexJob | None = None
     provide: Provided | None = None
     hold: turns.Hold | msgspec.UnsetType | None = msgspec.UNSET
@@ -112,10 +125,8 @@ def config_name(seen: job.Job) -> tuple[str, str]:
     """Return name and uid of the JobConfig that a Job names or that owns it; "" for none."""
     if seen.spec.config_name is not None:
         return seen.spec.config_name, ""
-    owner = seen.metadata.controller()
-    if owner is None or owner.kind != "JobConfig":
-        return "", ""
-    return owner.name, owner.uid
+    owner = job_expansion.config_of(seen)
+    return ("", "") if owner is None else (owner.name, owner.uid)
 
 
 def needed(seen: job.Job) -> dict[str, tuple[inputs.Source, str | None]]:
@@ -163,7 +174,7 @@ def _expand(facts: Facts, seen: job.Job, kill_in: float | None) -> Plan:
             f"JobConfig {seen.spec.config_name} does not exist in namespace "
             f"{seen.metadata.namespace}"
         )
-        why = status.Why(Reason.WAITING_FOR_JOB_CONFIG, message)
+        why = status.Why(JobReason.WAITING_FOR_JOB_CONFIG, message)
         wakes = frozenset({Wake("JobConfig", seen.spec.config_name or "")})
         return _waits(facts, seen, why, wakes=wakes, again_s=kill_in)
     problems = list(job_validation.validate_job_config(config))
@@ -192,7 +203,6 @@ def _hand_in(facts: Facts, seen: job.Job) -> Plan:
 def _new(
     facts: Facts, seen: job.Job, provided: Provided, held: turns.Hold | None
 ) -> index_model.NewIndexJob:
-    tick = seen.metadata.annotations.get(job_expansion.SCHEDULE_TIME)
     group = None if facts.config is None else group_of(facts.config)
     start_after = seen.spec.start_policy.start_after
     return index_model.NewIndexJob(
@@ -203,9 +213,8 @@ def _new(
         created=clock.parse_rfc3339(seen.metadata.creation_timestamp or clock.rfc3339(facts.now)),
         variables=job_expansion.variables(seen),
         inputs=provided.inputs,
-        items=provided.items,
         group=group,
-        tick=int(tick) if group is not None and tick is not None else None,
+        tick=job_expansion.tick_of(seen) if group is not None else None,
         start_after=None if start_after is None else clock.parse_rfc3339(start_after),
         hold=held,
     )
@@ -249,16 +258,16 @@ def _provided(
 def _held(
     facts: Facts, missing: list[tuple[inputs.Source, str]], broken: list[str]
 ) -> tuple[turns.Hold | None, Failure | None]:
-    """Return what a Job waits for that the engine does not know, or why it cannot start any more."""
+    """Return what a Job waits for that the engine does not know, or why it cannot start."""
     for state in facts.dependencies:
         if state.problem:
-            return None, Failure(Reason.DEPENDENCY_FAILED, state.problem)
+            return None, Failure(JobReason.DEPENDENCY_FAILED, state.problem)
     if broken:
         return None, Failure(Reason.INPUT_FAILED, broken[0])
     waits = [state.waits for state in facts.dependencies if not state.over]
     if waits:
         more = f" (and {len(waits) - 1} more)" if len(waits) > 1 else ""
-        return turns.Hold(reason=Reason.WAITING_FOR_DEPENDENCY, message=waits[0] + more), None
+        return turns.Hold(reason=JobReason.WAITING_FOR_DEPENDENCY, message=waits[0] + more), None
     if missing:
         objects = [text for source, text in missing if source.kind is inputs.Kind.OBJECT]
         reason = Reason.WAITING_FOR_OBJECT if objects else Reason.WAITING_FOR_TASK
@@ -315,22 +324,20 @@ def _before_start(facts: Facts, seen: job.Job, view: index_model.IndexJobView, f
     if failure is not None:
         return msgspec.structs.replace(found, fail=failure)
     changed: dict[str, Any] = {}
-    if held != view.hold:
+    if held != facts.told:
         changed["hold"] = held
-        if held is None and provided != Provided():
-            changed["provide"] = provided
+    if held is None and provided != Provided() and view.counts.total == 0:
+        changed["provide"] = provided
     return msgspec.structs.replace(found, wakes=wakes, **changed)
 
 
 def _after(facts: Facts, seen: job.Job) -> Plan:
     """What is left for a run that is over: to delete the object when its time to live is up."""
-    spec, finished = seen.spec, seen.status.finish_time
-    ttl: float | None = spec.ttl_seconds_after_finished
-    if seen.status.phase != _P.SUCCEEDED and spec.ttl_seconds_after_failed is not None:
-        ttl = spec.ttl_seconds_after_failed
+    finished = seen.status.finish_time
     if finished is None:
         return Plan()
-    left = clock.parse_rfc3339(finished) + (job.DEFAULT_TTL_S if ttl is None else ttl) - facts.now
+    ttl = job_settings.seconds_to_live(seen.spec, succeeded=seen.status.phase == _P.SUCCEEDED)
+    left = clock.parse_rfc3339(finished) + ttl - facts.now
     return Plan(delete=True) if left <= 0 else Plan(again_s=left)
 
 

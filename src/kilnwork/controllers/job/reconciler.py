@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import inputs, job, job_config, kinds, task, task_object
+from kilnwork.api import inputs, job, job_config, kinds, meta, task, task_object
 from kilnwork.controllers import ports, status_writer, tools, wakes
 from kilnwork.controllers.job import plan, status
 from kilnwork.controllers.task import plan as task_plan
 from kilnwork.jobs import errors as jobs_errors
-from kilnwork.jobs import index_model
+from kilnwork.jobs import index_model, turns
 from kilnwork.kube import errors, events, queue
 
 Key = tuple[str, str]
@@ -29,6 +29,8 @@ class _Memory(msgspec.Struct):
     uid: str
     held: status.Hold | None = None
     refused: str = ""
+    told: turns.Hold | msgspec.UnsetType | None = msgspec.UNSET
+    """What the engine was told that it waits for; UNSET: nothing yet."""
 
 
 class Reconciler:
@@ -103,9 +105,10 @@ class Reconciler:
             await self._patch(facts.job, decided.patch)
             return None
         if decided.put is not None:
-            await self._put(key, decided.put)
-        if facts.view is not None or decided.put is not None:
-            await self._change(facts.job.metadata.uid, decided)
+            await self._put(key, facts.job, decided.put)
+            decided, facts = self._decide(key)
+        if facts.job is not None and facts.view is not None:
+            await self._change(key, facts.job, decided)
             decided, facts = self._decide(key)
         if facts.job is None:
             return 0.0
@@ -139,6 +142,7 @@ class Reconciler:
         seen = msgspec.structs.replace(found, status=self._writer.current(found))
         view = self._views.get(uid)
         waits = view is None or view.started is None
+        known = self._memory(key, seen)
         return plan.Facts(
             job=seen,
             view=view,
@@ -146,7 +150,8 @@ class Reconciler:
             config=self._config(seen),
             dependencies=self._dependencies(seen) if waits else (),
             sources=self._sources(seen) if waits else {},
-            refused=self._memory(key, seen).refused,
+            refused=known.refused,
+            told=known.told,
             now=self._clock.wall(),
         )
 
@@ -241,17 +246,17 @@ class Reconciler:
         if view.group:
             self.on_change(view.namespace, view.group)
 
-    async def _put(self, key: Key, new: index_model.NewIndexJob) -> None:
+    async def _put(self, key: Key, seen: job.Job, new: index_model.NewIndexJob) -> None:
+        known = self._memory(key, seen)
         try:
             self._seen_view(await self._engine().put(new))
+            known.told = new.hold
         except jobs_errors.InvalidJob as error:
-            seen = self._caches.jobs.get(key)
-            if seen is not None:
-                self._memory(key, seen).refused = str(error)
+            known.refused = str(error)
 
-    async def _change(self, uid: str, decided: plan.Plan) -> None:
-        """Tell the engine what the object asks for anew."""
-        engine = self._engine()
+    async def _change(self, key: Key, seen: job.Job, decided: plan.Plan) -> None:
+        """Tell the engine what the object asks for, and what has come that it waited for."""
+        engine, uid = self._engine(), seen.metadata.uid
         if decided.kill:
             await engine.kill(uid, message=decided.kill)
         if decided.fail is not None:
@@ -261,8 +266,9 @@ class Reconciler:
             await engine.provide(uid, items=given.items, inputs=given.inputs)
         if decided.hold is not msgspec.UNSET:
             await engine.set_hold(uid, decided.hold)
+            self._memory(key, seen).told = decided.hold
         if decided.suspend is not None:
-            await engine.suspend(uid, decided.suspend)
+            await engine.suspend(uid, suspended=decided.suspend)
         changed: dict[str, Any] = {}
         if decided.max_in_flight is not msgspec.UNSET:
             changed["max_in_flight"] = decided.max_in_flight
@@ -276,12 +282,10 @@ class Reconciler:
         if newer is not None:
             self._seen_view(newer)
 
-    async def _patch(self, seen: job.Job, patch: dict[str, Any]) -> None:
+    async def _patch(self, seen: job.Job, patch: list[meta.JsonObject]) -> None:
         metadata = seen.metadata
-        versioned = {"uid": metadata.uid, "resourceVersion": metadata.resource_version}
-        body = {**patch, "metadata": {**patch.get("metadata", {}), **versioned}}
         try:
-            await self._client.merge_patch(kinds.JOBS, metadata.name, body, metadata.namespace)
+            await self._client.json_patch(kinds.JOBS, metadata.name, patch, metadata.namespace)
         except errors.NotFound:
             return
         except errors.Invalid as error:

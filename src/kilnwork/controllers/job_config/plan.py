@@ -14,23 +14,26 @@ from kilnwork.controllers.job_config import status
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock
 
-Reason = reasons.Reason
+Reason = reasons.ConfigReason
 
-MAX_WAIT_S = 3600.0
-"""Longest time between two looks at a schedule: clocks may be set meanwhile."""
+MAX_WAIT_S = 60.0
+"""Longest time between two looks at a schedule: the wall clock may be set meanwhile, of which
+nobody tells."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known about one JobConfig. `now`: wall clock, seconds.
 
     `jobs`: those that it owns. `group`: which of them have started or wait, says the engine.
-    `row`: what was decided of its schedule; None before anything was.
+    `row`: what was decided of its schedule; None before anything was. `taken`: ticks whose Jobs
+    cannot be made, since their names are taken.
     """
 
     config: job_config.JobConfig
     jobs: tuple[job.Job, ...]
     group: index_model.GroupView
     row: index_model.ScheduleRow | None
+    taken: frozenset[int] = frozenset()
     now: float
 
 
@@ -51,21 +54,34 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def decide(facts: Facts) -> Plan:
     """Return what should happen now."""
     config = facts.config
-    problems = list(job_validation.validate_job_config(config))
+    problems = job_validation.validate_job_config(config)
     surplus = tuple(_surplus(facts))
     if problems:
         text = "; ".join(f"{field} {why}" for field, why in problems)
-        return Plan(delete=surplus, status=status.invalid(config, facts.row, text, now=facts.now))
-    schedule = _schedule(config)
-    decision = _decision(facts, schedule)
-    make = () if decision is not None or facts.row is None else facts.row.pending
-    upcoming = () if schedule is None else tuple(_upcoming(facts, schedule))
+        return Plan(delete=surplus, status=status.invalid(config, text, now=facts.now))
+    schedule, found = _schedule(config), schedules.Plan()
+    if schedule is not None:
+        found = schedules.plan(schedule, _known(facts))
+    decision = _decision(facts, schedule, found)
+    make: tuple[int, ...] = ()
+    if decision is None and facts.row is not None:
+        make = tuple(tick for tick in facts.row.pending if tick not in facts.taken)
+    upcoming: tuple[int, ...] = ()
+    if schedule is not None and not schedule.disabled:
+        after = max(int(facts.now), 0 if facts.row is None else facts.row.tick)
+        upcoming = schedules.upcoming(schedule, after, status.NEXT_RUNS)
     shown = status.of(
-        config, jobs=facts.jobs, group=facts.group, row=facts.row, upcoming=upcoming, now=facts.now
+        config,
+        jobs=facts.jobs,
+        group=facts.group,
+        row=facts.row,
+        upcoming=upcoming,
+        waiting=found,
+        now=facts.now,
     )
     again_s = None
-    if upcoming:
-        again_s = min(max(upcoming[0] - facts.now, 0.0), MAX_WAIT_S)
+    if found.next_tick is not None:
+        again_s = min(max(found.next_tick - facts.now, 0.0), MAX_WAIT_S)
     return Plan(decision=decision, make=make, delete=surplus, status=shown, again_s=again_s)
 
 
@@ -77,90 +93,87 @@ def fingerprint(config: job_config.JobConfig) -> str:
 
 def _schedule(config: job_config.JobConfig) -> schedules.Schedule | None:
     spec, metadata = config.spec.schedule, config.metadata
-    if spec is None or spec.disabled or spec.cron is None:
+    if spec is None or spec.cron is None:
         return None
     return schedules.Schedule.of(spec, namespace=metadata.namespace, name=metadata.name)
 
 
-def _decision(facts: Facts, schedule: schedules.Schedule | None) -> index_model.Decision | None:
+def _known(facts: Facts) -> schedules.Facts:
+    row = facts.row
+    return schedules.Facts(
+        now=facts.now,
+        epoch=_begin(facts.config),
+        decided=None if row is None else row.tick,
+    )
+
+
+def _begin(config: job_config.JobConfig) -> float:
+    """Up to when ticks are over, whatever the journal has: a schedule begins with its JobConfig."""
+    spec = config.spec.schedule
+    given = None if spec is None else spec.last_updated
+    times = (config.metadata.creation_timestamp, given)
+    return max((clock.parse_rfc3339(one) for one in times if one is not None), default=0.0)
+
+
+def _decision(
+    facts: Facts, schedule: schedules.Schedule | None, found: schedules.Plan
+) -> index_model.Decision | None:
     """Return what is to be decided now, None if nothing is."""
     config, row = facts.config, facts.row
-    mark = fingerprint(config)
+    made = index_model.Decision(
+        config=config.metadata.uid,
+        namespace=config.metadata.namespace,
+        name=config.metadata.name,
+        fingerprint=fingerprint(config),
+        tick=int(_begin(config)),
+    )
     if row is None:
-        return None if schedule is None else _begin(config, mark)
-    if row.fingerprint != mark:
+        return None if schedule is None else made
+    if row.fingerprint != made.fingerprint:
         # What passed before an edit, or while it was disabled, is over.
-        return _moved(config, mark, max(int(facts.now), row.tick))
-    if schedule is None:
+        to = max(int(facts.now), row.tick, made.tick)
+        return msgspec.structs.replace(made, tick=to)
+    lost = tuple(tick for tick in row.pending if tick in facts.taken)
+    counts = {str(Reason.NAME_TAKEN): len(lost)} if lost else {}
+    latest, why = (max(lost), str(Reason.NAME_TAKEN)) if lost else (0, "")
+    run: tuple[int, ...] = ()
+    tick = row.tick
+    if found.decided is not None and found.decided > row.tick:
+        tick = found.decided
+        run, over, reason = _admitted(facts, found.run)
+        for one in found.dropped:
+            counts[str(one.reason)] = counts.get(str(one.reason), 0) + one.count
+            latest, why = max((latest, why), (one.latest, str(one.reason)))
+        if over:
+            counts[reason] = counts.get(reason, 0) + len(over)
+            latest, why = max((latest, why), (over[-1], reason))
+    elif not lost:
         return None
-    found = schedules.plan(schedule, schedules.Facts(last=row.tick, now=facts.now))
-    if found.last == row.tick:
-        return None
-    run, dropped = _admitted(facts, found.run)
-    counts = dict(found.dropped)
-    if dropped:
-        reason, ticks = dropped
-        counts[reason] = counts.get(reason, 0) + len(ticks)
-    latest = max(found.latest_dropped or 0, *(dropped[1] if dropped else ()), 0) or None
-    latest_reason = dropped[0] if dropped and latest in dropped[1] else found.latest_reason
-    return index_model.Decision(
-        config=config.metadata.uid,
-        namespace=config.metadata.namespace,
-        name=config.metadata.name,
-        fingerprint=mark,
-        tick=found.last,
+    return msgspec.structs.replace(
+        made,
+        tick=tick,
         run=run,
+        abandon=lost,
         dropped=counts,
-        latest_dropped=latest,
-        latest_reason=latest_reason if latest else "",
+        latest_dropped=latest or None,
+        latest_reason=why,
     )
 
 
-def _begin(config: job_config.JobConfig, mark: str) -> index_model.Decision:
-    """A schedule begins with its JobConfig: what passed before is no tick of it."""
-    created = clock.parse_rfc3339(config.metadata.creation_timestamp or "")
-    return _moved(config, mark, int(created))
-
-
-def _moved(config: job_config.JobConfig, mark: str, to: int) -> index_model.Decision:
-    schedule = config.spec.schedule
-    if schedule is not None and schedule.last_updated is not None:
-        to = max(to, int(clock.parse_rfc3339(schedule.last_updated)))
-    return index_model.Decision(
-        config=config.metadata.uid,
-        namespace=config.metadata.namespace,
-        name=config.metadata.name,
-        fingerprint=mark,
-        tick=to,
-    )
-
-
-def _admitted(
-    facts: Facts, ticks: tuple[int, ...]
-) -> tuple[tuple[int, ...], tuple[str, tuple[int, ...]] | None]:
-    """Return the ticks that make Jobs, and those that the JobConfig's concurrency drops, with the
-    reason."""
+def _admitted(facts: Facts, ticks: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], str]:
+    """Return the ticks that make Jobs, those that the concurrency drops, and the reason."""
     concurrency, group = facts.config.spec.concurrency, facts.group
     pending = len(facts.row.pending) if facts.row is not None else 0
+    room = (concurrency.max_concurrency or 1) - len(group.active) - pending
     if concurrency.policy is job.ConcurrencyPolicy.FORBID:
-        room = (concurrency.max_concurrency or 1) - len(group.active) - pending
         reason = Reason.FORBIDDEN
     elif concurrency.policy is job.ConcurrencyPolicy.ENQUEUE:
-        active = (concurrency.max_concurrency or 1) - len(group.active)
-        room = max(active, 0) + concurrency.max_queued - len(group.queued) - pending
+        room = max(room, 0) + concurrency.max_queued - len(group.queued)
         reason = Reason.QUEUE_FULL
     else:
-        return ticks, None
+        return ticks, (), ""
     room = max(room, 0)
-    if len(ticks) <= room:
-        return ticks, None
-    return ticks[:room], (str(reason), ticks[room:])
-
-
-def _upcoming(facts: Facts, schedule: schedules.Schedule) -> Iterator[int]:
-    """The next ticks, from what was decided last or from now."""
-    after = int(facts.now) if facts.row is None else max(facts.row.tick, int(facts.now) - 1)
-    yield from schedules.upcoming(schedule, after, status.NEXT_RUNS)
+    return ticks[:room], ticks[room:], str(reason)
 
 
 def _surplus(facts: Facts) -> Iterator[job.Job]:

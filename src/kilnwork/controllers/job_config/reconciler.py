@@ -7,7 +7,7 @@ import logging
 
 import msgspec
 
-from kilnwork.api import job, job_config, job_expansion, kinds
+from kilnwork.api import job, job_config, job_expansion, kinds, meta, reasons
 from kilnwork.controllers import ports, status_writer, tools
 from kilnwork.controllers.job import plan as job_plan
 from kilnwork.controllers.job_config import plan, status
@@ -23,12 +23,13 @@ class _Memory(msgspec.Struct):
     """What is remembered of one object between two passes; nothing that must survive.
 
     `held`: since when a status waits to be written (monotonic). `made`: ticks whose Jobs were made,
-    which the cache may not have heard of. `limits`: what the engine knows of its concurrency.
+    which the cache may not have heard of. `taken`: ticks the names of whose Jobs are taken. `limits`: what the engine knows of its concurrency.
     """
 
     uid: str
     held: float | None = None
     made: set[int] = msgspec.field(default_factory=set)
+    taken: set[int] = msgspec.field(default_factory=set)
     limits: object = None
 
 
@@ -66,8 +67,8 @@ class Reconciler:
     def job_changed(self, key: Key, old: job.Job | None, new: job.Job | None) -> None:
         """A Job came, changed or went."""
         seen = new or old
-        owner = None if seen is None else seen.metadata.controller()
-        if owner is None or owner.kind != kinds.JOB_CONFIGS.kind:
+        owner = None if seen is None else job_expansion.config_of(seen)
+        if owner is None:
             return
         if old is None or new is None or old.status.phase != new.status.phase:
             self._queue.add((key[0], owner.name))
@@ -87,13 +88,14 @@ class Reconciler:
             return None
         known = self._memory(key, config)
         self._set_limits(known, config)
-        decided = plan.decide(self._facts(config))
+        decided = plan.decide(self._facts(known, config))
         if decided.decision is not None:
             try:
                 await self._engine().decide(decided.decision)
             except jobs_errors.TickDecided:
                 return 1.0  # another manager leads, or our cache is behind
-            decided = plan.decide(self._facts(config))
+            decided = plan.decide(self._facts(known, config))
+        known.made &= set(decided.make)
         for tick in decided.make:
             await self._make(known, config, tick)
         for surplus in decided.delete:
@@ -111,7 +113,7 @@ class Reconciler:
         same = before == new.metadata and old.spec == new.spec
         return same and self._writer.has_written(new)
 
-    def _facts(self, config: job_config.JobConfig) -> plan.Facts:
+    def _facts(self, known: _Memory, config: job_config.JobConfig) -> plan.Facts:
         uid = config.metadata.uid
         engine = self._engine()
         return plan.Facts(
@@ -119,6 +121,7 @@ class Reconciler:
             jobs=tuple(self._caches.jobs.owned_by(uid)),
             group=engine.group(uid),
             row=engine.schedule(uid),
+            taken=frozenset(known.taken),
             now=self._clock.wall(),
         )
 
@@ -158,26 +161,27 @@ class Reconciler:
             try:
                 await self._client.create(kinds.JOBS, body, metadata.namespace)
             except errors.AlreadyExists:
-                await self._check(config, name)
+                if not await self._is_ours(config, name):
+                    known.taken.add(tick)
+                    self._queue.add((metadata.namespace, metadata.name))
+                    return
             except (errors.Invalid, errors.Forbidden, errors.NotFound) as error:
                 self._say(config, "JobNotMade", f"Job {name} cannot be made: {error}")
                 return
         known.made.add(tick)
-        if len(known.made) > 100:
-            known.made = set(sorted(known.made)[-50:])
 
-    async def _check(self, config: job_config.JobConfig, name: str) -> None:
-        """Say so if the name of a Job is taken."""
+    async def _is_ours(self, config: job_config.JobConfig, name: str) -> bool:
+        """Return whether the Job of that name is one of the JobConfig; if not, tell."""
+        metadata = config.metadata
         try:
-            found = await self._client.get(
-                kinds.JOBS, name, config.metadata.namespace, type=job.Job
-            )
+            found = await self._client.get(kinds.JOBS, name, metadata.namespace, type=meta.Partial)
         except errors.NotFound:
-            return
-        owner = found.metadata.controller()
-        if owner is None or owner.uid != config.metadata.uid:
-            text = f"Job {name} exists and is none of this JobConfig: its tick makes no other Job"
-            self._say(config, "JobNameTaken", text)
+            return True  # it was there a moment ago
+        if any(owner.uid == metadata.uid for owner in found.metadata.owner_references):
+            return True
+        text = f"Job {name} exists and is none of this JobConfig: its tick makes no Job"
+        self._say(config, reasons.ConfigReason.NAME_TAKEN, text)
+        return False
 
     async def _delete(self, surplus: job.Job) -> None:
         metadata = surplus.metadata

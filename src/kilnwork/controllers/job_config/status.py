@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kilnwork.api import job, job_config, meta, reasons
+from kilnwork.api import job, job_config, meta, reasons, schedules
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock
 
@@ -23,9 +23,7 @@ HOLD_S = 1.0
 _S = job_config.ConfigState
 
 
-def invalid(
-    config: job_config.JobConfig, row: index_model.ScheduleRow | None, text: str, *, now: float
-) -> job_config.JobConfigStatus:
+def invalid(config: job_config.JobConfig, text: str, *, now: float) -> job_config.JobConfigStatus:
     """Return the status of one that cannot be used; `text`: why."""
     before = config.status
     return msgspec.structs.replace(
@@ -33,7 +31,7 @@ def invalid(
         state=_S.INVALID,
         next_runs=(),
         observed_generation=config.metadata.generation,
-        conditions=_valid(config, text, now=now),
+        conditions=_conditions(config, text, None, now=now),
     )
 
 
@@ -44,9 +42,11 @@ def of(
     group: index_model.GroupView,
     row: index_model.ScheduleRow | None,
     upcoming: tuple[int, ...],
+    waiting: schedules.Plan,
     now: float,
 ) -> job_config.JobConfigStatus:
-    """Return the status that says what is known. `upcoming`: the next ticks."""
+    """Return the status that says what is known. `upcoming`: the next ticks; `waiting`: what the
+    schedule waits for."""
     by_uid = {one.metadata.uid: one for one in jobs}
     started = [one.status.start_time for one in by_uid.values() if one.status.start_time]
     before = config.status.last_executed
@@ -62,7 +62,7 @@ def of(
         next_runs=tuple(clock.rfc3339(tick) for tick in upcoming),
         missed=_missed(row),
         observed_generation=config.metadata.generation,
-        conditions=_valid(config, "", now=now),
+        conditions=_conditions(config, "", waiting, now=now),
     )
 
 
@@ -113,15 +113,31 @@ def _missed(row: index_model.ScheduleRow | None) -> job_config.MissedTicks | Non
     )
 
 
-def _valid(config: job_config.JobConfig, text: str, *, now: float) -> tuple[meta.Condition, ...]:
-    new = meta.Condition(
+def _conditions(
+    config: job_config.JobConfig, text: str, waiting: schedules.Plan | None, *, now: float
+) -> tuple[meta.Condition, ...]:
+    """`Valid`; and `Scheduled`, if there is a schedule and what it waits for is more than time."""
+    valid = meta.Condition(
         type="Valid",
         status="False" if text else "True",
         reason=str(reasons.Reason.INVALID_SPEC) if text else "Valid",
         message=text,
         observed_generation=config.metadata.generation,
     )
-    return meta.merge_conditions(config.status.conditions, (new,), now=clock.rfc3339(now))
+    new = [valid]
+    if waiting is not None and config.spec.schedule is not None:
+        stuck = waiting.waiting not in (None, schedules.Waiting.NOT_YET_DUE)
+        scheduled = meta.Condition(
+            type="Scheduled",
+            status="False" if stuck else "True",
+            reason=str(waiting.waiting) if stuck else "Scheduled",
+            message=waiting.message if stuck else "",
+            observed_generation=config.metadata.generation,
+        )
+        new.append(scheduled)
+    types = {condition.type for condition in new}
+    kept = tuple(c for c in config.status.conditions if c.type in types)
+    return meta.merge_conditions(kept, tuple(new), now=clock.rfc3339(now))
 
 
 def delay_s(
