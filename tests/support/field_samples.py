@@ -21,7 +21,26 @@ OBJECTS: dict[str, dict[str, Any]] = {
     "TaskCluster": {},
     "TaskObject": {},
     "TaskClaim": {"executor": "x"},
+    "Job": {"template": {"taskTemplate": {"command": ["true"]}}},
+    "JobConfig": {
+        "template": {"spec": {"taskTemplate": {"command": ["true"]}}},
+        "concurrency": {"policy": "Forbid"},
+    },
 }
+
+TEMPLATES = {"Job": "spec.template", "JobConfig": "spec.template.spec"}
+"""Where the template of a Job is."""
+
+OPTION_TYPES = {
+    "bool": "Bool",
+    "select": "Select",
+    "multi": "Multi",
+    "date": "Date",
+    "int": "Int",
+    "float": "Float",
+    "json": "JSON",
+}
+"""Types of options by the field that goes with them, but for String."""
 
 CONDITION = '.status.phase == "Succeeded"'
 REQUEST = {"method": "GET", "url": "http://x/"}
@@ -94,8 +113,27 @@ VALUES: dict[str, Any] = {
     "[].failureCondition": CONDITION,
     "[].runningCondition": CONDITION,
     "spec.killTimestamp": "2026-01-02T03:04:05Z",
+    "spec.startPolicy.startAfter": "2026-01-02T03:04:05Z",
+    "spec.schedule.constraints.notBefore": "2026-01-02T03:04:05Z",
+    "spec.schedule.constraints.notAfter": "2026-01-02T03:04:05Z",
+    "spec.schedule.lastUpdated": "2026-01-02T03:04:05Z",
+    "spec.schedule.cron.expression": "@daily",
+    "spec.schedule.cron.expressions[]": "@daily",
+    "spec.schedule.cron.timezone": "UTC",
+    "spec.dependsOn[].name": "other",
+    "spec.optionValues": {"x": 1},
+    "spec.substitutions": {"option.x": "1"},
+    "spec.template.metadata.annotations": {"x": "1"},
+    "spec.template.metadata.labels": {"x": "1"},
+    "[].completionStrategy": "AnySuccessful",
+    "[].withResultOf.path": "$.x",
+    "[].task.template": {"command": ["true"]},
+    "[].hooks[].taskTemplate": {"command": ["true"]},
+    "[].finalizer.taskTemplate": {"command": ["true"]},
+    "[].hooks[].on[]": "Failed",
+    "[].date.format": "YYYY",
     "spec.outputType": "bytes",
-    "spec.retry.on[]": "timeout",
+    "[].retry.on[]": "timeout",
     "spec.inputs[].name": "x",
     "[].procMount": "Unmasked",
     "[].seccompProfile.type": "RuntimeDefault",
@@ -167,6 +205,8 @@ def fields_of(kind: resource.Resource) -> Iterator[str]:
 
 def object_of(kind: resource.Resource, path: str) -> dict[str, Any]:
     """An object of a kind of ours with this field, without metadata."""
+    if kind.kind in TEMPLATES:
+        return {"spec": _job_spec(kind, path)}
     made: dict[str, Any] = {"spec": copy.deepcopy(OBJECTS[kind.kind])}
     if kind == kinds.TASKS:
         beside = [work for start, work in WORK.items() if path.startswith(start)]
@@ -179,6 +219,28 @@ def object_of(kind: resource.Resource, path: str) -> dict[str, Any]:
         made["spec"]["inputs"] = [{"object": "x"}]
     _put(made["spec"], _schema(kind)["properties"]["spec"], path, at="spec")
     return made
+
+
+def _job_spec(kind: resource.Resource, path: str) -> dict[str, Any]:
+    """The spec of a Job or JobConfig with this field."""
+    at = TEMPLATES[kind.kind]
+    spec = copy.deepcopy(OBJECTS[kind.kind])
+    template = spec["template"] if kind == kinds.JOBS else spec["template"]["spec"]
+    task, below = f"{at}.taskTemplate", path.removeprefix(f"{at}.")
+    if path.startswith(f"{task}."):
+        template["taskTemplate"] = object_of(kinds.TASKS, "spec" + path.removeprefix(task))["spec"]
+        return spec
+    if below.startswith("task."):
+        template.clear()
+    if below in ("parallelism.maxInFlight", "parallelism.completionStrategy"):
+        template["parallelism"] = {"withCount": 1}
+    if path.startswith("spec.schedule.") and "expression" not in path:
+        spec["schedule"] = {"cron": {"expression": "@daily"}}
+    if path.startswith("spec.option.options[]."):
+        type_ = OPTION_TYPES.get(path.split(".")[3], "String")
+        spec["option"] = {"options": [{"name": "x", "type": type_}]}
+    _put(spec, _schema(kind)["properties"]["spec"], path, at="spec")
+    return spec
 
 
 def _schema(kind: resource.Resource) -> dict[str, Any]:

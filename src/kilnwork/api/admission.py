@@ -14,6 +14,9 @@ from kilnwork.api import (
     crd,
     documents,
     field_effects,
+    job,
+    job_config,
+    job_validation,
     kinds,
     meta,
     object_manifests,
@@ -71,6 +74,26 @@ def validate_task_cluster(obj: meta.JsonObject) -> list[validation.Problem]:
     """Return what is wrong with a TaskCluster beyond its schema."""
     cluster = _read(obj, task_cluster.TaskCluster)
     return [] if cluster is None else validation.validate_task_cluster(cluster)
+
+
+def validate_job(obj: meta.JsonObject) -> list[validation.Problem]:
+    """Return what is wrong with a Job beyond its schema."""
+    declared = _read_whole(obj, job.Job)
+    return declared if isinstance(declared, list) else job_validation.validate_job(declared)
+
+
+def validate_job_update(old: meta.JsonObject, new: meta.JsonObject) -> list[validation.Problem]:
+    """Return what may not change in a Job."""
+    before, after = _read(old, job.Job), _read(new, job.Job)
+    if before is None or after is None:
+        return []
+    return job_validation.validate_job_update(before, after)
+
+
+def validate_job_config(obj: meta.JsonObject) -> list[validation.Problem]:
+    """Return what is wrong with a JobConfig beyond its schema."""
+    declared = _read_whole(obj, job_config.JobConfig)
+    return declared if isinstance(declared, list) else job_validation.validate_job_config(declared)
 
 
 def validate_task_object_update(
@@ -134,6 +157,15 @@ def warn_of_task(new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[
     yield from warn(kinds.TASKS.kind, new, old)
 
 
+def warn_of_job(new: meta.JsonObject, old: meta.JsonObject | None) -> Iterator[str]:
+    """Yield fields that have no effect, also a template that its JobConfig replaces."""
+    spec = new.get("spec") or {}
+    if old is None and spec.get("configName") and spec.get("template"):
+        name = spec["configName"]
+        yield f"spec.template: has no effect: that of JobConfig {name} takes its place"
+    yield from warn(kinds.JOBS.kind, new, old)
+
+
 def _work(spec: meta.JsonObject) -> meta.JsonObject:
     return {k: v for k, v in spec.items() if k not in _NOT_THE_WORK}
 
@@ -141,8 +173,20 @@ def _work(spec: meta.JsonObject) -> meta.JsonObject:
 def _read(obj: meta.JsonObject, type_: type[T]) -> T | None:
     """Return the object as a struct; None when it is none, which its schema has already said."""
     try:
-        return msgspec.convert(
-            {k: v for k, v in obj.items() if k in ("metadata", "spec")}, type_, strict=False
-        )
+        return _converted(obj, type_)
     except msgspec.ValidationError:
         return None
+
+
+def _read_whole(obj: meta.JsonObject, type_: type[T]) -> T | list[validation.Problem]:
+    """Return the object as a struct, or why it is none where its schema leaves something out."""
+    try:
+        return _converted(obj, type_)
+    except msgspec.ValidationError as error:
+        why, _, at = str(error).partition(" - at `$.")
+        return [(at.removesuffix("`") or "spec", why[0].lower() + why[1:])]
+
+
+def _converted(obj: meta.JsonObject, type_: type[T]) -> T:
+    kept = {key: value for key, value in obj.items() if key in ("metadata", "spec")}
+    return msgspec.convert(kept, type_, strict=False)

@@ -47,7 +47,7 @@ def variables(template: http_task.HttpTemplate) -> set[str]:
     return {*substitution.TASK_VARIABLES, *own}
 
 
-def input_names(spec: task.TaskSpec) -> frozenset[str]:
+def input_names(spec: task.TaskTemplate) -> frozenset[str]:
     """Return the names of the inputs that its requests have variables for. Raises LimitExceeded."""
     sent = [] if spec.sent is None else [_parsed(spec.sent.request)]
     if spec.function is not None and spec.function.cancel is not None:
@@ -106,11 +106,11 @@ def _rule(given: Any) -> str | rules.Rule:
 
 
 def problems(
-    template: http_task.HttpTemplate, field: str = "spec.http", *, inputs: Iterable[str] = ()
+    template: http_task.HttpTemplate, field: str = "spec.http", *, besides: Iterable[str] = ()
 ) -> Iterator[Problem]:
-    """What is wrong with a request, its conditions and labels, for admission. `inputs`: variables
+    """What is wrong with a request, its conditions and labels, for admission. `besides`: variables
     that it has besides `variables`."""
-    known = {*variables(template), *inputs}
+    known = {*variables(template), *besides}
     yield from _open_request_problems(template.request, known, f"{field}.request")
     yield from _response_problems(template, f"{field}.response")
     for which in ("required", "preferred"):
@@ -247,9 +247,13 @@ def _body_problems(body: http_task.PostData, field: str) -> Iterator[Problem]:
 
 
 def spec_problems(
-    spec: task.TaskSpec, given_inputs: Collection[str] | None = ()
+    spec: task.TaskTemplate,
+    given_inputs: Collection[str] | None = (),
+    *,
+    more: Collection[str] = (),
 ) -> Iterator[Problem]:
-    """What is wrong with a task that is a request. `given_inputs`: as of `object_manifests`."""
+    """What is wrong with a task that is a request. `given_inputs`, `more`: as of
+    `object_manifests`."""
     if spec.sent is None:
         return
     for name, given in (("env", spec.env), ("image", spec.image)):
@@ -259,15 +263,15 @@ def spec_problems(
         named = input_names(spec) if given_inputs is None else given_inputs
     except documents.LimitExceeded:
         named = ()  # said below
-    inputs = object_manifests.input_variables(spec, named)
+    besides = [*object_manifests.input_variables(spec, named), *more]
     if spec.http is not None:
-        yield from problems(spec.http, inputs=inputs)
+        yield from problems(spec.http, besides=besides)
     if spec.function is not None:
-        yield from _function_problems(spec.function, "spec.function", inputs)
+        yield from _function_problems(spec.function, "spec.function", besides)
 
 
 def _function_problems(
-    given: function_task.FunctionTemplate, field: str, inputs: Collection[str]
+    given: function_task.FunctionTemplate, field: str, besides: Collection[str]
 ) -> Iterator[Problem]:
     if (problem := names.label_1035_problem(given.service)) is not None:
         yield f"{field}.service", problem
@@ -276,9 +280,9 @@ def _function_problems(
         yield f"{field}.{unused}", f"has no meaning with mode: {given.mode}"
         return
     placed = given.at("http://function.invalid")
-    yield from problems(placed, field, inputs=inputs)
+    yield from problems(placed, field, besides=besides)
     if placed.cancel is not None:
-        known = {*variables(placed), *inputs}
+        known = {*variables(placed), *besides}
         yield from _open_request_problems(placed.cancel.request, known, f"{field}.cancel.request")
         if placed.polling is not None and placed.polling.cancel_method:
             yield f"{field}.polling.cancelMethod", "may not be given together with cancel"

@@ -6,16 +6,11 @@ million cost no memory. Pure.
 """
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from kilnwork.api import documents, job, names
+from kilnwork.api import documents, job, job_variables, names
 from kilnwork.kit import errors
-
-INDEX_NUM = "task.index_num"
-INDEX_KEY = "task.index_key"
-INDEX_ITEM = "task.index_item"
-MATRIX_PREFIX = "task.index_matrix."
 
 MAX_RANGES = 4096
 """Most characters of `status.indexes.failedIndexes`, so that a Job's object stays small."""
@@ -28,19 +23,8 @@ class UnknownIndex(errors.KilnError):
     """A Job has no such index; the message says which it has."""
 
 
-def variable_names(parallelism: job.Parallelism | None) -> frozenset[str]:
-    """Return the names of the variables that each index of a Job has."""
-    if parallelism is None or parallelism.with_count is not None:
-        return frozenset({INDEX_NUM})
-    if parallelism.with_keys is not None:
-        return frozenset({INDEX_NUM, INDEX_KEY})
-    if parallelism.with_matrix is not None:
-        return frozenset({INDEX_NUM, *(MATRIX_PREFIX + key for key in parallelism.with_matrix)})
-    return frozenset({INDEX_NUM, INDEX_ITEM})
-
-
 class IndexSet:
-    """The indexes of one Job, numbered from 0.
+    """The indexes of one Job, numbered from 0; in a matrix, the last key by name varies fastest.
 
     `items`: of `withResultOf`, the list that the other task returned.
     """
@@ -50,7 +34,9 @@ class IndexSet:
     ) -> None:
         given = parallelism if parallelism is not None else job.Parallelism(with_count=1)
         self._keys = given.with_keys
-        self._matrix: Mapping[str, tuple[str, ...]] | None = given.with_matrix
+        # by name: an API server sorts the keys of an object, and numbers must not change by that
+        matrix = given.with_matrix
+        self._matrix = None if matrix is None else dict(sorted(matrix.items()))
         self._items: Sequence[Any] | None = None
         if given.with_result_of is not None:
             if items is None:
@@ -72,14 +58,14 @@ class IndexSet:
     def variables(self, number: int) -> dict[str, Any]:
         """Return the variables of an index by name."""
         self._check(number)
-        values: dict[str, Any] = {INDEX_NUM: number}
+        values: dict[str, Any] = {job_variables.INDEX_NUM: number}
         if self._keys is not None:
-            values[INDEX_KEY] = self._keys[number]
+            values[job_variables.INDEX_KEY] = self._keys[number]
         elif self._matrix is not None:
             for key, value in self._combination(self._matrix, number).items():
-                values[MATRIX_PREFIX + key] = value
+                values[job_variables.INDEX_MATRIX_PREFIX + key] = value
         elif self._items is not None:
-            values[INDEX_ITEM] = self._items[number]
+            values[job_variables.INDEX_ITEM] = self._items[number]
         return values
 
     def label(self, number: int) -> str:
@@ -122,7 +108,7 @@ class IndexSet:
             return f"indexes are 0 to {last}"
         return f"indexes are 0 to {last}, or {self.label(0)} to {self.label(last)}"
 
-    def _combination(self, matrix: Mapping[str, tuple[str, ...]], number: int) -> dict[str, str]:
+    def _combination(self, matrix: dict[str, tuple[str, ...]], number: int) -> dict[str, str]:
         """Return the values of an index of a matrix: digits of its number in mixed radix."""
         values: dict[str, str] = {}
         for key in reversed(matrix):

@@ -1,4 +1,4 @@
-"""The resources of kilnwork: Task, TaskObject, TaskCluster and TaskClaim of group `kilnwork.dev`.
+"""The resources of kilnwork, all of group `kilnwork.dev`.
 
 Used wherever their URLs and definitions are made. Kubernetes' own resources are in `resource`.
 """
@@ -27,6 +27,9 @@ TASK_CLUSTERS = _kind("TaskCluster", "taskclusters", "ktc")
 
 TASK_CLAIMS = _kind("TaskClaim", "taskclaims", "ktclaim")
 
-OURS = (TASKS, TASK_OBJECTS, TASK_CLUSTERS, TASK_CLAIMS)
+JOBS = _kind("Job", "jobs", "kjob")
+JOB_CONFIGS = _kind("JobConfig", "jobconfigs", "kjc")
+
+OURS = (TASKS, TASK_OBJECTS, TASK_CLUSTERS, TASK_CLAIMS, JOBS, JOB_CONFIGS)
 ALL = (*resource.BUILT_IN, *OURS)
 """Every resource that `kiln up` serves before a user defines more."""

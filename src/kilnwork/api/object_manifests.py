@@ -51,18 +51,18 @@ class InvalidManifest(errors.KilnError):
         self.problem = problem
 
 
-def manifest_of(spec: task.TaskSpec) -> tuple[meta.JsonObject, str]:
+def manifest_of(spec: task.TaskTemplate) -> tuple[meta.JsonObject, str]:
     """The manifest of a task with `customResource` or `workflow`, its variables as written, and the
     field where it stands. Raises InvalidManifest, or LimitExceeded for one that is too large."""
     if spec.custom_resource is not None:
         field = f"{CUSTOM_RESOURCE_FIELD}.manifest"
-        return _object(spec.custom_resource.manifest, field), field
+        return parse(spec.custom_resource.manifest, field), field
     if spec.workflow is None:
         raise ValueError("neither spec.customResource nor spec.workflow is there")
     given = spec.workflow
     if given.manifest is not None:
         field = f"{WORKFLOW_FIELD}.manifest"
-        body = _object(given.manifest, field)
+        body = parse(given.manifest, field)
     else:
         field = WORKFLOW_FIELD
         body = {"metadata": given.metadata, "spec": given.spec}
@@ -77,13 +77,13 @@ def is_api_version(text: str) -> bool:
     return names.is_dns_label(version) and (not slash or names.is_dns_subdomain(group))
 
 
-def account_of(spec: task.TaskSpec) -> str:
+def account_of(spec: task.TaskTemplate) -> str:
     """ServiceAccount that creates the object; "" for the manager itself."""
     given = spec.custom_resource or spec.workflow
     return "" if given is None else given.service_account_name
 
 
-def rules_of(spec: task.TaskSpec) -> rules.ResultRules:
+def rules_of(spec: task.TaskTemplate) -> rules.ResultRules:
     """The rules of a task with `customResource`. Raises InvalidManifest."""
     given = spec.custom_resource
     if given is None:
@@ -104,13 +104,13 @@ def rules_of(spec: task.TaskSpec) -> rules.ResultRules:
         raise InvalidManifest(f"{CUSTOM_RESOURCE_FIELD}.result", problem) from error
 
 
-def input_names(spec: task.TaskSpec) -> frozenset[str]:
+def input_names(spec: task.TaskTemplate) -> frozenset[str]:
     """Return the names of the inputs that the manifest has variables for. Raises InvalidManifest,
     or LimitExceeded."""
     return substitution.inputs_in(manifest_of(spec)[0])
 
 
-def input_variables(spec: task.TaskSpec, given_inputs: Collection[str]) -> list[str]:
+def input_variables(spec: task.TaskTemplate, given_inputs: Collection[str]) -> list[str]:
     """Return the names of the variables that are inputs: of the spec, and those given beside it."""
     named = [given.name for given in spec.inputs]
     if spec.input_object is not None:
@@ -118,7 +118,7 @@ def input_variables(spec: task.TaskSpec, given_inputs: Collection[str]) -> list[
     return substitution.input_names([*named, *given_inputs])
 
 
-def sample(spec: task.TaskSpec, name: str, namespace: str) -> tuple[meta.JsonObject, str]:
+def sample(spec: task.TaskTemplate, name: str, namespace: str) -> tuple[meta.JsonObject, str]:
     """The object that attempt 1 of a task makes, but for its name, and the field of its manifest.
 
     Inputs are named in the place of their values. Raises InvalidManifest, InvalidTemplate,
@@ -145,10 +145,16 @@ def sample(spec: task.TaskSpec, name: str, namespace: str) -> tuple[meta.JsonObj
     return {**rendered, "metadata": {**kept, "generateName": "sample-"}}, field
 
 
-def problems(spec: task.TaskSpec, given_inputs: Collection[str] | None = ()) -> Iterator[Problem]:
+def problems(
+    spec: task.TaskTemplate,
+    given_inputs: Collection[str] | None = (),
+    *,
+    more: Collection[str] = (),
+) -> Iterator[Problem]:
     """What is wrong with `customResource` or `workflow` of a task that has one of them.
 
     `given_inputs`: names of inputs that are not in the spec; None: whatever the manifest needs.
+    `more`: variables that it has besides those of every task.
     """
     for field, given in (("env", spec.env), ("image", spec.image)):
         if given:
@@ -161,7 +167,7 @@ def problems(spec: task.TaskSpec, given_inputs: Collection[str] | None = ()) -> 
         yield from _manifest_problems(spec, body, field)
         if given_inputs is None:
             given_inputs = input_names(spec)
-        known = {*substitution.TASK_VARIABLES, *input_variables(spec, given_inputs)}
+        known = {*substitution.TASK_VARIABLES, *input_variables(spec, given_inputs), *more}
         yield from substitution.find_problems(body, known, field)
     except InvalidManifest as error:
         yield error.field, error.problem
@@ -173,7 +179,9 @@ def problems(spec: task.TaskSpec, given_inputs: Collection[str] | None = ()) -> 
         yield from _workflow_problems(spec)
 
 
-def _object(manifest: Any, field: str) -> meta.JsonObject:
+def parse(manifest: Any, field: str) -> meta.JsonObject:
+    """Return the manifest at `field`, read if it is a text. Raises InvalidManifest, or
+    LimitExceeded."""
     body = _parsed(manifest, field) if isinstance(manifest, str) else manifest
     documents.measure(body)
     if not isinstance(body, dict):
@@ -199,7 +207,9 @@ def _parsed(text: str, field: str) -> Any:
     return found[0]
 
 
-def _manifest_problems(spec: task.TaskSpec, body: meta.JsonObject, field: str) -> Iterator[Problem]:
+def _manifest_problems(
+    spec: task.TaskTemplate, body: meta.JsonObject, field: str
+) -> Iterator[Problem]:
     for name in ("apiVersion", "kind"):
         value = body.get(name)
         if not isinstance(value, str) or not value:
@@ -220,7 +230,7 @@ def _manifest_problems(spec: task.TaskSpec, body: meta.JsonObject, field: str) -
         yield f"{field}.metadata.{name}", f"may not be given: {remedy}"
 
 
-def _result_problems(spec: task.TaskSpec) -> Iterator[Problem]:
+def _result_problems(spec: task.TaskTemplate) -> Iterator[Problem]:
     given = spec.custom_resource
     if given is None:
         return
@@ -238,7 +248,7 @@ def _result_problems(spec: task.TaskSpec) -> Iterator[Problem]:
         yield error.field, error.problem
 
 
-def _workflow_problems(spec: task.TaskSpec) -> Iterator[Problem]:
+def _workflow_problems(spec: task.TaskTemplate) -> Iterator[Problem]:
     given = spec.workflow
     if given is None:
         return

@@ -12,16 +12,20 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import date_formats, documents, job_config, option_values, yaml_loader
+from kilnwork.api import (
+    date_formats,
+    documents,
+    job_config,
+    job_variables,
+    option_values,
+    yaml_loader,
+)
 from kilnwork.kit import errors
 
 Option = job_config.Option
 Type = job_config.OptionType
 Problem = tuple[str, str]
 """Dotted path of the field, and a sentence without subject, as in `validation`."""
-
-PREFIX = "option."
-"""Beginning of the variables that are options; the option's name follows."""
 
 FIELD = "spec.option"
 """Where a JobConfig has its options."""
@@ -40,7 +44,7 @@ class InvalidOptions(errors.KilnError):
 
 def variable_name(option: Option) -> str:
     """Return the name of the variable that has the option's value."""
-    return PREFIX + option.name
+    return job_variables.OPTION_PREFIX + option.name
 
 
 def problems(options: job_config.Options | None, field: str = FIELD) -> Iterator[Problem]:

@@ -4,7 +4,7 @@ Used by `validation` for `spec.pod` of tasks, and by the sdk for `pod=`, whose w
 YAML nor definitions. What the PodSpec holds otherwise, the API server checks.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from kilnwork.api import documents, substitution, task
@@ -31,8 +31,11 @@ _SHAPE: dict[str, Any] = {
 """What the executor reads of a template, or adds to."""
 
 
-def problems(template: task.PodTemplate, *, runs_call: bool) -> Iterator[Problem]:
-    """What is wrong with it. `runs_call`: it is for a Python call."""
+def problems(
+    template: task.PodTemplate, *, runs_call: bool, more: Collection[str] = ()
+) -> Iterator[Problem]:
+    """What is wrong with it. `runs_call`: it is for a Python call; `more`: variables that it has
+    besides those of every task."""
     policy = template.spec.get("restartPolicy", "Never")
     containers = template.spec.get("containers", [{}] if runs_call else None)
     if policy not in ("Never", "OnFailure"):
@@ -47,7 +50,7 @@ def problems(template: task.PodTemplate, *, runs_call: bool) -> Iterator[Problem
     elif runs_call and not shaped:
         yield from _call_container_problems(containers)
     try:
-        yield from substitution.find_problems(whole, substitution.TASK_VARIABLES, "pod")
+        yield from substitution.find_problems(whole, {*substitution.TASK_VARIABLES, *more}, "pod")
     except documents.LimitExceeded as error:
         yield "pod", str(error)
     for field in template.metadata.keys() - {"labels", "annotations"}:

@@ -11,7 +11,7 @@ import difflib
 import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -64,6 +64,26 @@ _REFERENCE = re.compile(rf"(?<!\$)(\$++)\{{(?=(?:{_NAME}))([^{{}}$]*)(\}}?)")
 begins at the first dollar of a row and takes all of it: else time would grow with its square."""
 
 
+_DOLLARS = re.compile(rf"(?<!\$)(\$++)(?=\{{(?:{_NAME}))")
+"""Dollars that _REFERENCE takes for the beginning of a variable."""
+
+
+class Variable(msgspec.Struct, frozen=True):
+    """A variable in a text."""
+
+    name: str
+
+
+_NOTHING: Mapping[str, str] = {}
+
+
+class _Names(NamedTuple):
+    """Which names have values, and what to write instead of some that have none."""
+
+    known: Collection[str]
+    instead: Mapping[str, str]
+
+
 class InvalidTemplate(errors.KilnError):
     """The template cannot be substituted; `problems` names each place, why, and what to write."""
 
@@ -101,16 +121,62 @@ def input_variables(document: bytes | None) -> dict[str, Any]:
     return {f"{INPUT_PREFIX}{name}": value for name, value in values.items()}
 
 
-def find_problems(template: Any, known: Collection[str], field: str = "") -> list[Problem]:
+def find_problems(
+    template: Any,
+    known: Collection[str],
+    field: str = "",
+    *,
+    instead: Mapping[str, str] = _NOTHING,
+) -> list[Problem]:
     """What is wrong with a template at `field` where the `known` names have values, for admission.
+
+    `instead`: what to write in the place of names that are variables elsewhere.
 
     Raises LimitExceeded for a template that is too large or too deep.
     """
     documents.measure(template)
-    found = list(itertools.islice(_problems(template, known, field), MAX_PROBLEMS + 1))
+    names = _Names(known, instead)
+    found = list(itertools.islice(_problems(template, names, field), MAX_PROBLEMS + 1))
     if len(found) > MAX_PROBLEMS:
         found[MAX_PROBLEMS:] = [(field, f"has more than these {MAX_PROBLEMS} problems")]
     return found
+
+
+def split(text: str) -> list[str | Variable]:
+    """Return a valid text as literal texts, what is escaped in them as it is meant, and
+    variables."""
+    parts: list[str | Variable] = []
+    literal, end = "", 0
+    for found in _REFERENCE.finditer(text):
+        literal += text[end : found.start()] + "$" * (len(found[1]) // 2)
+        end = found.end()
+        if not _is_ours(found):
+            literal += f"{{{found[2]}{found[3]}"
+            continue
+        if literal:
+            parts.append(literal)
+        parts.append(Variable(found[2]))
+        literal = ""
+    literal += text[end:]
+    return [*parts, literal] if literal else parts
+
+
+def join(parts: Iterable[str | Variable]) -> str:
+    """Return the text of which `split` would give these parts."""
+    text, literal = "", ""
+    for part in parts:
+        if isinstance(part, str):
+            literal += part  # dollars may be in one part, and what they seem to begin in the next
+            continue
+        dollars = len(literal) - len(literal.rstrip("$"))
+        text += escape(literal) + "$" * dollars + f"${{{part.name}}}"
+        literal = ""
+    return text + escape(literal)
+
+
+def escape(text: str) -> str:
+    """Return a text that substitution turns into this one, whatever is in it."""
+    return _DOLLARS.sub(r"\1\1", text) if "${" in text else text
 
 
 def substitute(
@@ -157,7 +223,7 @@ class _Rendering:
         whole = _REFERENCE.fullmatch(text)
         if whole is not None and len(whole[1]) == 1 and not texts:
             value = self._variables[whole[2]]
-            self._spend(len(_written(value)))
+            self._spend(len(written(value)))
             return copy.deepcopy(value)
         return _REFERENCE.sub(self._replacement, text)
 
@@ -166,7 +232,7 @@ class _Rendering:
         literal = "$" * (len(dollars) // 2)
         if len(dollars) % 2 == 0:
             return f"{literal}{{{name}{found[3]}"
-        value = _written(self._variables[name])
+        value = written(self._variables[name])
         self._spend(len(value))
         return literal + value
 
@@ -177,27 +243,28 @@ class _Rendering:
             raise documents.LimitExceeded(f"has more than {MAX_SIZE} characters once substituted")
 
 
-def _written(value: Any) -> str:
-    """Return a value as it stands in a text: a text as it is, anything else as JSON."""
+def written(value: Any) -> str:
+    """Return a value as it stands in a text: a text as it is, anything else as JSON. Raises
+    LimitExceeded."""
     if isinstance(value, str):
         return value
     documents.measure(value)
     return msgspec.json.encode(value).decode()
 
 
-def _problems(template: Any, known: Collection[str], field: str) -> Iterator[Problem]:
+def _problems(template: Any, names: _Names, field: str) -> Iterator[Problem]:
     if isinstance(template, dict):
         for key, value in template.items():
             below = f"{field}.{key}" if field else str(key)
             if any(_is_ours(found) for found in _REFERENCE.finditer(key)):
                 yield below, "is a key, and keys are not substituted; put the variable into a value"
-            yield from _problems(value, known, below)
+            yield from _problems(value, names, below)
     elif isinstance(template, list):
         for position, value in enumerate(template):
-            yield from _problems(value, known, f"{field}[{position}]")
+            yield from _problems(value, names, f"{field}[{position}]")
     elif isinstance(template, str):
         for found in _REFERENCE.finditer(template):
-            problem = _reference_problem(found, known)
+            problem = _reference_problem(found, names)
             if problem:
                 yield field, problem
 
@@ -227,13 +294,15 @@ def _is_ours(found: re.Match[str]) -> bool:
     return len(found[1]) % 2 == 1
 
 
-def _reference_problem(found: re.Match[str], known: Collection[str]) -> str:
-    name = found[2]
+def _reference_problem(found: re.Match[str], names: _Names) -> str:
+    name, known = found[2], names.known
     if not _is_ours(found) or (found[3] and name in known):
         return ""
     shown = documents.show(f"${{{name}{found[3]}")[1:-1]
     if not found[3]:
         return f"has {shown} without its }}; to keep it as it is, write $${{"
+    if name in names.instead:
+        return f"has {shown}, which is not known yet here: {names.instead[name]}"
     close = difflib.get_close_matches(name[:100], known, n=1)
     remedy = f"did you mean ${{{close[0]}}}?" if close else f"known are {_listed(known)}"
     return f"has {shown}, which is no variable: {remedy} To keep it as it is, write ${shown}"

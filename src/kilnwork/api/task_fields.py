@@ -1,4 +1,4 @@
-"""What every field of Task, TaskCluster, TaskObject and TaskClaim does; see `field_effects`.
+"""What every field of our kinds does; see `field_effects`.
 
 A test walks the schemas and fails for a field that has no row. The template of a TaskCluster is a
 Pod's: nodes know what they do with it, here stands what becomes the TaskCluster's own.
@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import field_effects, kinds, meta
+from kilnwork.api import field_effects, kinds, meta, task
 from kilnwork.api.field_effects import Effect, Finding, Row, Side
 
 FIELDS_IGNORED = "FieldsIgnored"
@@ -85,11 +85,57 @@ TASK_CLAIM: Sequence[Row] = tuple(
     for field in ("executor", "holder", "leaseSeconds", "ttlSecondsAfterFinished")
 )
 
+_IMAGE = "a label on nodes of ours, where programs come from the machine"
+
+
+def _job_template(at: str) -> Iterator[Row]:
+    """Yield the rows of the template of Jobs at a path."""
+    fields = (
+        "forbidTaskForceDeletion", "maxAttempts", "parallelism", "retry", "retryDelaySeconds",
+        "taskPendingTimeoutSeconds", "timeouts", "hooks[].on",
+    )  # fmt: skip
+    yield from (_same(f"{at}.{field}", Effect.HONOURED, whole=True) for field in fields)
+    of_task = (field.encode_name for field in msgspec.structs.fields(task.TaskTemplate))
+    for field in of_task:
+        if field != "image":
+            yield _same(f"{at}.taskTemplate.{field}", Effect.HONOURED, whole=True)
+    others = ("task.template", "hooks[].taskTemplate", "finalizer.taskTemplate")
+    yield from (_same(f"{at}.{other}", Effect.HONOURED) for other in others)
+    for template in ("taskTemplate", *others):
+        yield Row(f"{at}.{template}.image", Effect.IGNORED, Effect.HONOURED, _IMAGE)
+
+
+JOB: Sequence[Row] = (
+    *(
+        _same(f"spec.{field}", Effect.HONOURED, whole=True)
+        for field in (
+            "configName", "dependsOn", "killTimestamp", "locks", "optionValues", "priority", "run",
+            "startPolicy", "substitutions", "suspend", "ttlSecondsAfterFailed",
+            "ttlSecondsAfterFinished", "type",
+        )
+    ),
+    *_job_template("spec.template"),
+)  # fmt: skip
+
+JOB_CONFIG: Sequence[Row] = (
+    *(
+        _same(f"spec.{field}", Effect.HONOURED, whole=True)
+        for field in (
+            "concurrency", "failedJobsHistoryLimit", "locks", "option", "priority", "schedule",
+            "successfulJobsHistoryLimit", "template.metadata", "ttlSecondsAfterFailed",
+            "ttlSecondsAfterFinished",
+        )
+    ),
+    *_job_template("spec.template.spec"),
+)  # fmt: skip
+
 TABLES = {
     kinds.TASKS.kind: field_effects.table(TASK),
     kinds.TASK_OBJECTS.kind: field_effects.table(TASK_OBJECT),
     kinds.TASK_CLUSTERS.kind: field_effects.table(TASK_CLUSTER),
     kinds.TASK_CLAIMS.kind: field_effects.table(TASK_CLAIM),
+    kinds.JOBS.kind: field_effects.table(JOB),
+    kinds.JOB_CONFIGS.kind: field_effects.table(JOB_CONFIG),
 }
 
 _WITH_IGNORED = frozenset(

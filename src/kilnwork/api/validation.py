@@ -5,10 +5,10 @@ and the controllers say the rest in the status. Pure: one object, no look-ups.
 """
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from kilnwork.api import (
-    crd,
+    crd_parts,
     documents,
     http_validation,
     inputs,
@@ -48,10 +48,33 @@ def spec_problems(
     return list(_task_problems(spec, given_inputs))
 
 
+def template_problems(
+    template: task.TaskTemplate,
+    *,
+    given_inputs: Collection[str] | None = (),
+    more: Collection[str] = (),
+) -> Iterator[Problem]:
+    """Yield what is wrong with what a task runs, as fields of `spec`. `more`: variables that its
+    texts have besides those of every task."""
+    yield from name_problems(
+        (
+            ("spec.clusterName", template.cluster_name),
+            ("spec.inputObject", template.input_object),
+        )
+    )
+    yield from _text_problems(template)
+    if template.pod is not None:
+        yield from _pod_problems(template, template.pod, more)
+    yield from _executor_problems(template, given_inputs, more)
+    yield from _input_problems(template)
+    if template.call is not None:
+        yield from _call_problems(template, template.call)
+
+
 def validate_task_update(old: task.Task, new: task.Task) -> list[Problem]:
     """What may not change as asked."""
     if new.spec.run < old.spec.run:
-        return [("spec.run", f"{crd.RUN_RULE}, it was {old.spec.run}")]
+        return [("spec.run", f"{crd_parts.RUN_RULE}, it was {old.spec.run}")]
     return []
 
 
@@ -62,7 +85,7 @@ def validate_task_cluster(cluster: task_cluster.TaskCluster) -> list[Problem]:
         ("spec.deploymentName", spec.deployment_name),
         ("spec.serviceAccountName", spec.service_account_name),
     )
-    return [*_name_problems(named), *_slot_problems(spec)]
+    return [*name_problems(named), *_slot_problems(spec)]
 
 
 def _slot_problems(spec: task_cluster.TaskClusterSpec) -> Iterator[Problem]:
@@ -73,35 +96,27 @@ def _slot_problems(spec: task_cluster.TaskClusterSpec) -> Iterator[Problem]:
 
 
 def _task_problems(spec: task.TaskSpec, given_inputs: Collection[str] | None) -> Iterator[Problem]:
-    yield from _name_problems(
-        (
-            ("spec.clusterName", spec.cluster_name),
-            ("spec.inputObject", spec.input_object),
-            ("spec.outputObject", spec.output_object),
-        )
-    )
-    yield from _text_problems(spec)
-    if spec.pod is not None:
-        yield from _pod_problems(spec, spec.pod)
-    yield from _template_problems(spec, given_inputs)
-    yield from _input_problems(spec)
-    if spec.call is not None:
-        yield from _call_problems(spec, spec.call)
-    if spec.kill_timestamp is not None and not _is_time(spec.kill_timestamp):
-        yield (
-            "spec.killTimestamp",
-            "must be a time as RFC 3339 has it, such as 2026-01-02T03:04:05Z",
-        )
+    yield from template_problems(spec, given_inputs=given_inputs)
+    yield from name_problems((("spec.outputObject", spec.output_object),))
+    yield from time_problems((("spec.killTimestamp", spec.kill_timestamp),))
 
 
-def _name_problems(named: tuple[tuple[str, str | None], ...]) -> Iterator[Problem]:
+def name_problems(named: Iterable[tuple[str, str | None]]) -> Iterator[Problem]:
+    """Yield what is wrong with names of objects by field; None: there is none."""
     for field, name in named:
         problem = names.subdomain_problem(name) if name is not None else None
         if problem is not None:
             yield field, problem
 
 
-def _text_problems(spec: task.TaskSpec) -> Iterator[Problem]:
+def time_problems(given: Iterable[tuple[str, str | None]]) -> Iterator[Problem]:
+    """Yield which fields hold no time; None: there is none."""
+    for field, text in given:
+        if text is not None and not _is_time(text):
+            yield field, "must be a time as RFC 3339 has it, such as 2026-01-02T03:04:05Z"
+
+
+def _text_problems(spec: task.TaskTemplate) -> Iterator[Problem]:
     """No program can be started with a NUL in its arguments or environment (execve(2))."""
     for field, texts in (("command", spec.command), ("args", spec.args)):
         for position, text in enumerate(texts):
@@ -112,47 +127,47 @@ def _text_problems(spec: task.TaskSpec) -> Iterator[Problem]:
             yield f"spec.env[{position}].value", _NUL
 
 
-def _input_problems(spec: task.TaskSpec) -> Iterator[Problem]:
+def _input_problems(spec: task.TaskTemplate) -> Iterator[Problem]:
     seen = {inputs.FIRST_INPUT} if spec.input_object is not None else set()
     for position, given in enumerate(spec.inputs):
         field = f"spec.inputs[{position}]"
         if (given.object is None) == (given.task is None):
-            yield field, crd.INPUT_RULE
+            yield field, crd_parts.INPUT_RULE
         if given.name in seen:
             yield f"{field}.name", "is the name of another input"
         seen.add(given.name)
-        yield from _name_problems(
-            ((f"{field}.object", given.object), (f"{field}.task", given.task))
-        )
-        if given.path is not None and (problem := _path_problem(given.path)):
+        yield from name_problems(((f"{field}.object", given.object), (f"{field}.task", given.task)))
+        if given.path is not None and (problem := path_problem(given.path)):
             yield f"{field}.path", problem
 
 
-def _pod_problems(spec: task.TaskSpec, template: task.PodTemplate) -> Iterator[Problem]:
+def _pod_problems(
+    spec: task.TaskTemplate, template: task.PodTemplate, more: Collection[str]
+) -> Iterator[Problem]:
     if spec.command or spec.args:
-        yield "spec.pod", crd.POD_RULE
+        yield "spec.pod", crd_parts.POD_RULE
     for field, given in (("env", spec.env), ("image", spec.image)):
         if given:
-            yield f"spec.{field}", "is for a command: the containers of spec.pod have their own"
-    for field, why in pod_template.problems(template, runs_call=spec.call is not None):
+            yield f"spec.{field}", "is for a command: the containers of its pod have their own"
+    for field, why in pod_template.problems(template, runs_call=spec.call is not None, more=more):
         yield f"spec.{field}", why
 
 
 def _external_problems(
-    spec: task.TaskSpec, given_inputs: Collection[str] | None
+    spec: task.TaskTemplate, given_inputs: Collection[str] | None, *, more: Collection[str]
 ) -> Iterator[Problem]:
     if spec.external is None:
         return
     for name, given in (("env", spec.env), ("image", spec.image)):
         if given:
-            yield f"spec.{name}", "is for a command: spec.external.payload is what the program gets"
-    yield from _name_problems((("spec.external.executor", spec.external.executor),))
+            yield f"spec.{name}", "is for a command: external.payload is what the program gets"
+    yield from name_problems((("spec.external.executor", spec.external.executor),))
     field, payload = "spec.external.payload", spec.external.payload
     try:
         if given_inputs is None:
             given_inputs = substitution.inputs_in(payload)
         named = object_manifests.input_variables(spec, given_inputs)
-        known = {*substitution.TASK_VARIABLES, *named}
+        known = {*substitution.TASK_VARIABLES, *named, *more}
         yield from substitution.find_problems(payload, known, field)
     except documents.LimitExceeded as error:
         yield field, str(error)
@@ -165,10 +180,10 @@ _ALONE_PROBLEMS = {
     "external": _external_problems,
     "function": http_validation.spec_problems,
 }
-"""What checks each of `crd.ALONE`."""
+"""What checks each of `crd_parts.ALONE`."""
 
 
-def template_inputs(spec: task.TaskSpec) -> frozenset[str]:
+def template_inputs(spec: task.TaskTemplate) -> frozenset[str]:
     """Return the names of the inputs that the template of a valid spec has variables for."""
     if spec.sent is not None:
         return http_validation.input_names(spec)
@@ -177,41 +192,42 @@ def template_inputs(spec: task.TaskSpec) -> frozenset[str]:
     return object_manifests.input_names(spec)
 
 
-def _template_problems(
-    spec: task.TaskSpec, given_inputs: Collection[str] | None
+def _executor_problems(
+    spec: task.TaskTemplate, given_inputs: Collection[str] | None, more: Collection[str]
 ) -> Iterator[Problem]:
     """What is wrong with a task that one field beside `command`, `call` and `pod` describes."""
     given = [name for name, field in task.TEMPLATES.items() if getattr(spec, field) is not None]
-    for name in crd.ALONE:
+    for name in crd_parts.ALONE:
         if name not in given:
             continue
         if len(given) > 1 or spec.command or spec.args or spec.call is not None:
-            yield f"spec.{name}", crd.alone_rule(name)
+            yield f"spec.{name}", crd_parts.alone_rule(name)
         else:
-            yield from _ALONE_PROBLEMS[name](spec, given_inputs)
+            yield from _ALONE_PROBLEMS[name](spec, given_inputs, more=more)
 
 
-def _call_problems(spec: task.TaskSpec, call: task.Call) -> Iterator[Problem]:
+def _call_problems(spec: task.TaskTemplate, call: task.Call) -> Iterator[Problem]:
     """A call in a slot shares a process with the calls before and after it; one in a Pod has the
     environment of its container."""
     if spec.command or spec.args:
-        yield "spec.call", crd.CALL_RULE
+        yield "spec.call", crd_parts.CALL_RULE
     if spec.env:
         yield "spec.env", "is for a command: a Python call has no environment of its own"
     if spec.image and spec.pod is None:
-        yield "spec.image", "is for a command: for a Python call, name another image in spec.pod"
+        yield "spec.image", "is for a command: for a Python call, name another image in its pod"
     if call.code is None and not _IS_FUNCTION.fullmatch(call.function):
         yield "spec.call.function", "must be written package.module:name"
     for name in sorted(_input_names(spec) & call.kwargs.keys()):
         yield f"spec.call.kwargs.{name}", "is the name of an input, which is passed under that name"
 
 
-def _input_names(spec: task.TaskSpec) -> set[str]:
+def _input_names(spec: task.TaskTemplate) -> set[str]:
     names = {given.name for given in spec.inputs}
     return names if spec.input_object is None else names | {inputs.FIRST_INPUT}
 
 
-def _path_problem(path: str) -> str | None:
+def path_problem(path: str) -> str | None:
+    """Return why a text is no JSONPath; None if it is one."""
     import jsonpath  # noqa: PLC0415 - 30 ms that few servers need
 
     try:

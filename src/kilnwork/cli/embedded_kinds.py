@@ -14,10 +14,12 @@ from kilnwork.controlplane.node import pod_fields
 _READ = ["get", "list", "watch"]
 _WRITE = ["create", "update", "patch", "delete", "deletecollection"]
 _SHOWN = (
-    "tasks tasks/status taskobjects taskclusters taskclusters/status taskclusters/scale jobs "
-    "taskclaims taskclaims/status"
+    "tasks tasks/status taskobjects taskclusters taskclusters/status taskclusters/scale "
+    "taskclaims taskclaims/status jobs jobs/status jobconfigs jobconfigs/status"
 )
-_CHANGED = "tasks taskobjects taskclusters taskclusters/scale jobs taskclaims taskclaims/status"
+_CHANGED = (
+    "tasks taskobjects taskclusters taskclusters/scale taskclaims taskclaims/status jobs jobconfigs"
+)
 
 
 def _rule(resources: str, verbs: list[str]) -> meta.JsonObject:
@@ -80,6 +82,17 @@ EXTENSIONS = extensions.Extensions(
             validate_status=admission.validate_task_claim_status,
             right=admission.task_claim_right,
             warnings=partial(admission.warn, kinds.TASK_CLAIMS.kind),
+        ),
+        extensions.Kind(
+            definition=crd.definition(kinds.JOBS),
+            validate=admission.validate_job,
+            validate_update=admission.validate_job_update,
+            warnings=admission.warn_of_job,
+        ),
+        extensions.Kind(
+            definition=crd.definition(kinds.JOB_CONFIGS),
+            validate=admission.validate_job_config,
+            warnings=partial(admission.warn, kinds.JOB_CONFIGS.kind),
         ),
     ),
     view=(_rule(_SHOWN, _READ),),

@@ -57,6 +57,8 @@ def _lines() -> Iterator[str]:
         (kinds.TASK_CLUSTERS.kind, task_fields.TASK_CLUSTER),
         (kinds.TASK_OBJECTS.kind, task_fields.TASK_OBJECT),
         (kinds.TASK_CLAIMS.kind, task_fields.TASK_CLAIM),
+        (kinds.JOBS.kind, task_fields.JOB),
+        (kinds.JOB_CONFIGS.kind, task_fields.JOB_CONFIG),
     ):
         yield f"## {kind}\n"
         yield from _table(rows, "in a cluster")

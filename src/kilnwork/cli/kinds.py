@@ -13,11 +13,11 @@ from kilnwork.api import kinds as api_kinds
 from kilnwork.api import resource
 from kilnwork.cli import errors
 
-FILE_JOBS = ("file", "files", "filejob", "filejobs", "job.kilnwork.dev", "jobs.kilnwork.dev")
+FILE_JOBS = ("file", "files", "filejob", "filejobs")
 """Words for what is no kind of Kubernetes: what `kiln upload` makes, see `file_names`."""
 
 ELSEWHERE = "What `kiln upload` has made is called file/NAME, and listed by `kiln files`"
-"""For who looks for a file job among the Jobs of Kubernetes."""
+"""For who looks for a file job among the Jobs."""
 
 CATEGORY = "kiln"
 """Category of our kinds; `all` means the same to `kiln`."""
@@ -86,8 +86,7 @@ class Kinds:
             found = named(word, self._known)
         if not found:
             known = ", ".join(r.plural for r in self._known)
-            others = f". {ELSEWHERE}" if word.lower() in ("job", "jobs") else ""
-            raise errors.Unusable(f"the server knows no kind {word!r}. It knows: {known}{others}")
+            raise errors.Unusable(f"the server knows no kind {word!r}. It knows: {known}")
         return found
 
     async def of(self, api_version: str, kind: str) -> resource.Resource:

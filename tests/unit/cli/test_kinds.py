@@ -21,8 +21,9 @@ class Discovery:
             return {"groups": [{"preferredVersion": {"groupVersion": "batch/v1"}}]}
         if path == "/api/v1":
             return {"groupVersion": "v1", "resources": []}
-        jobs = {"name": "jobs", "singularName": "job", "kind": "Job", "namespaced": True}
-        return {"groupVersion": "batch/v1", "resources": [jobs, {**jobs, "name": "jobs/status"}]}
+        found = {"name": "cronjobs", "singularName": "cronjob", "kind": "CronJob"}
+        listed = [{**found, "namespaced": True}, {**found, "name": "cronjobs/status"}]
+        return {"groupVersion": "batch/v1", "resources": listed}
 
 
 @pytest.mark.parametrize(
@@ -39,11 +40,15 @@ async def test_a_category_means_all_our_kinds(word: str) -> None:
     assert await kinds.Kinds(Discovery()).find(word) == api_kinds.OURS
 
 
+async def test_jobs_are_ours_although_kubernetes_has_some() -> None:
+    assert await kinds.Kinds(Discovery()).find("jobs") == (api_kinds.JOBS,)
+
+
 async def test_unknown_words_are_discovered_once() -> None:
     discovery = Discovery()
     found = kinds.Kinds(discovery)
-    assert (await found.find("jobs"))[0].api_version == "batch/v1"
-    assert (await found.of("batch/v1", "Job")).plural == "jobs"
+    assert (await found.find("cronjobs"))[0].api_version == "batch/v1"
+    assert (await found.of("batch/v1", "CronJob")).plural == "cronjobs"
     with pytest.raises(errors.Unusable, match="knows no kind 'nonsense'"):
         await found.find("nonsense")
     assert discovery.asked == ["/apis", "/api/v1", "/apis/batch/v1"]

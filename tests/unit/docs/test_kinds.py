@@ -7,7 +7,7 @@ import msgspec
 import pytest
 import yaml
 
-from kilnwork.api import crd, kinds, resource, task, task_claim, task_cluster
+from kilnwork.api import crd, job, job_config, kinds, resource, task, task_claim, task_cluster
 from support import pages
 
 PAGE = (pages.DOCS / "reference" / "kinds.md").read_text()
@@ -17,7 +17,18 @@ STRUCTS = {
     "Task": (task.TaskSpec, task.TaskStatus),
     "TaskCluster": (task_cluster.TaskClusterSpec, task_cluster.TaskClusterStatus),
     "TaskClaim": (task_claim.TaskClaimSpec, task_claim.TaskClaimStatus),
+    "Job": (job.JobSpec, job.JobStatus),
+    "JobConfig": (job_config.JobConfigSpec, job_config.JobConfigStatus),
 }
+
+ELSEWHERE = {
+    "template.taskTemplate": "[spec of a Task](#spec)",
+    "template.task.template": "`taskTemplate`",
+    "template.hooks[].taskTemplate": "`taskTemplate`",
+    "template.finalizer.taskTemplate": "`taskTemplate`",
+    "template.spec": "[`spec.template` of a Job](#job)",
+}
+"""Objects whose fields the page has in another place, and how their row says so."""
 
 OF_OTHERS = ("v1", "rbac.authorization.k8s.io/")
 """Kinds of Kubernetes; tests/cluster applies what pages show of them."""
@@ -48,7 +59,7 @@ def fields(schema: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, dict
     for name, node in schema.get("properties", {}).items():
         path = f"{prefix}{name}"
         yield path, node
-        if name == "conditions":
+        if name == "conditions" or path in ELSEWHERE:
             continue
         if node.get("type") == "array":
             yield from fields(node["items"], f"{path}[].")
@@ -88,16 +99,15 @@ def defaults(struct: Any, prefix: str = "") -> dict[str, str]:
         inner = _struct_in(field.type)
         is_list = inner is not None and "tuple" in str(field.type)
         found[path] = _default(field, whole=inner is not None)
-        if inner is not None:
+        if inner is not None and path not in ELSEWHERE:
             found |= defaults(inner, f"{path}[]." if is_list else f"{path}.")
     return found
 
 
 def _struct_in(type_: Any) -> Any:
-    for option in (type_, *getattr(type_, "__args__", ())):
-        if isinstance(option, type) and issubclass(option, msgspec.Struct):
-            return option
-    return None
+    if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
+        return type_
+    return next(filter(None, map(_struct_in, getattr(type_, "__args__", ()))), None)
 
 
 def _default(field: Any, *, whole: bool) -> str:
@@ -116,6 +126,14 @@ def test_every_spec_field_has_its_type_and_default(kind: str) -> None:
     assert rows == {path: (type_text(node), expected[path]) for path, node in fields(schema)}, (
         "kinds.md, spec: field → (type, default)"
     )
+
+
+@pytest.mark.parametrize("kind", ["Job", "JobConfig"])
+def test_fields_that_are_elsewhere_say_where(kind: str) -> None:
+    meanings = {row.key: row.cells[3] for row in part(kind, "Spec")}
+    found = {path: where for path, where in ELSEWHERE.items() if path in meanings}
+    assert found
+    assert all(where in meanings[path] for path, where in found.items())
 
 
 @pytest.mark.parametrize("kind", STRUCTS)

@@ -56,13 +56,13 @@ _FOLLOW = ("list", "watch")
 WHERE_SERVED: tuple[Right, ...] = (
     Right(
         group=_OURS,
-        resources=("tasks", "taskobjects", "taskclusters", "taskclaims"),
+        resources=("tasks", "taskobjects", "taskclusters", "taskclaims", "jobs", "jobconfigs"),
         verbs=_FOLLOW,
         why="Follows what users declare.",
     ),
     Right(
         group=_OURS,
-        resources=("tasks/status", "taskclusters/status"),
+        resources=("tasks/status", "taskclusters/status", "jobs/status", "jobconfigs/status"),
         verbs=("update",),
         why="Writes state, reason and counts; nobody else does.",
     ),
@@ -95,6 +95,24 @@ WHERE_SERVED: tuple[Right, ...] = (
         resources=("tasks",),
         verbs=("delete",),
         why="Removes Tasks whose `ttlSecondsAfterFinished` is over.",
+    ),
+    Right(
+        group=_OURS,
+        resources=("jobs",),
+        verbs=("create", "get", "patch", "delete"),
+        why=(
+            "Makes Jobs when their schedule says so, copies the template of the JobConfig into a "
+            "Job that names one, and removes Jobs whose time to live or history limit is over."
+        ),
+    ),
+    Right(
+        group=_OURS,
+        resources=("jobs/finalizers", "jobconfigs/finalizers"),
+        verbs=("update",),
+        why=(
+            "Owns Jobs in the name of a JobConfig, and Pods in that of a Job, as it owns those of "
+            "a TaskCluster."
+        ),
     ),
     Right(
         group=_OURS,
@@ -206,7 +224,14 @@ AT_HOME: tuple[Right, ...] = (
 VIEW: tuple[Right, ...] = (
     Right(
         group=_OURS,
-        resources=("tasks", "tasks/log", "taskobjects", "taskclusters", "taskclaims"),
+        resources=(
+            "tasks",
+            "tasks/log",
+            "taskobjects",
+            "taskclusters",
+            "taskclaims",
+            "jobconfigs",
+        ),
         verbs=("get", "list", "watch"),
         why="See Tasks, their output and results: `kiln get`, `tasks`, `logs`, `why`, `wait`.",
     ),
@@ -220,7 +245,10 @@ VIEW: tuple[Right, ...] = (
         group=_OURS,
         resources=("jobs",),
         verbs=("get", "list", "watch"),
-        why="See file jobs, their parts, inputs and results: `kiln files`, `results`.",
+        why=(
+            "See Jobs and their indexes, and file jobs, their parts, inputs and results: `kiln "
+            "files`, `results`."
+        ),
     ),
 )
 LOOK: tuple[Right, ...] = (
@@ -237,9 +265,13 @@ LOOK: tuple[Right, ...] = (
 EDIT: tuple[Right, ...] = (
     Right(
         group=_OURS,
-        resources=("tasks", "taskobjects", "taskclusters", "taskclaims"),
+        resources=("tasks", "taskobjects", "taskclusters", "taskclaims", "jobs", "jobconfigs"),
         verbs=("create", "update", "patch", "delete", "deletecollection"),
-        why="Make, cancel, retry and delete them. Who may create Tasks may submit from Python.",
+        why=(
+            "Make, cancel, retry and delete them. Who may create Tasks may submit from Python; who "
+            "may create Jobs may upload files, steer and delete file jobs too, and runs code in "
+            "workers."
+        ),
     ),
     Right(
         group=_OURS,
@@ -262,12 +294,6 @@ EDIT: tuple[Right, ...] = (
         verbs=("update", "patch"),
         why="Ask for another number of workers: `kiln scale`, `kubectl scale`, autoscalers.",
     ),
-    Right(
-        group=_OURS,
-        resources=("jobs",),
-        verbs=("create", "update", "patch", "delete"),
-        why="Upload files, steer and delete file jobs. Who may create jobs runs code in workers.",
-    ),
 )
 DRIVE: tuple[Right, ...] = (
     Right(
@@ -278,15 +304,15 @@ DRIVE: tuple[Right, ...] = (
     ),
     Right(
         group=_OURS,
-        resources=("tasks/log", "taskclusters"),
+        resources=("tasks/log", "taskclusters", "jobconfigs"),
         verbs=("get", "list"),
-        why="Read output, find a TaskCluster.",
+        why="Read output, find a TaskCluster or a JobConfig.",
     ),
     Right(
         group=_OURS,
         resources=("jobs",),
         verbs=("create", "get", "list", "watch", "patch", "delete"),
-        why="Upload files, follow, steer and delete file jobs.",
+        why="Upload files, and make, follow, steer and delete Jobs and file jobs.",
     ),
 )
 PASS: tuple[Right, ...] = (
@@ -473,8 +499,8 @@ requests name the label, and it keeps nothing else. Who may create Pods in a nam
 manager must, can mount that namespace's Secrets anyway: treat the manager's namespace as you treat
 `kube-system`, or let it serve only some namespaces (`--only-in`).
 
-`jobs.kilnwork.dev` is no kind of the API server: file jobs live in the manager, which asks the API
-server who may do what to them, as for Tasks.
+File jobs are no objects: they live in the manager, which asks the API server who may do what to
+them, as for Tasks. Who has a right to `jobs.kilnwork.dev` has it to Jobs and to file jobs.
 
 Worker Pods have no rights at all: no token is mounted, unless their TaskCluster names a
 `serviceAccountName`; then they have exactly that account's. Who may create Tasks in a namespace

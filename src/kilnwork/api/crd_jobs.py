@@ -1,0 +1,199 @@
+"""What the definitions of Job and JobConfig say beyond names and schema.
+
+Used by `crd`. Rules in CEL are for the real server, whose bound on their cost they keep;
+`job_validation` says the same and the rest in Python.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from kilnwork.api import crd_parts, job, job_config, meta, schema
+
+CONFIG_NAME_RULE = "may only be cleared"
+TEMPLATE_RULE = "give configName or template"
+TASK_RULE = "give one of taskTemplate and task"
+INDEX_RULE = "give one of withCount, withKeys, withMatrix and withResultOf"
+RETRY_RULE = "give either retry, or maxAttempts with retryDelaySeconds"
+PENDING_RULE = "give either timeouts.pendingSeconds or taskPendingTimeoutSeconds"
+CRON_RULE = "give one of expression and expressions"
+ALLOW_RULE = "is for policies other than Allow"
+IMMUTABLE = "cannot be changed: make another Job"
+
+OPEN = "has(oldSelf.configName) && (!has(oldSelf.template) || !has(self.configName))"
+"""CEL: the JobConfig's template is not copied into the Job yet, or the change does that."""
+
+FIXED = ("startPolicy", "substitutions", "dependsOn", "locks")
+"""Fields of a Job's spec that stay as they are once it is there; its template but for
+`parallelism.maxInFlight`, its type and its option values do too."""
+
+CHANGEABLE = "maxInFlight"
+"""The one field of the template that may be changed, of its parallelism."""
+
+TEMPLATE_FIXED = f"of template only parallelism.{CHANGEABLE} can be changed: make another Job"
+
+INDEX_FIELDS = ("withCount", "withKeys", "withMatrix", "withResultOf")
+
+_TASK = "spec.template.taskTemplate"
+_CONFIG_TASK = "spec.template.spec.taskTemplate"
+
+
+def _names(struct: type[msgspec.Struct]) -> list[str]:
+    return [field.encode_name for field in msgspec.structs.fields(struct)]
+
+
+def _same(field: str) -> str:
+    """CEL: a field is as it was."""
+    now, before = f"self.{field}", f"oldSelf.{field}"
+    return f"has({now}) == has({before}) && (!has({now}) || {now} == {before})"
+
+
+def _fixed(field: str) -> meta.JsonObject:
+    return crd_parts.rule(f"{OPEN} || ({_same(field)})", f"{field} {IMMUTABLE}")
+
+
+def _fixed_template() -> Iterator[meta.JsonObject]:
+    """Yield the rules by which a template stays as it is, but for how many indexes run at once.
+
+    CEL cannot see `completionStrategy`, which has no type; nor `optionValues`.
+    """
+    template, parallelism = "template", "template.parallelism"
+    yield _rule_within(_exists_as_before(template), of=())
+    fields = [f"{template}.{field}" for field in _names(job.JobTemplate) if field != "parallelism"]
+    yield _rule_within(*map(_same, fields), _exists_as_before(parallelism), of=(template,))
+    fields = [f"{parallelism}.{field}" for field in INDEX_FIELDS]
+    yield _rule_within(*map(_same, fields), of=(template, parallelism))
+
+
+def _exists_as_before(field: str) -> str:
+    """CEL: an object is there if it was."""
+    return f"has(self.{field}) == has(oldSelf.{field})"
+
+
+def _rule_within(*expressions: str, of: tuple[str, ...]) -> meta.JsonObject:
+    """Return the rule that all of these are true unless one of the objects `of` is missing."""
+    missing = [f"!has({side}.{field})" for field in of for side in ("self", "oldSelf")]
+    holds = " && ".join(f"({one})" for one in expressions)
+    return crd_parts.rule(" || ".join((OPEN, *missing, holds)), TEMPLATE_FIXED)
+
+
+def _template(at: str) -> dict[str, schema.Schema]:
+    """Return the additions for the `job.JobTemplate` at a path."""
+    one_index_set = " + ".join(f"(has(self.{field}) ? 1 : 0)" for field in INDEX_FIELDS)
+    return {
+        at: crd_parts.rules(
+            crd_parts.rule("!has(self.taskTemplate) || !has(self.task)", TASK_RULE),
+            crd_parts.rule(
+                "!has(self.retry) || !(has(self.maxAttempts) || has(self.retryDelaySeconds))",
+                RETRY_RULE,
+            ),
+            crd_parts.rule(
+                "!has(self.taskPendingTimeoutSeconds) || !has(self.timeouts) "
+                "|| !has(self.timeouts.pendingSeconds)",
+                PENDING_RULE,
+            ),
+        ),
+        f"{at}.parallelism": crd_parts.rules(crd_parts.rule(f"{one_index_set} == 1", INDEX_RULE)),
+        f"{at}.taskTemplate": crd_parts.rules(*crd_parts.task_rules()),
+        **crd_parts.task_inputs(f"{at}.taskTemplate"),
+    }
+
+
+def _described_at(at: str) -> dict[str, str]:
+    """Return the objects whose fields another one within the `job.JobTemplate` at a path has."""
+    of_tasks = ("task.template", "hooks.[].taskTemplate", "finalizer.taskTemplate")
+    task = f"{at}.taskTemplate"
+    return {
+        **{f"{at}.{path}": task for path in of_tasks},
+        f"{task}.function.cancel.request": f"{task}.function.request",
+        f"{task}.function.request.postData": f"{task}.http.request.postData",
+    }
+
+
+def _times(*paths: str) -> dict[str, schema.Schema]:
+    return dict.fromkeys(paths, crd_parts.TIME)
+
+
+JOB = crd_parts.Kind(
+    description=job.Job.__doc__ or "",
+    spec=job.JobSpec,
+    needs_spec=True,
+    status=job.JobStatus,
+    columns=(
+        crd_parts.column("Phase", ".status.phase"),
+        crd_parts.column(
+            "Succeeded", ".status.indexes.succeeded", type_="integer", about="Indexes done."
+        ),
+        crd_parts.column(
+            "Failed", ".status.indexes.failed", type_="integer", about="Indexes that failed."
+        ),
+        crd_parts.column("Total", ".status.indexes.total", type_="integer", about="All indexes."),
+        crd_parts.column("Started", ".status.startTime", type_="date"),
+        crd_parts.column("Finished", ".status.finishTime", type_="date"),
+        crd_parts.column("Reason", ".status.reason", wide=True, about="Why it is in that phase."),
+        crd_parts.column("Type", ".spec.type", wide=True, about="Who made it."),
+        crd_parts.AGE,
+    ),
+    selectable=(".spec.configName", ".spec.type", ".status.phase", ".status.state"),
+    additions={
+        "spec": crd_parts.rules(
+            crd_parts.run_rises(),
+            crd_parts.rule("has(self.configName) || has(self.template)", TEMPLATE_RULE),
+            crd_parts.rule(
+                "!has(self.configName) || (has(oldSelf.configName) "
+                "&& self.configName == oldSelf.configName)",
+                f"configName {CONFIG_NAME_RULE}",
+            ),
+            crd_parts.rule(_same("type"), f"type {IMMUTABLE}"),
+            *(_fixed(field) for field in FIXED),
+            *_fixed_template(),
+        ),
+        **_template("spec.template"),
+        **_times(
+            "spec.killTimestamp", "spec.startPolicy.startAfter", "status.startTime",
+            "status.finishTime",
+        ),
+        "status.conditions": crd_parts.CONDITIONS,
+    },
+    described_at=_described_at("spec.template"),
+)  # fmt: skip
+
+JOB_CONFIG = crd_parts.Kind(
+    description=job_config.JobConfig.__doc__ or "",
+    spec=job_config.JobConfigSpec,
+    needs_spec=True,
+    status=job_config.JobConfigStatus,
+    columns=(
+        crd_parts.column("State", ".status.state"),
+        crd_parts.column("Active", ".status.active", type_="integer", about="Jobs that run."),
+        crd_parts.column("Queued", ".status.queued", type_="integer", about="Jobs that wait."),
+        crd_parts.column("Cron", ".spec.schedule.cron['expression','expressions']"),
+        crd_parts.column("Timezone", ".spec.schedule.cron.timezone", wide=True),
+        crd_parts.column(
+            "Last Scheduled", ".status.lastScheduled", type_="date", about="The latest tick."
+        ),
+        crd_parts.column("Next Run", ".status.nextRuns[0]", about="The next tick."),
+        crd_parts.AGE,
+    ),
+    selectable=(".status.state",),
+    additions={
+        **_template("spec.template.spec"),
+        "spec.concurrency": crd_parts.rules(
+            crd_parts.rule(
+                "self.policy != 'Allow' || !has(self.maxConcurrency)",
+                f"maxConcurrency {ALLOW_RULE}",
+                fieldPath=".maxConcurrency",
+            )
+        ),
+        "spec.schedule.cron": crd_parts.rules(
+            crd_parts.rule("has(self.expression) != has(self.expressions)", CRON_RULE)
+        ),
+        **_times(
+            "spec.schedule.constraints.notBefore", "spec.schedule.constraints.notAfter",
+            "spec.schedule.lastUpdated", "status.lastScheduled", "status.lastExecuted",
+            "status.nextRuns.[]",
+        ),
+        "status.conditions": crd_parts.CONDITIONS,
+    },
+    described_at=_described_at("spec.template.spec"),
+)  # fmt: skip

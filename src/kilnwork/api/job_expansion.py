@@ -1,0 +1,260 @@
+"""What a JobConfig makes of a Job: its template, metadata, defaults and evaluated options.
+
+Used by the Job controller for Jobs with `configName`, and by all that make Jobs of a JobConfig: its
+schedule, backfills, `kiln run-job`, Python. An expanded Job stands for itself: later changes of the
+JobConfig do not concern it. Pure.
+"""
+
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import job, job_config, job_settings, job_variables, meta, option_values, options
+from kilnwork.kit import clock
+
+SCHEDULE_TIME = "kilnwork.dev/schedule-time"
+"""Annotation with the tick of a schedule that made the Job, in seconds since the epoch."""
+
+CONFIG_UID = "kilnwork.dev/job-config-uid"
+"""Label with the uid of the JobConfig."""
+
+MAX_TICK = 253_402_300_799
+"""Latest tick: the last second of the year 9999."""
+
+
+class Expansion(msgspec.Struct, frozen=True, kw_only=True):
+    """A Job with what its JobConfig says."""
+
+    metadata: meta.ObjectMeta
+    """Its metadata, with labels, annotations and the owner."""
+    spec: job.JobSpec
+    """Its spec, without `configName`: values of options are in `substitutions`, and those that are
+    no texts in `optionValues`."""
+    warnings: tuple[str, ...] = ()
+    """What was given in vain, as sentences."""
+
+    @property
+    def patch(self) -> list[meta.JsonObject]:
+        """The JSON patch (RFC 6902) that makes the Job so, unless it has changed since.
+
+        No merge patch: that would drop what is null in a template.
+        """
+        made = _json_metadata(self.metadata)
+        fields = ("labels", "annotations", "ownerReferences")
+        return [
+            _operation("replace", "/metadata/resourceVersion", self.metadata.resource_version),
+            *(_operation("add", f"/metadata/{name}", made[name]) for name in fields),
+            _operation("replace", "/spec", msgspec.to_builtins(self.spec)),
+        ]
+
+
+class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be said of a Job that is made of a JobConfig."""
+
+    name: str = ""
+    """Its name; without one, `generate_name` begins it."""
+    generate_name: str = ""
+    """Beginning of its name; without one too, that of the JobConfig and a dash."""
+    option_values: Any = None
+    """As `spec.optionValues`."""
+    substitutions: dict[str, str] = msgspec.field(default_factory=dict)
+    """As `spec.substitutions`."""
+    start_after: str | None = None
+    """Time (RFC 3339) before which it does not start."""
+    concurrency_policy: job.ConcurrencyPolicy | None = None
+    """As of `spec.startPolicy`; without one, `Enqueue` if there is a `start_after`, since what runs
+    then is not known, else as the JobConfig says."""
+    priority: int = 0
+    """As `spec.priority`."""
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    """Labels that go before those of the JobConfig."""
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+    """Annotations that go before those of the JobConfig."""
+
+
+def expand(config: job_config.JobConfig, given: job.Job) -> Expansion:
+    """Return a Job of a valid JobConfig with what that says; what the Job itself says goes before.
+
+    A priority of 0, and no locks, are what a Job does not say. Raises `options.InvalidOptions`.
+    """
+    made, metadata = config.spec.template, given.metadata
+    warnings = []
+    if given.spec.template is not None:
+        warnings.append(
+            f"spec.template was replaced by that of JobConfig {config.metadata.name}: give either "
+            "configName or template"
+        )
+    owned = msgspec.structs.replace(
+        metadata,
+        labels={**made.metadata.labels, **metadata.labels, CONFIG_UID: config.metadata.uid},
+        annotations={**made.metadata.annotations, **metadata.annotations},
+        owner_references=_owners(config, metadata.owner_references),
+    )
+    return Expansion(metadata=owned, spec=_spec(config, given.spec), warnings=tuple(warnings))
+
+
+def new_job(
+    config: job_config.JobConfig,
+    request: JobRequest = JobRequest(),  # noqa: B008 - frozen
+    *,
+    tick: int | None = None,
+) -> meta.JsonObject:
+    """Return the object of a new Job of a JobConfig, expanded.
+
+    `tick`: second of its schedule for which it is made; then its name is that of the JobConfig and
+    the tick, whatever the request says. Raises `options.InvalidOptions`.
+    """
+    policy = request.concurrency_policy
+    if policy is None and request.start_after is not None:
+        policy = job.ConcurrencyPolicy.ENQUEUE
+    name, annotations = request.name, request.annotations
+    if tick is not None:
+        name = scheduled_name(config.metadata.name, tick)
+        annotations = {**annotations, SCHEDULE_TIME: str(tick)}
+    metadata = meta.ObjectMeta(
+        name=name,
+        namespace=config.metadata.namespace,
+        labels=request.labels,
+        annotations=annotations,
+    )
+    spec = job.JobSpec(
+        type=job.JobType.ADHOC if tick is None else job.JobType.SCHEDULED,
+        start_policy=job.StartPolicy(concurrency_policy=policy, start_after=request.start_after),
+        option_values=request.option_values,
+        substitutions=request.substitutions,
+        priority=request.priority,
+    )
+    expansion = expand(config, job.Job(metadata=metadata, spec=spec))
+    made = _json_metadata(expansion.metadata)
+    if not name:
+        made["generateName"] = request.generate_name or f"{config.metadata.name}-"
+    return {
+        "apiVersion": config.api_version,
+        "kind": job.Job.__name__,
+        "metadata": made,
+        "spec": msgspec.to_builtins(expansion.spec),
+    }
+
+
+def scheduled_name(config_name: str, tick: int) -> str:
+    """Return the name of the Job of a tick: while it is there, no other can be made."""
+    return f"{config_name}-{tick}"
+
+
+def tick_of(given: job.Job) -> int | None:
+    """Return the tick that a Job was made for; None for a Job that no schedule made."""
+    text = given.metadata.annotations.get(SCHEDULE_TIME, "")
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_TICK))):
+        return None
+    return int(text) if int(text) <= MAX_TICK else None
+
+
+def config_of(given: job.Job) -> meta.OwnerReference | None:
+    """Return the JobConfig that a Job was expanded from; None for a Job with its own template."""
+    kind = job_config.JobConfig.__name__
+    return next((one for one in given.metadata.owner_references if one.kind == kind), None)
+
+
+def variables(given: job.Job) -> dict[str, Any]:
+    """Return the variables that all tasks of a Job have in common, if it is expanded or has its own
+    template. Raises `options.InvalidOptions`.
+
+    Values of options that are no texts have their types; `substitutions` go before all others.
+    """
+    metadata, spec, tick = given.metadata, given.spec, tick_of(given)
+    found: dict[str, Any] = {
+        "job.uid": metadata.uid,
+        "job.name": metadata.name,
+        "job.namespace": metadata.namespace,
+        "job.type": str(spec.type),
+        "job.max_attempts": _max_attempts(spec.template),
+        "job.run": spec.run,
+        "job.scheduled_time": "" if tick is None else clock.rfc3339(tick),
+        "task.namespace": metadata.namespace,
+    }
+    if (config := config_of(given)) is not None:
+        found["jobconfig.uid"] = config.uid
+        found["jobconfig.name"] = config.name
+        found["jobconfig.namespace"] = metadata.namespace
+    values = options.parse_values(spec.option_values)
+    named = {job_variables.OPTION_PREFIX + name: value for name, value in values.items()}
+    return {**found, **named, **spec.substitutions}
+
+
+def _max_attempts(template: job.JobTemplate | None) -> int:
+    return 1 if template is None else job_settings.retry_of(template).max_attempts
+
+
+def _owners(
+    config: job_config.JobConfig, given: tuple[meta.OwnerReference, ...]
+) -> tuple[meta.OwnerReference, ...]:
+    """The JobConfig is the controller, unless the Job has another: there can be one only."""
+    others = tuple(owner for owner in given if owner.uid != config.metadata.uid)
+    own = meta.OwnerReference(
+        api_version=config.api_version,
+        kind=config.kind,
+        name=config.metadata.name,
+        uid=config.metadata.uid,
+        controller=not any(owner.controller for owner in others),
+        block_owner_deletion=True,
+    )
+    return (*others, own)
+
+
+def _spec(config: job_config.JobConfig, given: job.JobSpec) -> job.JobSpec:
+    said = config.spec
+    policy = given.start_policy.concurrency_policy or said.concurrency.policy
+    finished, failed = given.ttl_seconds_after_finished, given.ttl_seconds_after_failed
+    values, substitutions = _evaluated(said.option, given)
+    return msgspec.structs.replace(
+        given,
+        config_name=None,
+        template=said.template.spec,
+        start_policy=msgspec.structs.replace(given.start_policy, concurrency_policy=policy),
+        option_values=values,
+        substitutions=substitutions,
+        priority=given.priority or said.priority,
+        locks=given.locks or said.locks,
+        ttl_seconds_after_finished=(
+            said.ttl_seconds_after_finished if finished is None else finished
+        ),
+        ttl_seconds_after_failed=said.ttl_seconds_after_failed if failed is None else failed,
+    )
+
+
+def _evaluated(
+    given: job_config.Options | None, spec: job.JobSpec
+) -> tuple[str | None, dict[str, str]]:
+    """Return `optionValues` with the defaults, as JSON, and `substitutions` with what is a text.
+
+    Other values keep their types in `optionValues`.
+    """
+    raw = options.parse_values(spec.option_values)
+    evaluated = options.evaluate(given, raw, substitutions=spec.substitutions)
+    values: dict[str, Any] = {}
+    texts: dict[str, str] = {}
+    for option in given.options if given is not None else ():
+        value = evaluated[options.variable_name(option)]
+        if not isinstance(value, str):
+            values[option.name] = value
+            continue
+        texts[options.variable_name(option)] = value
+        chosen = raw.get(option.name)
+        if chosen is None:
+            chosen = option_values.default_of(option)
+        if chosen is not None:
+            values[option.name] = chosen
+    text = msgspec.json.encode(values).decode() if values else None
+    return text, {**texts, **spec.substitutions}
+
+
+def _json_metadata(metadata: meta.ObjectMeta) -> meta.JsonObject:
+    """What a client writes of metadata."""
+    made = msgspec.to_builtins(metadata)
+    written = ("name", "namespace", "labels", "annotations", "ownerReferences")
+    empty: dict[str, Any] = {"labels": {}, "annotations": {}, "ownerReferences": []}
+    return {**empty, **{name: made[name] for name in written if name in made}}
+
+
+def _operation(name: str, path: str, value: Any) -> meta.JsonObject:
+    return {"op": name, "path": path, "value": value}

@@ -1,0 +1,206 @@
+"""Rules for the templates of Jobs beyond their schema, as (field, what is wrong with it).
+
+Used by `job_validation`, for the templates of Jobs and of JobConfigs. What a task runs is judged by
+`validation`, as in a Task, with the variables that Jobs have. Pure.
+"""
+
+import math
+import re
+from collections.abc import Collection, Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import (
+    crd_jobs,
+    documents,
+    job,
+    job_settings,
+    job_variables,
+    substitution,
+    task,
+    validation,
+)
+
+Problem = validation.Problem
+
+RESULTS = "results"
+"""Name of the input by which a finalizer gets the results of the indexes."""
+
+_MATRIX_KEY = re.compile(r"[a-z0-9_-]+")
+
+
+def problems(template: job.JobTemplate, at: str, *, known: Collection[str]) -> Iterator[Problem]:
+    """Yield what is wrong with a template at field `at`.
+
+    `known`: variables that it has besides those of every Job: options, substitutions, JobConfig.
+    """
+    known = {*known, *job_variables.JOB}
+    yield from _form_problems(template, at)
+    if template.parallelism is not None:
+        yield from _parallelism_problems(template.parallelism, f"{at}.parallelism")
+    field = f"{at}.taskTemplate" if template.task_template is not None else f"{at}.task.template"
+    if template.what is not None:
+        of_index = job_variables.of_index(template.parallelism)
+        yield from _task_problems(template.what, field, known={*known, *of_index})
+    for position, hook in enumerate(template.hooks):
+        yield from _hook_problems(hook, f"{at}.hooks[{position}]", known)
+    if template.finalizer is not None:
+        what = template.finalizer.task_template
+        field = f"{at}.finalizer.taskTemplate"
+        yield from _task_problems(what, field, known=known, given_inputs=(RESULTS,))
+        for position, given in enumerate(what.inputs):
+            if given.name == RESULTS:
+                yield f"{field}.inputs[{position}].name", "is the input with the results: rename it"
+
+
+def _form_problems(template: job.JobTemplate, at: str) -> Iterator[Problem]:
+    """Of what can be written in two ways, one must be chosen."""
+    if template.what is None:
+        yield f"{at}.taskTemplate", "is needed: it says what each task runs"
+    elif template.task_template is not None and template.task is not None:
+        yield f"{at}.task", crd_jobs.TASK_RULE
+    if template.retry is not None:
+        for field, given in (
+            ("maxAttempts", template.max_attempts),
+            ("retryDelaySeconds", template.retry_delay_seconds),
+        ):
+            if given is not None:
+                yield f"{at}.{field}", crd_jobs.RETRY_RULE
+    limits = template.timeouts or job.JobTimeouts()
+    if None not in (limits.pending_seconds, template.task_pending_timeout_seconds):
+        yield f"{at}.taskPendingTimeoutSeconds", crd_jobs.PENDING_RULE
+
+
+def _hook_problems(hook: job.Hook, at: str, known: Collection[str]) -> Iterator[Problem]:
+    for position, event in enumerate(hook.on):
+        if event in hook.on[:position]:
+            yield f"{at}.on[{position}]", "is there twice"
+    variables = {*known, *job_variables.HOOK}
+    yield from _task_problems(hook.task_template, f"{at}.taskTemplate", known=variables)
+
+
+def _task_problems(
+    what: task.TaskTemplate, at: str, *, known: Collection[str], given_inputs: Collection[str] = ()
+) -> Iterator[Problem]:
+    """What is wrong with a task. `known`: variables that it has besides those of every task."""
+    found = validation.template_problems(what, given_inputs=given_inputs, more=known)
+    yield from ((at + field.removeprefix("spec"), problem) for field, problem in found)
+    early = {*known, *job_variables.EARLY}
+    try:
+        yield from _variable_problems(
+            what, at, ("image", "command", "args", "env"), early, job_variables.INSTEAD_IN_COMMANDS
+        )
+        if what.call is not None:
+            yield from _variable_problems(
+                what.call, f"{at}.call", ("args", "kwargs"), early, job_variables.INSTEAD_IN_CALLS
+            )
+    except documents.LimitExceeded as error:
+        yield at, str(error)
+
+
+def _variable_problems(
+    holder: msgspec.Struct,
+    at: str,
+    fields: Iterable[str],
+    known: Collection[str],
+    instead: dict[str, str],
+) -> Iterator[Problem]:
+    """Which texts of what a worker runs have variables that are not there."""
+    for field in fields:
+        value = msgspec.json.decode(msgspec.json.encode(getattr(holder, field)))  # lists, no tuples
+        yield from substitution.find_problems(value, known, f"{at}.{field}", instead=instead)
+
+
+def _parallelism_problems(parallelism: job.Parallelism, at: str) -> Iterator[Problem]:
+    given = (
+        parallelism.with_count,
+        parallelism.with_keys,
+        parallelism.with_matrix,
+        parallelism.with_result_of,
+    )
+    if sum(one is not None for one in given) != 1:
+        yield at, crd_jobs.INDEX_RULE
+        return
+    if parallelism.with_keys is not None:
+        yield from _value_problems(parallelism.with_keys, f"{at}.withKeys")
+    if parallelism.with_matrix is not None:
+        yield from _matrix_problems(parallelism.with_matrix, f"{at}.withMatrix")
+    if parallelism.with_result_of is not None:
+        yield from _source_problems(parallelism.with_result_of, f"{at}.withResultOf")
+    total = total_of(parallelism)
+    yield from _strategy_problems(
+        parallelism.completion_strategy, f"{at}.completionStrategy", total
+    )
+
+
+def total_of(parallelism: job.Parallelism) -> int | None:
+    """Return how many indexes there are; None while that depends on a result."""
+    if parallelism.with_count is not None:
+        return parallelism.with_count
+    if parallelism.with_keys is not None:
+        return len(parallelism.with_keys)
+    if parallelism.with_matrix is not None:
+        return math.prod(map(len, parallelism.with_matrix.values()))
+    return None
+
+
+def _value_problems(values: tuple[str, ...], at: str) -> Iterator[Problem]:
+    if not values:
+        yield at, "must have at least one value"
+    if len(values) > job.MAX_INDEXES:
+        yield at, f"must be at most {job.MAX_INDEXES}, not {len(values)}"
+    elif len(set(values)) < len(values):
+        seen: set[str] = set()
+        for position, value in enumerate(values):
+            if value in seen:
+                yield f"{at}[{position}]", f"is there twice: {documents.show(value)}"
+                return
+            seen.add(value)
+
+
+def _matrix_problems(matrix: dict[str, tuple[str, ...]], at: str) -> Iterator[Problem]:
+    if not matrix:
+        yield at, "must have at least one key"
+    for key, values in matrix.items():
+        if not _MATRIX_KEY.fullmatch(key):
+            yield f"{at}.{key}", "is no key: only a-z, 0-9, _ and - may be in it"
+        yield from _value_problems(values, f"{at}.{key}")
+    total = math.prod(map(len, matrix.values()))
+    if total > job.MAX_INDEXES:
+        yield at, f"must be at most {job.MAX_INDEXES} combinations, not {total}"
+
+
+def _source_problems(source: job.ResultSource, at: str) -> Iterator[Problem]:
+    yield from validation.name_problems(((f"{at}.task", source.task),))
+    if source.path and (problem := validation.path_problem(source.path)):
+        yield f"{at}.path", problem
+
+
+def _strategy_problems(strategy: Any, at: str, total: int | None) -> Iterator[Problem]:
+    if strategy in job_settings.STRATEGIES:
+        return
+    fields = (job_settings.MIN_SUCCESSFUL, job_settings.MAX_FAILED)
+    if not isinstance(strategy, dict) or len(strategy) != 1 or not strategy.keys() <= {*fields}:
+        listed = ", ".join(job_settings.STRATEGIES)
+        seen = documents.show(strategy)
+        yield at, f"must be {listed}, {{minSuccessful: N}} or {{maxFailed: N}}, not {seen}"
+        return
+    ((name, value),) = strategy.items()
+    if name == job_settings.MIN_SUCCESSFUL:
+        yield from _number_problems(value, f"{at}.{name}", least=1, most=total)
+    elif isinstance(value, str):
+        try:
+            job_settings.percent_of(value, total or 0)
+        except ValueError as error:
+            yield f"{at}.{name}", f"{error}, not {documents.show(value)}"
+    else:
+        yield from _number_problems(value, f"{at}.{name}", least=0, most=None)
+
+
+def _number_problems(value: Any, at: str, *, least: int, most: int | None) -> Iterator[Problem]:
+    highest = job.MAX_INDEXES if most is None else most
+    if type(value) is not int or not least <= value <= highest:
+        what = "indexes there are" if most is not None else "indexes a Job may have"
+        wanted = f"from {least} to {highest}, as many {what}"
+        yield at, f"must be a whole number {wanted}, not {documents.show(value)}"

@@ -1,0 +1,109 @@
+"""Templates of the tasks of a Job: rendered for each index, in one pass over their texts.
+
+Used by the engine; whether a template is valid says `job_template_validation`. What has a second
+pass in its executor (`pod`, manifests, requests, payloads) keeps `task.attempt` and what else is
+only known at an attempt; there a value that looks like a variable is escaped, so that no value is
+ever read for variables (docs/decisions/0039). Everything else is final: commands, calls. Pure.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import (
+    documents,
+    index_sets,
+    job_variables,
+    object_manifests,
+    prepared_texts,
+    substitution,
+    task,
+    template_fields,
+)
+
+FIELD = "spec.template.taskTemplate"
+"""Where a Job has the template of its tasks."""
+
+
+def index_variables(indexes: index_sets.IndexSet, job_name: str, number: int) -> dict[str, Any]:
+    """Return the variables of one index, for `Template.render`."""
+    return {
+        job_variables.TASK_NAME: index_sets.task_name(job_name, number),
+        **indexes.variables(number),
+    }
+
+
+_Changing = tuple[str, prepared_texts.Prepared, Callable[[Any], Any]]
+"""Name of an attribute, its texts, and what makes a value of the attribute of them."""
+
+
+class Template:
+    """A template that is rendered many times: what all its tasks share is put in beforehand."""
+
+    def __init__(self, template: task.TaskTemplate, changing: "list[_Changing]") -> None:
+        self._template = template
+        self._changing = changing
+
+    @classmethod
+    def of(
+        cls,
+        template: task.TaskTemplate,
+        shared: Mapping[str, Any],
+        *,
+        later: Collection[str] = (),
+        field: str = FIELD,
+        given_inputs: Collection[str] = (),
+    ) -> "Template":
+        """Prepare a template. `shared`: variables of all tasks, which go before those of the same
+        name that `render` gets. `later`: the names that `render` gets.
+
+        Raises `substitution.InvalidTemplate` with all unknown names, and LimitExceeded.
+        """
+        values = {job_variables.CLUSTER_NAME: template.cluster_name, **shared}
+        known = {*values, *later}
+        found = _problems(template, known, field, given_inputs=given_inputs)
+        if found:
+            raise substitution.InvalidTemplate(found)
+        changing: list[_Changing] = []
+        fixed: dict[str, Any] = {}
+        for part in template_fields.parts(template, given_inputs):
+            preparation = prepared_texts.Preparation(
+                values, later, text_fields=part.text_fields, again=part.second_pass is not None
+            )
+            prepared = preparation.prepare(part.read(field), texts=part.texts)
+            if isinstance(prepared, prepared_texts.Prepared):
+                changing.append((part.attribute, prepared, part.build))
+            else:
+                fixed[part.attribute] = part.build(prepared)
+        return cls(msgspec.structs.replace(template, **fixed) if fixed else template, changing)
+
+    def render(self, variables: Mapping[str, Any]) -> task.TaskTemplate:
+        """Return the template of one task: the one that was given, where it has no variables that
+        change. `variables`: of all the names in `later`. Raises LimitExceeded."""
+        if not self._changing:
+            return self._template
+        rendering = prepared_texts.Rendering(variables)
+        made = {name: build(one.render(rendering)) for name, one, build in self._changing}
+        return msgspec.structs.replace(self._template, **made)
+
+
+def _problems(
+    template: task.TaskTemplate,
+    known: Collection[str],
+    field: str,
+    *,
+    given_inputs: Collection[str],
+) -> list[substitution.Problem]:
+    """What is wrong with the variables of a template at `field` where the `known` names have
+    values."""
+    found: list[substitution.Problem] = []
+    for part in template_fields.parts(template, given_inputs):
+        at = f"{field}.{part.field}"
+        try:
+            found.extend(substitution.find_problems(part.read(at), {*known, *part.kept}, at))
+        except documents.LimitExceeded as error:
+            found.append((at, str(error)))
+        except object_manifests.InvalidManifest as error:
+            found.append((error.field, error.problem))
+    return found

@@ -1,0 +1,254 @@
+"""Rules for Jobs and JobConfigs beyond their schemas, as (field, what is wrong with it).
+
+Used by the API server's admission and by the controllers, which say the same in the status where
+there is a real Kubernetes. `job_template_validation` has the rules about templates. Pure: one
+object, no look-ups.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import (
+    crd_jobs,
+    crd_parts,
+    documents,
+    job,
+    job_config,
+    job_template_validation,
+    job_variables,
+    names,
+    validation,
+)
+from kilnwork.kit import clock, errors
+
+Problem = validation.Problem
+
+OPTION_VALUES = "spec.optionValues"
+_TEMPLATE = "spec.template"
+_CONFIG_TEMPLATE = "spec.template.spec"
+_TWICE = "is there twice"
+
+
+class InvalidOptionValues(errors.KilnError):
+    """`spec.optionValues` is no object; the message says what is wrong with it."""
+
+
+def validate_job(declared: job.Job) -> list[Problem]:
+    """What is wrong with a Job whose schema is fulfilled."""
+    return [
+        *_name_problems(declared.metadata.name, job.MAX_NAME),
+        *_job_problems(declared),
+        *_template_problems(declared),
+    ]
+
+
+def validate_job_update(old: job.Job, new: job.Job) -> list[Problem]:
+    """What may not change as asked."""
+    return list(_update_problems(old.spec, new.spec))
+
+
+def validate_job_config(declared: job_config.JobConfig) -> list[Problem]:
+    """What is wrong with a JobConfig whose schema is fulfilled."""
+    spec = declared.spec
+    options = () if spec.option is None else spec.option.options
+    known = {
+        *job_variables.JOB_CONFIG,
+        *job_variables.of_options(option.name for option in options),
+    }
+    return [
+        *_name_problems(declared.metadata.name, job_config.MAX_NAME),
+        *_metadata_problems(spec.template.metadata),
+        *_schedule_problems(spec.schedule),
+        *_concurrency_problems(spec.concurrency),
+        *_lock_problems(spec.locks),
+        *_duplicates((option.name for option in options), "spec.option.options[{}].name"),
+        *job_template_validation.problems(spec.template.spec, _CONFIG_TEMPLATE, known=known),
+    ]
+
+
+def _name_problems(name: str, longest: int) -> Iterator[Problem]:
+    if len(name) > longest:
+        yield "metadata.name", f"must be no more than {longest} characters, not {len(name)}"
+
+
+def _job_problems(declared: job.Job) -> Iterator[Problem]:
+    spec = declared.spec
+    if spec.template is None and spec.config_name is None:
+        yield _TEMPLATE, crd_jobs.TEMPLATE_RULE
+    yield from validation.name_problems((("spec.configName", spec.config_name),))
+    yield from validation.time_problems(
+        (
+            ("spec.killTimestamp", spec.kill_timestamp),
+            ("spec.startPolicy.startAfter", spec.start_policy.start_after),
+        )
+    )
+    yield from _dependency_problems(spec.depends_on, declared.metadata.name)
+    yield from _lock_problems(spec.locks)
+    for name in spec.substitutions:
+        if not job_variables.is_variable(name):
+            yield f"spec.substitutions.{name}", "is no whole name of a variable, such as option.x"
+
+
+def _template_problems(declared: job.Job) -> Iterator[Problem]:
+    """What is wrong with the template of a Job, unless that of its JobConfig replaces it."""
+    spec = declared.spec
+    try:
+        given = option_names(spec.option_values)
+    except InvalidOptionValues as error:
+        yield OPTION_VALUES, str(error)
+        return
+    if spec.template is None or spec.config_name is not None:
+        return
+    owners = {owner.kind for owner in declared.metadata.owner_references}
+    known = {
+        *spec.substitutions,
+        *job_variables.of_options(given),
+        *(job_variables.JOB_CONFIG if job_config.JobConfig.__name__ in owners else ()),
+    }
+    yield from job_template_validation.problems(spec.template, _TEMPLATE, known=known)
+
+
+def option_names(values: Any) -> list[str]:
+    """Return the names of the options that `spec.optionValues` has values of.
+
+    Raises InvalidOptionValues.
+    """
+    found = _parsed(values) if isinstance(values, str) else values
+    if found is None:
+        return []
+    if not isinstance(found, dict):
+        raise InvalidOptionValues(
+            f"must be an object, or one in JSON or YAML; it is {documents.show(found)}"
+        )
+    return list(found)
+
+
+def _parsed(text: str) -> Any:
+    if len(text) > documents.MAX_SIZE:
+        raise InvalidOptionValues(f"has more than {documents.MAX_SIZE} characters")
+    from kilnwork.api import yaml_loader  # noqa: PLC0415 - few Jobs have one
+
+    try:
+        found = yaml_loader.values(text)
+    except yaml_loader.MalformedYaml as error:
+        raise InvalidOptionValues(f"is neither JSON nor YAML: {error}") from error
+    if len(found) > 1:
+        raise InvalidOptionValues(
+            f"must be one object in JSON or YAML; it holds {len(found)} documents"
+        )
+    return found[0] if found else None
+
+
+def _dependency_problems(
+    dependencies: Iterable[job.Dependency], own_name: str
+) -> Iterator[Problem]:
+    seen: set[tuple[str, str]] = set()
+    for position, dependency in enumerate(dependencies):
+        field = f"spec.dependsOn[{position}].name"
+        yield from validation.name_problems(((field, dependency.name),))
+        key = (dependency.kind, dependency.name)
+        if key in seen:
+            yield field, _TWICE
+        seen.add(key)
+        if key == (job.DependencyKind.JOB, own_name):
+            yield field, "is this Job itself, which would wait for ever"
+
+
+def _lock_problems(locks: Iterable[job.Lock]) -> Iterator[Problem]:
+    held = [lock.name for lock in locks]
+    yield from validation.name_problems(
+        (f"spec.locks[{position}].name", name) for position, name in enumerate(held)
+    )
+    yield from _duplicates(held, "spec.locks[{}].name")
+
+
+def _duplicates(names_: Iterable[str], field: str) -> Iterator[Problem]:
+    seen: set[str] = set()
+    for position, name in enumerate(names_):
+        if name in seen:
+            yield field.format(position), _TWICE
+        seen.add(name)
+
+
+def _metadata_problems(metadata: job_config.TemplateMetadata) -> Iterator[Problem]:
+    for key, value in metadata.labels.items():
+        problem = names.qualified_problem(key) or names.label_value_problem(value)
+        if problem is not None:
+            yield f"spec.template.metadata.labels.{key}", problem
+    for key in metadata.annotations:
+        if (problem := names.qualified_problem(key.lower())) is not None:
+            yield f"spec.template.metadata.annotations.{key}", problem
+
+
+def _concurrency_problems(concurrency: job_config.Concurrency) -> Iterator[Problem]:
+    allowed = concurrency.policy is job.ConcurrencyPolicy.ALLOW
+    if allowed and concurrency.max_concurrency is not None:
+        yield "spec.concurrency.maxConcurrency", crd_jobs.ALLOW_RULE
+
+
+def _schedule_problems(schedule: job_config.Schedule | None) -> Iterator[Problem]:
+    if schedule is None:
+        return
+    field = "spec.schedule"
+    if schedule.cron is None:
+        yield f"{field}.cron", "is needed: it says when Jobs are made"
+    elif (schedule.cron.expression != "") == bool(schedule.cron.expressions):
+        yield f"{field}.cron", crd_jobs.CRON_RULE
+    limits = schedule.constraints or job_config.ScheduleConstraints()
+    times = (
+        (f"{field}.constraints.notBefore", limits.not_before),
+        (f"{field}.constraints.notAfter", limits.not_after),
+        (f"{field}.lastUpdated", schedule.last_updated),
+    )
+    found = list(validation.time_problems(times))
+    yield from found
+    if found or limits.not_before is None or limits.not_after is None:
+        return
+    if clock.parse_rfc3339(limits.not_after) < clock.parse_rfc3339(limits.not_before):
+        yield f"{field}.constraints.notAfter", f"is before notBefore, {limits.not_before}"
+
+
+def _update_problems(old: job.JobSpec, new: job.JobSpec) -> Iterator[Problem]:
+    if new.run < old.run:
+        yield "spec.run", f"{crd_parts.RUN_RULE}, it was {old.run}"
+    if new.config_name is not None and new.config_name != old.config_name:
+        yield "spec.configName", f"{crd_jobs.CONFIG_NAME_RULE}, it was {old.config_name}"
+    if new.type != old.type:
+        yield "spec.type", crd_jobs.IMMUTABLE
+    if old.config_name is not None and (old.template is None or new.config_name is None):
+        return  # the template of the JobConfig is being copied, with what belongs to it
+    for field in ("optionValues", *crd_jobs.FIXED):
+        yield from _changed(old, new, "spec", (field,))
+    yield from _template_changes(old.template, new.template)
+
+
+def _template_changes(
+    old: job.JobTemplate | None, new: job.JobTemplate | None
+) -> Iterator[Problem]:
+    """What changes in a template but for how many indexes run at once."""
+    if old is None or new is None:
+        if old is not new:
+            yield _TEMPLATE, crd_jobs.IMMUTABLE
+        return
+    fields = {field.encode_name for field in msgspec.structs.fields(job.JobTemplate)}
+    yield from _changed(old, new, _TEMPLATE, sorted(fields - {"parallelism"}))
+    field = f"{_TEMPLATE}.parallelism"
+    before, after = old.parallelism, new.parallelism
+    if before is None or after is None:
+        if before is not after:
+            yield field, crd_jobs.TEMPLATE_FIXED
+        return
+    fields = {field.encode_name for field in msgspec.structs.fields(job.Parallelism)}
+    yield from _changed(before, after, field, sorted(fields - {crd_jobs.CHANGEABLE}))
+
+
+def _changed(
+    old: msgspec.Struct, new: msgspec.Struct, at: str, fields: Iterable[str]
+) -> Iterator[Problem]:
+    attributes = {field.encode_name: field.name for field in msgspec.structs.fields(old)}
+    within = _TEMPLATE in at
+    for field in fields:
+        if getattr(old, attributes[field]) != getattr(new, attributes[field]):
+            yield f"{at}.{field}", crd_jobs.TEMPLATE_FIXED if within else crd_jobs.IMMUTABLE
