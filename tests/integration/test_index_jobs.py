@@ -11,7 +11,7 @@ import pytest
 
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
-from kilnwork.jobs import errors, index_model
+from kilnwork.jobs import errors, index_model, model, turns
 from support import index_jobs_world as world
 from support import waiting
 
@@ -202,7 +202,7 @@ async def test_hooks_follow_phases_once_in_a_run(tmp_path: Path) -> None:
         await house.until(uid, lambda view: view.run == 2 and view.phase.final)
         await house.noted(4)
         other = await house.put(
-            "other", hold=world.turns.Hold(reason="Wait"), template=house.template(hooks=hooks)
+            "other", hold=turns.Hold(reason="Wait"), template=house.template(hooks=hooks)
         )
         await house.jobs.kill(other)
         assert (await house.finished(other)).phase is _P.KILLED
@@ -271,7 +271,7 @@ async def test_a_list_that_comes_later_is_the_index_set(tmp_path: Path) -> None:
 async def test_a_job_is_held_until_it_is_let_go_and_its_time_has_come(tmp_path: Path) -> None:
     async with world.house_in(tmp_path) as house:
         soon = house.time.wall() + 0.3
-        hold = world.turns.Hold(reason="WaitingForDependency", message="Job load is not over")
+        hold = turns.Hold(reason="WaitingForDependency", message="Job load is not over")
         uid = await house.put(start_after=soon, hold=hold)
         view = house.view(uid)
         assert (view.phase, view.reason, view.message) == (_P.QUEUED, hold.reason, hold.message)
@@ -414,6 +414,4 @@ async def test_lists_of_files_have_no_jobs_of_indexes(tmp_path: Path) -> None:
 
 
 def _named(name: str) -> Any:
-    from kilnwork.jobs import model
-
     return model.Wanted(name=name)

@@ -480,7 +480,12 @@ class Engine:
         if isinstance(step, steps.Submit):
             for item in step.items:
                 self.tasks[task_hub.task_id(job.id.uuid, item)] = (job, item)
-            wanted = (task_hub.submission(job, item) for item in step.items)
+            wanted = []
+            for item in step.items:
+                try:
+                    wanted.append(task_hub.submission(job, item))
+                except errors.ItemUnusable as error:
+                    joined.existing.append(task_hub.refused(job, item, str(error)))
             new = job.fresh and job.run == 1
             joined.existing += self._hub.submit_now(wanted, new=new)
         elif isinstance(step, steps.Suspend):
