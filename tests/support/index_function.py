@@ -1,41 +1,57 @@
-"""What slots call for the items of an index set; files in a directory say how an item fares."""
+"""What slots call for the indexes of a Job; files in a directory say how an index fares."""
 
 import time
 from pathlib import Path
+from typing import Any
 
 import kilnwork as kiln
 
 HOLD_S = 60.0
 
 
-def square(item: int, directory: str) -> int:
-    """Return the square. `fail-N`: the item fails; `once-N`: it does so once; `hold`: all wait;
-    `print-N`: it prints; `child-N`: a task of its own multiplies."""
-    place = Path(directory)
+def square(index: int | str, directory: str) -> int:
+    """Return the square. `fail-N`: the index fails; `once-N`: it does so once; `hold`, `hold-N`: it
+    waits; `print-N`: it prints; `child-N`: a task of its own multiplies."""
+    place, number = Path(directory), int(index)
     with (place / "calls").open("a") as calls:
-        calls.write(f"{item}\n")
+        calls.write(f"{number}\n")
     until = time.monotonic() + HOLD_S
-    while (place / "hold").exists() and time.monotonic() < until:
+    held = [place / "hold", place / f"hold-{number}"]
+    while any(path.exists() for path in held) and time.monotonic() < until:
         time.sleep(0.01)
-    once = place / f"once-{item}"
+    once = place / f"once-{number}"
     if once.exists():
         once.unlink()
-        raise ValueError(f"item {item} fails once")
-    if (place / f"fail-{item}").exists():
-        raise ValueError(f"item {item} cannot be done")
-    if (place / f"print-{item}").exists():
-        print(f"item {item}")
-    if (place / f"child-{item}").exists():
-        return multiply.submit(item, item).result()
-    return item * item
+        raise ValueError(f"index {number} fails once")
+    if (place / f"fail-{number}").exists():
+        raise ValueError(f"index {number} cannot be done")
+    if (place / f"print-{number}").exists():
+        print(f"index {number}")
+    if (place / f"child-{number}").exists():
+        return multiply.submit(number, number).result()
+    return number * number
+
+
+def note(what: str, directory: str) -> str:
+    """Write down that it was called."""
+    with (Path(directory) / "notes").open("a") as notes:
+        notes.write(f"{what}\n")
+    return what
+
+
+def combine(directory: str, results: list[Any]) -> dict[str, Any]:
+    """Return what a finalizer was given. `fail-combine`: it fails."""
+    if (Path(directory) / "fail-combine").exists():
+        raise ValueError("cannot be combined")
+    return {"results": results}
+
+
+def large(index: int | str) -> str:
+    """Return some kilobytes."""
+    return f"{index}" * 8192
 
 
 @kiln.task
 def multiply(one: int, other: int) -> int:
     """Return the product."""
     return one * other
-
-
-def square_index(index: int | str, directory: str) -> int:
-    """Return the square of an index as `square` does; `directory` has the same files."""
-    return square(int(index), directory)

@@ -10,16 +10,20 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
+import apsw
 import msgspec
 
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.hub import hub
-from kilnwork.jobs import assembly, index_jobs, index_model, task_hub
+from kilnwork.jobs import assembly, index_jobs, index_model, task_hub, turns
 from kilnwork.kit import clock as clocks
 from support import hubs, short, waiting, worker_process
 
 NS = "default"
+CONFIG = str(uuid.UUID(int=7))
+"""uid of the JobConfig of groups."""
+
 _TESTS = str(Path(__file__).parents[1])
 
 
@@ -56,12 +60,25 @@ class House:
         await self.start()
 
     def template(self, **fields: Any) -> dict[str, Any]:
-        """A template whose indexes call `index_function.square_index`."""
-        call = {
-            "function": "support.index_function:square_index",
-            "args": ["${task.index_num}", str(self.folder)],
-        }
-        return {"taskTemplate": {"clusterName": "counter", "call": call}, **fields}
+        """A template whose indexes call `index_function.square`."""
+        task = self.call("square", "${task.index_num}", str(self.folder))
+        return {"taskTemplate": task, **fields}
+
+    def call(self, function: str, *args: str) -> dict[str, Any]:
+        """A taskTemplate that calls a function of `index_function`."""
+        call = {"function": f"support.index_function:{function}", "args": args}
+        return {"clusterName": "counter", "call": call}
+
+    def group(
+        self, policy: str, *, config: str = CONFIG, most: int = 1, queued: int = 20
+    ) -> turns.Group:
+        return turns.Group(
+            config=config,
+            name="nightly",
+            policy=api_job.ConcurrencyPolicy(policy),
+            max_concurrency=most,
+            max_queued=queued,
+        )
 
     def new(
         self, name: str = "job", *, template: dict[str, Any] | None = None, **fields: Any
@@ -105,18 +122,48 @@ class House:
         """The task of an item (index + 1), or of the finalizer (0)."""
         return self.hub.view(task_hub.task_id(uuid.UUID(uid).bytes, item))
 
-    def named(self, name: str) -> list[api_task.State]:
-        """States of tasks of that name."""
-        found = self.hub.participation.select("task_states_of_name", NS, name)
-        return [api_task.State(state) for (state,) in found]
+    def tasks(self, uid: str, count: int) -> dict[int, api_task.State]:
+        """States of those tasks of indexes that the dispatcher has."""
+        found = ((number, self.task(uid, number + 1)) for number in range(count))
+        return {number: view.state for number, view in found if view is not None}
+
+    async def flush(self) -> None:
+        """Until what follows from the newest batch is on disk too."""
+        for _ in range(2):
+            await self.hub.participation.write([])
+
+    async def free(self, name: str = "hold") -> None:
+        """Let those go on that wait for this file to go."""
+        (self.folder / name).unlink()
+
+    @property
+    def size(self) -> int:
+        """Bytes of the journal, when its log is copied into it."""
+        with contextlib.closing(apsw.Connection(str(self.folder / "journal.db"))) as found:
+            return int(found.pragma("page_count")) * int(found.pragma("page_size"))
+
+    @property
+    def notes(self) -> list[str]:
+        path = self.folder / "notes"
+        return path.read_text().split() if path.exists() else []
 
     @property
     def calls(self) -> list[int]:
         path = self.folder / "calls"
         return [int(line) for line in path.read_text().split()] if path.exists() else []
 
-    def has_called(self, number: int) -> Callable[[], bool]:
-        return lambda: len(self.calls) >= number
+    async def called(self, number: int) -> None:
+        """Until so many indexes were called."""
+        await waiting.wait_until_async(
+            lambda: len(self.calls) >= number, what=f"{number} calls", timeout_s=60.0
+        )
+
+    async def noted(self, number: int) -> list[str]:
+        """Until so many notes were written."""
+        await waiting.wait_until_async(
+            lambda: len(self.notes) >= number, what=f"{number} notes", timeout_s=60.0
+        )
+        return self.notes
 
 
 _NEW = set(index_model.NewIndexJob.__struct_fields__) - {"namespace", "name", "spec", "created"}

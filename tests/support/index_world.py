@@ -8,16 +8,18 @@ import resource
 import sys
 import tempfile
 import time
+import uuid
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from kilnwork.api import attempts
+from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
-from kilnwork.jobs import engine, model, records, rows, tables
+from kilnwork.jobs import engine, index_jobs, index_model
 from kilnwork.kit import clock as clocks
-from support import index_items, job_world
+from support import job_world
 
 KEPT = 512
 """Tasks that are over and may still be asked for."""
@@ -29,10 +31,8 @@ class Instant(job_world.Dispatcher):
     def run(self) -> None:
         ended = self.queued
         for entry in ended:
-            call = entry.submission.spec.call
-            assert call is not None
             entry.state, entry.attempt = api_task.State.SUCCESS, 1
-            entry.result = attempts.Payload(attempts.JSON, msgspec.json.encode(call.args[0]))
+            entry.result = attempts.Payload(attempts.JSON, b"0")
         self.tell(*ended)
         for task in list(self.tasks)[: max(len(self.tasks) - KEPT, 0)]:
             del self.tasks[task]
@@ -56,48 +56,47 @@ def _peak() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
-async def measure(folder: Path, count: int) -> Costs:
-    """Run a job of `count` items from its submission to its end."""
-    dispatcher = Instant(folder)
-    dispatcher.start()
-    running = engine.Engine(
-        dispatcher,
-        sources={"index": index_items.IndexKind()},
-        clock=clocks.SystemClock(),
-        ttl_s=None,
-    )
-    running.start()
-    before, began = _peak(), time.monotonic()
-    job = records.Job(
-        model.JobId(bytes(range(16)), "job"),
-        row=1,
+def new_job(count: int) -> index_model.NewIndexJob:
+    template = {"taskTemplate": {"command": ["true"]}, "parallelism": {"withCount": count}}
+    return index_model.NewIndexJob(
+        uid=str(uuid.UUID(bytes=bytes(range(16)))),
         namespace="ns",
-        spec=index_items.IndexSpec(str(folder)),
-        source=index_items.IndexItems(index_items.IndexSet(count), index_items.IndexProgress()),
+        name="job",
+        spec=msgspec.convert({"template": template}, api_job.JobSpec),
         created=time.time(),
     )
-    job.fresh = True
-    running.add(job, None, None)
+
+
+async def measure(folder: Path, count: int) -> Costs:
+    """Run a Job of `count` indexes from its submission to its end."""
+    dispatcher = Instant(folder)
+    dispatcher.start()
+    clock = clocks.SystemClock()
+    running = engine.Engine(dispatcher, clock=clock)
+    jobs = index_jobs.IndexJobs(dispatcher, running, clock=clock)
+    running.start()
+    before, began = _peak(), time.monotonic()
+    view = await jobs.put(new_job(count))
+    job = running.live[uuid.UUID(view.uid).bytes]
     moments: list[float] = []
-    while (view := job.view) is None or not view.phase.final:
+    while job.view is None or not job.view.phase.final:
         if not dispatcher.writing:
             dispatcher.run()
         await asyncio.sleep(0.001)
-        if job.counts.closed * 10 >= count * len(moments):
+        while len(moments) <= 10 and job.counts.closed * 10 >= count * len(moments):
             moments.append(time.monotonic())
     seconds, memory = time.monotonic() - began, _peak() - before
-    assert view.parts.succeeded == count
-    assert view.progress.sum == count * (count + 1) // 2
+    assert job.view.parts.succeeded == count
     assert not running.tasks
-    found = tables.Tables(dispatcher.select).job("id", "job")
+    found = jobs.view(view.uid)
     assert found is not None
-    assert rows.view_of(found, index_items.IndexKind()).phase.final
+    assert found.phase is api_job.Phase.SUCCEEDED
     pages = sum(len(packed) for _, packed in dispatcher.select("job_pages", 1, 0))
     await running.stop()
     dispatcher.stop()
     disk = sum(path.stat().st_size for path in folder.glob("journal.db*"))
     first, last = moments[1] - moments[0], moments[10] - moments[9]
-    return Costs(seconds, memory, disk, pages, last / first)
+    return Costs(seconds, memory, disk, pages, last / max(first, 1e-9))
 
 
 def main(count: int) -> None:

@@ -79,6 +79,8 @@ class _Joined:
         self.purged: list[records.Job] = []
         self.existing: list[subscriptions.Change] = []
         """Tasks that existed before they were submitted."""
+        self.forgettable: list[tuple[ids.TaskId, int]] = []
+        """Runs of tasks whose end is in this batch, and which are not kept."""
         self.taken_in: dict[ids.TaskId, subscriptions.Change] = {}
         """What the batch did to tasks, by task."""
 
@@ -126,6 +128,7 @@ class Engine:
         self._ready: dict[records.Job, None] = {}
         self._pending = tables.PendingWrites()
         self._purged: list[records.Job] = []
+        self._forgettable: list[tuple[ids.TaskId, int]] = []
         self._stale: dict[records.Job, None] = {}
         self._stale_timer: asyncio.TimerHandle | None = None
         self._queue, self.waiters = prepare_queue.PrepareQueue(), waiting.Waiters()
@@ -279,20 +282,23 @@ class Engine:
         if changes:
             self._take_in(changes)
         self._look_at_clock()
-        if not (self._ready or self._purged or self.admission.turns.changed):
+        turns_changed = self.admission.turns.changed
+        if not (self._ready or self._purged or self._forgettable or turns_changed):
             return False
         now = self.now()
         joined = self._joined = _Joined()
         joined.taken_in = {change.task: change for change in changes}
         writes = tables.Writes()
         slots: dict[tuple[str, str], int] = {}
+        self._hub.forget_now(self._forgettable)
+        self._forgettable = []
         touched: dict[records.Job, None] = {}
         self._admit(now)
         while len(touched) < ROUND and self._ready:
             for job in list(itertools.islice(self._ready, ROUND)):
                 del self._ready[job]
                 touched[job] = None
-                self._advance(job, joined, slots)
+                self._advance(job, joined, slots, now=now)
             self._admit(now)
         for job in touched:
             self._pending.gather(writes, job)
@@ -306,12 +312,17 @@ class Engine:
         return True
 
     def _advance(
-        self, job: records.Job, joined: "_Joined", slots: dict[tuple[str, str], int]
+        self,
+        job: records.Job,
+        joined: "_Joined",
+        slots: dict[tuple[str, str], int],
+        *,
+        now: float,
     ) -> None:
         """Ask for the next steps of a job, and carry them out in this batch."""
         joined.waiters += self.waiters.taken(job)
-        found = plan.next_steps(job, self._room(job, slots), self.now())
-        self._forget_tasks(job)
+        found = plan.next_steps(job, self._room(job, slots), now)
+        self._forget_tasks(job, joined)
         self._unfollow(job)
         for step in found:
             self._carry_out(job, step, joined)
@@ -375,7 +386,8 @@ class Engine:
         if joined is not None and self.stopped is None:
             self._show(joined)
             self.waiters.settled(joined.waiters)
-            if self._ready or self._purged:
+            self._forgettable += joined.forgettable
+            if self._ready or self._purged or self._forgettable:
                 self._hub.wake()
 
     def aborted(self, error: BaseException) -> None:
@@ -439,7 +451,7 @@ class Engine:
         job.tasks.clear()
         self._unfollow(job)
 
-    def _forget_tasks(self, job: records.Job) -> None:
+    def _forget_tasks(self, job: records.Job, joined: "_Joined") -> None:
         """Forget tasks whose items have ended in this batch, when enough others are kept: from now
         on its page says what an item is."""
         if job.source.keeps_tasks:
@@ -448,10 +460,14 @@ class Engine:
             surplus = count - self.kept_tasks
             if surplus > 0:
                 over = [item for item in job.dropped if item and job.items.states[item] == state]
-                self._hub.forget_now(
+                runs = [
                     (task_hub.task_id(job.id.uuid, item), job.run_of(item))
                     for item in over[-surplus:]
-                )
+                ]
+                if job.source.ends_with_task:  # the dispatcher has them until that is on disk
+                    joined.forgettable += runs
+                else:
+                    self._hub.forget_now(runs)
 
     def _unfollow(self, job: records.Job) -> None:
         """Stop following its tasks that are over and understood."""
@@ -464,7 +480,12 @@ class Engine:
         if isinstance(step, steps.Submit):
             for item in step.items:
                 self.tasks[task_hub.task_id(job.id.uuid, item)] = (job, item)
-            wanted = (task_hub.submission(job, item) for item in step.items)
+            wanted = []
+            for item in step.items:
+                try:
+                    wanted.append(task_hub.submission(job, item))
+                except errors.ItemUnusable as error:
+                    joined.existing.append(task_hub.refused(job, item, str(error)))
             new = job.fresh and job.run == 1
             joined.existing += self._hub.submit_now(wanted, new=new)
         elif isinstance(step, steps.Suspend):

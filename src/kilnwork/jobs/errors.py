@@ -19,6 +19,10 @@ class InvalidJob(JobsError):
     """The job cannot be as it is described; the message begins with the path of the field."""
 
 
+class ItemUnusable(JobsError):
+    """An item cannot get a task: it has failed, with this message."""
+
+
 class KeyUsed(JobsError):
     """This idempotency key was used for another job, whose id is `job`."""
 

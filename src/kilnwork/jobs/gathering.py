@@ -4,7 +4,7 @@ Used by `effects`. Results are where the tasks are, in the journal; they are rea
 """
 
 from kilnwork.api import attempts
-from kilnwork.jobs import records, task_hub
+from kilnwork.jobs import items, records, task_hub
 
 READS = 256
 """Tasks that are looked up at once: some milliseconds of the loop."""
@@ -54,4 +54,10 @@ class Results:
                     f"the result of index {item - 1} is {what}; a finalizer gets JSON of at most "
                     f"{attempts.MAX_INLINE_BYTES} bytes of each: have it return the key of a file"
                 )
+            return b"null"
+        if self._job.items.states[item] == items.State.SUCCEEDED:
+            self.trouble = (
+                f"the result of index {item - 1} is in the journal no more, which keeps tasks for "
+                "some days after their end: have it return the key of a file, or run it again"
+            )
         return b"null"

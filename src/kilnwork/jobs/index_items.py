@@ -7,12 +7,20 @@ result stays with that task in the journal. Not the meaning of a template (`api.
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from functools import cached_property
 from typing import Any, cast
 
 import msgspec
 
-from kilnwork.api import filejobs, index_sets, job_settings
+from kilnwork.api import (
+    documents,
+    filejobs,
+    index_sets,
+    job_settings,
+    job_template_validation,
+    job_templates,
+    job_variables,
+    substitution,
+)
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.jobs import completion, errors, item_source, items, records, rows, steps
@@ -22,6 +30,10 @@ KIND = "index"
 MAX_IN_FLIGHT = 10_000
 """Indexes of a Job that have a task at once, whatever it says: they are looked up one by one after
 a crash, and submitted in one transaction."""
+
+RESULTS = job_template_validation.RESULTS
+
+_RUN, _PHASE = "job.run", "job.phase"
 
 MAX_NEWEST = 20
 """Indexes that a view shows."""
@@ -142,9 +154,11 @@ class IndexSources:
     def new(self, definition: IndexDefinition) -> "IndexItems":
         """Return the source of a new job. Raises `InvalidJob`."""
         try:
-            return IndexItems(definition, IndexProgress())
-        except ValueError as error:
+            found = IndexItems(definition, IndexProgress())
+            found.check()
+        except (ValueError, substitution.InvalidTemplate, documents.LimitExceeded) as error:
             raise errors.InvalidJob(f"spec.template: {error}") from error
+        return found
 
 
 class IndexItems:
@@ -167,7 +181,18 @@ class IndexItems:
         self.finalizer = self.keeps_tasks = self.settings.finalizer is not None
         self.results: bytes | None = None
         self._ranged = (0, "")
+        self._rendering: tuple[int, job_templates.Template] | None = None
+        """The template of indexes, with the variables of a run."""
         self._inputs = None if definition.inputs is None else msgspec.json.encode(definition.inputs)
+
+    def check(self) -> None:
+        """Raises InvalidTemplate, LimitExceeded for templates that cannot be rendered."""
+        self._template(1)
+        if self.finalizer:
+            self._finalizer(1)
+        for number, hook in enumerate(self.settings.hooks):
+            for event in hook.on:
+                self._hook(number, event, 1)
 
     def begin_run(self) -> None:
         """Count anew what belongs to one run."""
@@ -175,11 +200,14 @@ class IndexItems:
         self.progress = msgspec.structs.replace(self.progress, unconfirmed=0, failed_indexes="")
 
     def task(self, job: records.Job, item: int) -> api_task.TaskSpec:
-        """Return what works on an index, or the finalizer."""
+        """Return what works on an index, or the finalizer. Raises `ItemUnusable`."""
         settings, spec = self.settings, cast(IndexSpec, job.spec)
-        what = settings.finalizer if not item else None
+        try:
+            what = self._index(item, job.run) if item else self._finalizer(job.run)
+        except (substitution.InvalidTemplate, documents.LimitExceeded) as error:
+            raise errors.ItemUnusable(str(error)) from error
         return _task_spec(
-            what or self._rendered(item),
+            what,
             priority=spec.priority,
             retry=settings.retry if item else api_task.Retry(),
             timeouts=settings.timeouts if item else api_task.Timeouts(),
@@ -192,7 +220,9 @@ class IndexItems:
 
     def inputs(self, job: records.Job, item: int) -> bytes | None:
         """Return those that the Job was given; of the finalizer, the results."""
-        return self._inputs if item else b'{"results":%b}' % (self.results or b"[]")
+        if item:
+            return self._inputs
+        return b'{"%b":%b}' % (RESULTS.encode(), self.results or b"[]")
 
     def hooks(self, job: records.Job, event: api_job.HookEvent) -> list[item_source.ExtraTask]:
         """Return the tasks that follow a change of the phase; once in a run."""
@@ -201,24 +231,59 @@ class IndexItems:
             if event not in hook.on:
                 continue
             key = f"hook/{job.run}/{number}/{event.value}"
-            name = f"{self.definition.name}-hook-{number}-{event.value.lower()}"
-            found.append(item_source.ExtraTask(key, name, _task_spec(hook.task_template)))
+            name = self._hook_name(number, event)
+            spec = _task_spec(self._hook(number, event, job.run))
+            found.append(item_source.ExtraTask(key, name, spec))
         return found
+
+    def _variables(self, run: int, name: str | None = None) -> dict[str, Any]:
+        """Return the variables that all tasks of a run have, and the name of one that has its
+        own."""
+        found = dict(self.definition.variables)
+        if isinstance(found.get(_RUN), int):  # a substitution is a text
+            found[_RUN] = run
+        return found if name is None else {job_variables.TASK_NAME: name, **found}
+
+    def _template(self, run: int) -> job_templates.Template:
+        if self._rendering is None or self._rendering[0] != run:
+            parallelism = self.definition.template.parallelism
+            template = job_templates.Template.of(
+                self.settings.what,
+                self._variables(run),
+                later={job_variables.TASK_NAME, *job_variables.of_index(parallelism)},
+            )
+            self._rendering = (run, template)
+        return self._rendering[1]
+
+    def _index(self, item: int, run: int) -> api_task.TaskTemplate:
+        template, indexes = self._template(run), self.indexes
+        if indexes is None:
+            raise errors.ItemUnusable("its list of indexes is not known")
+        name = self.definition.name
+        return template.render(job_templates.index_variables(indexes, name, item - 1))
+
+    def _finalizer(self, run: int) -> api_task.TaskTemplate:
+        what = self.settings.finalizer
+        if what is None:
+            raise errors.ItemUnusable("it has no finalizer")
+        variables = self._variables(run, task_name(self.definition.name, 0))
+        field, given = "spec.template.finalizer.taskTemplate", (RESULTS,)
+        found = job_templates.Template.of(what, variables, field=field, given_inputs=given)
+        return found.render({})
+
+    def _hook(self, number: int, event: api_job.HookEvent, run: int) -> api_task.TaskTemplate:
+        what = self.settings.hooks[number].task_template
+        variables = self._variables(run, self._hook_name(number, event))
+        variables[_PHASE] = event.value
+        field = f"spec.template.hooks[{number}].taskTemplate"
+        return job_templates.Template.of(what, variables, field=field).render({})
+
+    def _hook_name(self, number: int, event: api_job.HookEvent) -> str:
+        return f"{self.definition.name}-hook-{number}-{event.value.lower()}"
 
     def label(self, item: int) -> str:
         """Return what users call an index."""
         return "" if self.indexes is None else self.indexes.label(item - 1)
-
-    def _rendered(self, item: int) -> api_task.TaskTemplate:
-        text = self._template_text
-        if b"${task.index_num}" not in text:
-            return self.settings.what
-        raw = text.replace(b"${task.index_num}", str(item - 1).encode())
-        return msgspec.json.decode(raw, type=api_task.TaskTemplate)
-
-    @cached_property
-    def _template_text(self) -> bytes:
-        return msgspec.json.encode(self.settings.what)
 
     def failure(self, job: records.Job) -> tuple[str, str] | None:
         """Return None: `completion` says when it is lost."""

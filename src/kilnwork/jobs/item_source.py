@@ -104,7 +104,7 @@ class ItemSource(Protocol):
     """What users see of the items beyond their counts: a frozen Struct, written with the job."""
 
     def task(self, job: "records.Job", item: int) -> api_task.TaskSpec:
-        """Return what works on an item."""
+        """Return what works on an item. Raises `ItemUnusable`."""
         ...
 
     def task_name(self, job: "records.Job", item: int) -> str:

@@ -104,11 +104,11 @@ class Job:
 
     __slots__ = (
         "active", "admitted", "base_run", "busy", "concluded", "counts", "created", "deleting",
-        "dirty", "dropped", "ended", "expires", "failures", "finished", "first_failure", "followed", "fresh",
-        "id", "items", "loss_count", "message", "namespace", "prepared", "reason", "recovered",
-        "refused", "reopened", "row", "run", "slots", "source", "spec", "stage", "started",
-        "successes", "suspended", "tasks", "trouble", "ttl_s", "user", "verdict", "version", "view",
-        "waits",
+        "dirty", "dropped", "ended", "expires", "failures", "finished", "first_failure", "followed",
+        "fresh", "id", "items", "loss_count", "message", "namespace", "prepared", "reason",
+        "recovered", "refused", "reopened", "row", "run", "slots", "source", "spec", "stage",
+        "started", "successes", "suspended", "tasks", "trouble", "ttl_s", "user", "verdict",
+        "version", "view", "waits",
     )  # fmt: skip
 
     row: int

@@ -43,6 +43,7 @@ MAX_VIEWS = 4096
 """Views of jobs that are not in memory, kept for the next request."""
 
 _NEWEST = 1 << 62
+_KIND = file_items.FileItems.kind
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +89,7 @@ class Jobs:
             ttl_s=options.ttl_s,
         )
         self._engine = moved_by
-        moved_by.register(file_items.FileItems.kind, self._sources, self)
+        moved_by.register(_KIND, self._sources, self)
         self._views: OrderedDict[str, model.JobView] = OrderedDict()
         self._keys: dict[tuple[str, str, str], tuple[bytes, records.Job]] = {}
         self._used_keys = key_filter.KeyFilter()
@@ -221,6 +222,8 @@ class Jobs:
     def job(self, namespace: str, ref: str) -> model.JobView | None:
         """By id, by UUID, or else the newest of that name."""
         live = self._engine.by_text.get(ref)
+        if live is not None and live.source.kind != _KIND:
+            return None
         found = self._views.get(ref) if live is None else live.view
         if found is None and (row := self._row(namespace, ref)) is not None:
             found = self._current(row)
@@ -380,6 +383,7 @@ class Jobs:
                 found = self._tables.job("uuid", uuids.UUID(ref).bytes)
             except ValueError:
                 found = None
+            found = None if found is None or found.source != _KIND else found
         if found is None:
             found = self._tables.job("name", namespace, ref)
         return found

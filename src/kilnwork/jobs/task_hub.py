@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Callable, Container, Iterable
 from typing import Any, Protocol
 
+from kilnwork.api import task as api_task
 from kilnwork.dispatch import model as task_model
 from kilnwork.dispatch.hub import commits, subscriptions
 from kilnwork.dispatch.machine import instructions
@@ -85,6 +86,13 @@ def extra_submission(job: records.Job, task: item_source.ExtraTask) -> task_mode
         declared=False,
         source=job.id.uuid,
     )
+
+
+def refused(job: records.Job, item: int, why: str) -> subscriptions.Change:
+    """Return what is known of a task that cannot be: it has failed."""
+    task, run = task_id(job.id.uuid, item), job.run_of(item)
+    failed = api_task.State.FAILED
+    return subscriptions.Change(task, run, failed, "TaskUnusable", why, 0, 1, 0, "", None, False)
 
 
 def submission(job: records.Job, item: int) -> task_model.Submission:

@@ -42,7 +42,7 @@ def old_job(row: rows.JobRow) -> tuple[Any, ...]:
     return (
         *row[:10], known.lines, known.bytes, known.sha256, row.items, known.source, row.blobs,
         *row[13:28], known.succeeded, known.failed, known.skipped, known.done_bytes, *files,
-        *row[29:],
+        *row[29:33],
     )  # fmt: skip
 
 
