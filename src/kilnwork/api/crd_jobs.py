@@ -107,6 +107,7 @@ def _described_at(at: str) -> dict[str, str]:
         **{f"{at}.{path}": task for path in of_tasks},
         f"{task}.function.cancel.request": f"{task}.function.request",
         f"{task}.function.request.postData": f"{task}.http.request.postData",
+        f"{task}.function.response": f"{task}.http.response",
     }
 
 

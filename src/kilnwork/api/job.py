@@ -148,7 +148,8 @@ class Hook(Wire, frozen=True):
     """A task that follows a change of the Job's phase. It changes nothing about the Job's end."""
 
     on: Annotated[tuple[HookEvent, ...], msgspec.Meta(min_length=1)]
-    """Phases that it follows, each once in a run."""
+    """Phases that it follows, each once in a run. In YAML the name needs quotes, `"on"`: without
+    them it is read as true."""
     task_template: api_task.TaskTemplate
     """What it runs; `${job.phase}` is the phase."""
 

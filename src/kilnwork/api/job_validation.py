@@ -6,33 +6,27 @@ object, no look-ups.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import msgspec
 
 from kilnwork.api import (
     crd_jobs,
     crd_parts,
-    documents,
     job,
     job_config,
     job_template_validation,
     job_variables,
     names,
+    options,
     validation,
 )
-from kilnwork.kit import clock, errors
+from kilnwork.kit import clock
 
 Problem = validation.Problem
 
-OPTION_VALUES = "spec.optionValues"
 _TEMPLATE = "spec.template"
 _CONFIG_TEMPLATE = "spec.template.spec"
 _TWICE = "is there twice"
-
-
-class InvalidOptionValues(errors.KilnError):
-    """`spec.optionValues` is no object; the message says what is wrong with it."""
 
 
 def validate_job(declared: job.Job) -> list[Problem]:
@@ -52,18 +46,15 @@ def validate_job_update(old: job.Job, new: job.Job) -> list[Problem]:
 def validate_job_config(declared: job_config.JobConfig) -> list[Problem]:
     """What is wrong with a JobConfig whose schema is fulfilled."""
     spec = declared.spec
-    options = () if spec.option is None else spec.option.options
-    known = {
-        *job_variables.JOB_CONFIG,
-        *job_variables.of_options(option.name for option in options),
-    }
+    given = () if spec.option is None else spec.option.options
+    known = {*job_variables.JOB_CONFIG, *map(options.variable_name, given)}
     return [
         *_name_problems(declared.metadata.name, job_config.MAX_NAME),
         *_metadata_problems(spec.template.metadata),
         *_schedule_problems(spec.schedule),
         *_concurrency_problems(spec.concurrency),
         *_lock_problems(spec.locks),
-        *_duplicates((option.name for option in options), "spec.option.options[{}].name"),
+        *options.problems(spec.option),
         *job_template_validation.problems(spec.template.spec, _CONFIG_TEMPLATE, known=known),
     ]
 
@@ -95,9 +86,9 @@ def _template_problems(declared: job.Job) -> Iterator[Problem]:
     """What is wrong with the template of a Job, unless that of its JobConfig replaces it."""
     spec = declared.spec
     try:
-        given = option_names(spec.option_values)
-    except InvalidOptionValues as error:
-        yield OPTION_VALUES, str(error)
+        given = options.parse_values(spec.option_values)
+    except options.InvalidOptions as error:
+        yield from error.problems
         return
     if spec.template is None or spec.config_name is not None:
         return
@@ -108,37 +99,6 @@ def _template_problems(declared: job.Job) -> Iterator[Problem]:
         *(job_variables.JOB_CONFIG if job_config.JobConfig.__name__ in owners else ()),
     }
     yield from job_template_validation.problems(spec.template, _TEMPLATE, known=known)
-
-
-def option_names(values: Any) -> list[str]:
-    """Return the names of the options that `spec.optionValues` has values of.
-
-    Raises InvalidOptionValues.
-    """
-    found = _parsed(values) if isinstance(values, str) else values
-    if found is None:
-        return []
-    if not isinstance(found, dict):
-        raise InvalidOptionValues(
-            f"must be an object, or one in JSON or YAML; it is {documents.show(found)}"
-        )
-    return list(found)
-
-
-def _parsed(text: str) -> Any:
-    if len(text) > documents.MAX_SIZE:
-        raise InvalidOptionValues(f"has more than {documents.MAX_SIZE} characters")
-    from kilnwork.api import yaml_loader  # noqa: PLC0415 - few Jobs have one
-
-    try:
-        found = yaml_loader.values(text)
-    except yaml_loader.MalformedYaml as error:
-        raise InvalidOptionValues(f"is neither JSON nor YAML: {error}") from error
-    if len(found) > 1:
-        raise InvalidOptionValues(
-            f"must be one object in JSON or YAML; it holds {len(found)} documents"
-        )
-    return found[0] if found else None
 
 
 def _dependency_problems(

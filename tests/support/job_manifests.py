@@ -1,0 +1,19 @@
+"""Manifests of Jobs and JobConfigs that every API server must accept."""
+
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+FILE = Path(__file__).with_suffix(".yaml")
+
+
+def every() -> list[dict[str, Any]]:
+    """The manifests, in the order of the file."""
+    return list(yaml.safe_load_all(FILE.read_text()))
+
+
+def title(manifest: dict[str, Any]) -> str:
+    """What a manifest shows."""
+    metadata = manifest["metadata"]
+    return str(metadata.get("name") or metadata["generateName"].rstrip("-"))
