@@ -89,7 +89,7 @@ def test_what_the_job_says_goes_before_what_the_config_says() -> None:
     }
     metadata = {"labels": {"team": "mine"}, "annotations": {"a": "b"}}
     made = expanded(config(**of_config), declared(metadata, **own))
-    said = msgspec.to_builtins(made.spec)
+    said = msgspec.json.decode(msgspec.json.encode(made.spec))
     assert {name: said[name] for name in own} == own
     assert made.metadata.labels["team"] == "mine"
     assert made.metadata.annotations == {"a": "b"}
@@ -247,6 +247,10 @@ def test_the_job_of_a_tick() -> None:
     assert made["metadata"]["annotations"] == {"kilnwork.dev/schedule-time": "1767225600"}
     assert made["spec"]["type"] == "Scheduled"
     assert made["spec"]["startPolicy"] == {"concurrencyPolicy": "Forbid"}
+    assert made["spec"]["template"]["taskTemplate"]["command"] == [
+        "echo",
+        "${option.user} ${jobconfig.name}",
+    ]
     read = msgspec.convert(made, job.Job)
     assert job_expansion.tick_of(read) == 1_767_225_600
     assert job_expansion.config_of(read) == read.metadata.owner_references[0]
