@@ -12,12 +12,14 @@ import msgspec
 from kilnwork.api import (
     crd_jobs,
     crd_parts,
+    cron,
     job,
     job_config,
     job_template_validation,
     job_variables,
     names,
     options,
+    time_zones,
     validation,
 )
 from kilnwork.kit import clock
@@ -51,7 +53,7 @@ def validate_job_config(declared: job_config.JobConfig) -> list[Problem]:
     return [
         *_name_problems(declared.metadata.name, job_config.MAX_NAME),
         *_metadata_problems(spec.template.metadata),
-        *_schedule_problems(spec.schedule),
+        *_schedule_problems(declared),
         *_concurrency_problems(spec.concurrency),
         *_lock_problems(spec.locks),
         *options.problems(spec.option),
@@ -148,14 +150,16 @@ def _concurrency_problems(concurrency: job_config.Concurrency) -> Iterator[Probl
         yield "spec.concurrency.maxConcurrency", crd_jobs.ALLOW_RULE
 
 
-def _schedule_problems(schedule: job_config.Schedule | None) -> Iterator[Problem]:
+def _schedule_problems(declared: job_config.JobConfig) -> Iterator[Problem]:
+    schedule = declared.spec.schedule
     if schedule is None:
         return
     field = "spec.schedule"
     if schedule.cron is None:
         yield f"{field}.cron", "is needed: it says when Jobs are made"
-    elif (schedule.cron.expression != "") == bool(schedule.cron.expressions):
-        yield f"{field}.cron", crd_jobs.CRON_RULE
+    else:
+        hash_id = f"{declared.metadata.namespace}/{declared.metadata.name}"
+        yield from _cron_problems(schedule.cron, f"{field}.cron", hash_id)
     limits = schedule.constraints or job_config.ScheduleConstraints()
     times = (
         (f"{field}.constraints.notBefore", limits.not_before),
@@ -168,6 +172,21 @@ def _schedule_problems(schedule: job_config.Schedule | None) -> Iterator[Problem
         return
     if clock.parse_rfc3339(limits.not_after) < clock.parse_rfc3339(limits.not_before):
         yield f"{field}.constraints.notAfter", f"is before notBefore, {limits.not_before}"
+
+
+def _cron_problems(given: job_config.CronSchedule, field: str, hash_id: str) -> Iterator[Problem]:
+    if (given.expression != "") == bool(given.expressions):
+        yield field, crd_jobs.CRON_RULE
+        return
+    written = {
+        f"{field}.expressions[{position}]": text for position, text in enumerate(given.expressions)
+    }
+    for at, text in (written or {f"{field}.expression": given.expression}).items():
+        problem = cron.problem(text, format=given.format, hash_id=hash_id)
+        if problem is not None:
+            yield at, problem
+    if (problem := time_zones.timezone_problem(given.timezone)) is not None:
+        yield f"{field}.timezone", problem
 
 
 def _update_problems(old: job.JobSpec, new: job.JobSpec) -> Iterator[Problem]:

@@ -233,6 +233,17 @@ BAD_CONFIGS = [
         "schedule.cron",
         crd_jobs.CRON_RULE,
     ),
+    (schedule(cron={"expression": "61 * * * *"}), "schedule.cron.expression", "61"),
+    (
+        schedule(cron={"expressions": ["@daily", "0 0 31 2 *"]}),
+        "schedule.cron.expressions[1]",
+        "never comes",
+    ),
+    (
+        schedule(cron={"expression": "@daily", "timezone": "Mars/Crater"}),
+        "schedule.cron.timezone",
+        "is no time zone",
+    ),
     (schedule(lastUpdated="x"), "schedule.lastUpdated", "RFC 3339"),
     (
         schedule(constraints={"notBefore": "2026-01-01"}),
