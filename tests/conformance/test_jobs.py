@@ -9,16 +9,22 @@ from support import job_manifests, kube_servers
 from support.kube_servers import MERGE
 from support.kube_tables import cells, table
 
+VERSION = "kilnwork.dev/v1alpha1"
 KILN = "/apis/kilnwork.dev/v1alpha1/namespaces/{}/"
 TASK = {"command": ["true"]}
 TEMPLATE = {"taskTemplate": TASK}
 CONFIG = {"template": {"spec": TEMPLATE}, "concurrency": {"policy": "Forbid"}}
+BEFORE: dict[str, Any] = {
+    "run": 2,
+    "substitutions": {"option.x": "1"},
+    "template": {**TEMPLATE, "parallelism": {"withCount": 2, "maxInFlight": 1}, "maxAttempts": 2},
+}
 PLURALS = {"Job": "jobs", "JobConfig": "jobconfigs"}
 
 
 def body(kind: str, spec: Any, name: str = "x") -> dict[str, Any]:
     return {
-        "apiVersion": "kilnwork.dev/v1alpha1",
+        "apiVersion": VERSION,
         "kind": kind,
         "metadata": {"name": name},
         "spec": spec,
@@ -118,11 +124,16 @@ def test_what_the_definition_forbids_is_refused(
     assert any(one.startswith("spec") and (one in at or at in one) for one in found)
 
 
-BEFORE: dict[str, Any] = {
-    "run": 2,
-    "substitutions": {"option.x": "1"},
-    "template": {**TEMPLATE, "parallelism": {"withCount": 2, "maxInFlight": 1}, "maxAttempts": 2},
-}
+@pytest.mark.parametrize(
+    ("kind", "spec", "longest"), [("Job", BEFORE, 63), ("JobConfig", CONFIG, 49)]
+)
+def test_names_leave_room_for_what_is_made_of_them(
+    admin: kube_servers.Http, namespace: str, kind: str, spec: Any, longest: int
+) -> None:
+    create(admin, namespace, body(kind, spec, "x" * longest)).ok()
+    refused = create(admin, namespace, body(kind, spec, "x" * (longest + 1)))
+    assert refused.status == 422
+    assert f"must be no more than {longest} characters" in refused.message
 
 
 @pytest.mark.parametrize(
@@ -201,9 +212,6 @@ def test_kubectl_explains_down_to_a_field(kubectl: kube_servers.Kubectl) -> None
         "explain", "kjob.spec.template.hooks.taskTemplate"
     )
     assert "IANA name" in kubectl("explain", "kjc.spec.schedule.cron.timezone")
-
-
-VERSION = "kilnwork.dev/v1alpha1"
 
 
 def test_columns_show_indexes_and_times(admin: kube_servers.Http, namespace: str) -> None:

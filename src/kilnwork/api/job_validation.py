@@ -63,7 +63,7 @@ def validate_job_config(declared: job_config.JobConfig) -> list[Problem]:
 
 def _name_problems(name: str, longest: int) -> Iterator[Problem]:
     if len(name) > longest:
-        yield "metadata.name", f"must be no more than {longest} characters, not {len(name)}"
+        yield "metadata.name", f"{crd_parts.name_rule(longest)}, not {len(name)}"
 
 
 def _job_problems(declared: job.Job) -> Iterator[Problem]:
