@@ -536,6 +536,6 @@ class Engine:
 
     def failed(self, error: BaseException) -> None:
         """Nothing can be decided any more: only a restart mends that."""
-        log.error("file jobs failed", exc_info=error)
-        self._end(errors.JobsStopped(f"file jobs failed: {error}"))
+        log.error("jobs failed", exc_info=error)
+        self._end(errors.JobsStopped(f"jobs failed: {error}"))
         self._on_failure(error)

@@ -125,11 +125,11 @@ class _Members:
     """Jobs of one group."""
 
     def __init__(self) -> None:
-        self.limit, self.most = 1, 20
+        self.limit = self.most = 0
         self.active: dict[int, _Entry] = {}
         """In the order of their starts."""
         self.waiting: dict[int, _Entry] = {}
-        """Also those that are not ready."""
+        """Also those that are not ready, but none that is fresh."""
         self.queue: list[_Key] = []
         """Those that are ready and that the limit is for."""
         self.replacing: set[int] = set()
@@ -160,12 +160,13 @@ class _Lock:
             return False
         return not self.exclusive or self.exclusive[0] > key
 
-    def front(self) -> Iterator[int]:
-        """Rows of those that nothing that waits for this lock goes before."""
+    def front(self, *, whole: bool) -> Iterator[int]:
+        """Rows of those that nothing that waits for this lock goes before. `whole`: also of those
+        that want to share it, whom only one that wants it alone has been in the way of."""
         first = self.exclusive[0] if self.exclusive else None
         if first is not None:
             yield first[1]
-        for key in self.shared:
+        for key in self.shared if whole else ():
             if first is not None and key > first:
                 return
             yield key[1]
@@ -185,7 +186,8 @@ class Turns:
         self._locks: dict[tuple[str, str], _Lock] = {}
         self._looked_at: set[int] = set()
         self._changed_groups: set[str] = set()
-        self._changed_locks: set[tuple[str, str]] = set()
+        self._changed_locks: dict[tuple[str, str], bool] = {}
+        """Locks that somebody let go, who may have been in the way of those that share it."""
 
     @property
     def changed(self) -> bool:
@@ -199,7 +201,8 @@ class Turns:
         if claim.group is not None:
             members = self._members_of(claim.group)
             members.set_limits(claim.group)
-            members.waiting[row] = entry
+            if not fresh:
+                members.waiting[row] = entry
         self._enter(entry)
 
     def restore(self, row: int, space: str, claim: Claim, *, stopping: bool) -> None:
@@ -252,9 +255,9 @@ class Turns:
         entry = self._active.pop(row, None)
         if entry is None:
             return
-        for place in entry.modes():
+        for place, alone in entry.modes().items():
             self._locks[place].holders.pop(row, None)
-            self._changed_locks.add(place)
+            self._let_go(place, alone=alone)
         if entry.claim.group is not None:
             self._members_of(entry.claim.group).active.pop(row, None)
             self._changed_groups.add(entry.claim.group.config)
@@ -313,12 +316,12 @@ class Turns:
             if members is not None:
                 rows.update(row for _, row in members.queue[: max(members.free, 0)])
                 rows |= members.replacing
-        for place in self._changed_locks:
+        for place, whole in self._changed_locks.items():
             lock = self._locks.get(place)
             if lock is not None and lock.unused:
                 del self._locks[place]
             elif lock is not None:
-                rows.update(lock.front())
+                rows.update(lock.front(whole=whole))
         for config in self._changed_groups:
             members = self._members.get(config)
             if members is not None and not (members.active or members.waiting):
@@ -378,13 +381,15 @@ class Turns:
     def _count(self, entry: _Entry, found: list[Decision]) -> None:
         """It waits for the first time."""
         group = entry.claim.group
-        if group is None or group.policy is not _Policy.ENQUEUE:
+        if group is None:
             return
         members = self._members_of(group)
-        others = len(members.waiting) - 1
-        if others >= members.most:
-            message = f"{others} Jobs of JobConfig {group.name} wait, maxQueued is {members.most}"
+        count = len(members.waiting)
+        if group.policy is _Policy.ENQUEUE and count >= members.most:
+            message = f"{count} Jobs of JobConfig {group.name} wait, maxQueued is {members.most}"
             self._refuse(entry, "QueueFull", message, found)
+        else:
+            members.waiting[entry.row] = entry
 
     def _refuse(self, entry: _Entry, reason: str, message: str, found: list[Decision]) -> None:
         self.remove(entry.row)
@@ -402,6 +407,9 @@ class Turns:
             self._locks.setdefault(place, _Lock()).holders[entry.row] = alone
         if entry.claim.group is not None:
             self._members_of(entry.claim.group).active[entry.row] = entry
+
+    def _let_go(self, place: tuple[str, str], *, alone: bool) -> None:
+        self._changed_locks[place] = alone or self._changed_locks.get(place, False)
 
     def _forget(self, entry: _Entry) -> None:
         """It does not wait any more."""
@@ -428,7 +436,7 @@ class Turns:
         for place, alone in entry.modes().items():
             lock = self._locks.get(place)
             if lock is not None and _discard(lock.exclusive if alone else lock.shared, entry.key):
-                self._changed_locks.add(place)
+                self._let_go(place, alone=alone)
         if entry.claim.group is not None:
             members = self._members_of(entry.claim.group)
             members.replacing.discard(entry.row)
@@ -436,7 +444,11 @@ class Turns:
                 self._changed_groups.add(entry.claim.group.config)
 
     def _members_of(self, group: Group) -> _Members:
-        return self._members.setdefault(group.config, _Members())
+        found = self._members.get(group.config)
+        if found is None:
+            found = self._members[group.config] = _Members()
+            found.set_limits(group)
+        return found
 
 
 def _discard(keys: list[_Key], key: _Key) -> bool:

@@ -1,0 +1,59 @@
+"""When a job is decided, against all that could still happen."""
+
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kilnwork.api import job_settings
+from kilnwork.jobs import completion, records
+
+_V = completion.Verdict
+WANTED = st.one_of(
+    st.builds(job_settings.Completion, min_successful=st.integers(1, 7)),
+    st.builds(job_settings.Completion, max_failed=st.integers(0, 7)),
+)
+
+
+def counts(succeeded: int, failed: int, cancelled: int) -> records.Counts:
+    found = records.Counts()
+    found.succeeded, found.failed, found.cancelled = succeeded, failed, cancelled
+    return found
+
+
+def succeeds(
+    wanted: job_settings.Completion, ends: tuple[bool, ...], known: records.Counts
+) -> bool:
+    """Whether a job has succeeded once its last indexes have ended so."""
+    if wanted.min_successful is not None:
+        return known.succeeded + sum(ends) >= wanted.min_successful
+    assert wanted.max_failed is not None
+    return known.failed + len(ends) - sum(ends) <= wanted.max_failed
+
+
+@given(WANTED, st.integers(0, 4), st.integers(0, 4), st.integers(0, 2), st.integers(0, 5))
+def test_a_job_is_lost_when_nothing_can_save_it_and_no_sooner(
+    wanted: job_settings.Completion, succeeded: int, failed: int, cancelled: int, left: int
+) -> None:
+    known = counts(succeeded, failed, cancelled)
+    size = known.closed + left
+    if size == 0:
+        assert completion.verdict(wanted, known, size) is _V.ENOUGH
+        return
+    outcomes = [
+        succeeds(wanted, ends, known) for ends in itertools.product((True, False), repeat=left)
+    ]
+    found = completion.verdict(wanted, known, size)
+    assert (found is _V.LOST) == (not any(outcomes))
+    if wanted.min_successful is not None:
+        assert (found is _V.ENOUGH) == all(outcomes)
+    else:  # all indexes are tried
+        assert (found is _V.ENOUGH) == (left == 0 and outcomes[0])
+
+
+def test_a_job_that_is_lost_says_why() -> None:
+    least = job_settings.Completion(min_successful=3)
+    most = job_settings.Completion(max_failed=1)
+    known = counts(1, 2, 0)
+    assert completion.message(least, known, 4) == "2 of 4 indexes failed, and 3 must succeed"
+    assert completion.message(most, known, 4) == "2 of 4 indexes failed, and 1 may"
