@@ -180,6 +180,17 @@ def test_what_may_be_changed_of_a_job(admin: kube_servers.Http, namespace: str) 
     assert contains(changed["spec"], change)
 
 
+def test_rules_are_cheap_enough_for_many_keys(admin: kube_servers.Http, namespace: str) -> None:
+    """A server gives the rules of an object a budget for each write."""
+    keys = [f"{number:05}-{'k' * 24}" for number in range(8_000)]
+    job = {"template": {**TEMPLATE, "parallelism": {"withKeys": keys}}}
+    create(admin, namespace, body("Job", job)).ok()
+    path = KILN.format(namespace) + "jobs/x"
+    admin.patch(path, {"spec": {"suspend": True}}, form=MERGE).ok()
+    fewer = {"template": {"parallelism": {"withKeys": keys[1:]}}}
+    assert admin.patch(path, {"spec": fewer}, form=MERGE).status == 422
+
+
 def test_a_job_gets_the_template_of_its_config_once(
     admin: kube_servers.Http, namespace: str
 ) -> None:
