@@ -14,7 +14,7 @@ from kilnwork.dispatch.hub import hub as hubs
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import clock, http_types, ids, processes
 from kilnwork.kube import client, errors
-from support import controlled, verifiers, waiting
+from support import controlled, no_jobs, verifiers, waiting
 
 NS = controlled.NS
 
@@ -78,7 +78,7 @@ class World:
         )
         await self.hub.start(self.folder / "c.sock")
         self._manager.push_async_callback(self.hub.stop)
-        await made.start(self.hub)
+        await made.start(self.hub, no_jobs.engine())
         self._manager.push_async_callback(made.stop)
 
     async def end(self) -> None:

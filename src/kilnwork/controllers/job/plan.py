@@ -68,8 +68,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     `view`: the engine's view of this very object (by uid). `strays`: uids of Jobs that the engine
     still has under this name whose objects are gone. `config`: the JobConfig that it names or that
     owns it. `sources`: what was found of each input, and of the task of `withResultOf`. `refused`:
-    why the engine does not take it, "" if it may. `told`: what this process has told the engine that
-    the Job waits for; UNSET: nothing.
+    why the engine does not take it, "" if it may. `told`: what the engine knows from this process of
+    what the Job waits for; UNSET: nothing.
     """
 
     job: job.Job | None
@@ -296,7 +296,7 @@ def _with_engine(facts: Facts, seen: job.Job, view: index_model.IndexJobView) ->
 
 
 def _differences(seen: job.Job, view: index_model.IndexJobView) -> dict[str, Any]:
-    """Return what of a spec may change while the Job is there, and is not yet as the engine has it."""
+    """Return what may change while the Job is there, and is not yet as the engine has it."""
     spec = seen.spec
     changed: dict[str, Any] = {}
     if spec.suspend != view.suspended:
