@@ -263,8 +263,13 @@ def parse(expression: str, *, format: job_config.CronFormat, hash_id: str) -> Ex
         years=year.values,
     )
     if found._day_after(0, 1, 0) is None:
+        days = [
+            (f"{cron_fields.DAY.name} {texts[3]!r}", day),
+            (f"{weekday.name} {texts[5]!r}", weekdays),
+        ]
         raise InvalidCron(
-            f"day of month: {texts[3]!r} never comes in month {texts[4]!r}"
+            f"{' or '.join(text for text, numbers in days if not numbers.any_)} never comes in "
+            f"month {texts[4]!r}"
             + (f" of year {texts[6]!r}" if texts[6] != "*" else "")
             + ": write a day that these months have"
         )

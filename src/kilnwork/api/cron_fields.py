@@ -236,15 +236,15 @@ def _end(first: int, end: str, field: Field) -> int:
         return last + 7  # FRI-SUN: a week may end with Sunday
     if last < first:
         raise InvalidCron(
-            f"the range ends before it begins: write {first}-{field.last},{field.first}-{end}"
+            f"the range ends before it begins: write {first}-{field.last},{field.first}-{last}"
         )
     return last
 
 
 def _step(step: str | None, field: Field) -> int:
     number = 1 if step is None else int(step)
-    if not 1 <= number <= field.last:
-        raise InvalidCron(f"a step may be 1 to {field.last}")
+    if not 1 <= number <= field.accepted:
+        raise InvalidCron(f"a step may be 1 to {field.accepted}")
     return number
 
 

@@ -24,8 +24,9 @@ from kilnwork.kit import clock, errors
 ON_TIME_S = 10
 """How late a tick may be decided and still be on time; later ones are missed.
 
-Longer than a healthy manager takes for a burst of 10,000 schedules in one second, or for a pause of
-its process; shorter than the 15 s after which another manager takes over from a dead one.
+Longer than a manager takes for 10,000 schedules that are due in one second, and than a busy machine
+or a slow disk holds it up; much shorter than a minute, so that after a restart no schedule by the
+minute has more than one tick that counts as on time.
 """
 
 NEXT_RUNS = 5
@@ -114,7 +115,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
                 ahead = f"; the next run is at {following}" if following else ""
                 return (
                     f"the clock was set back behind {decided}, up to which runs are decided: "
-                    f"nothing runs until it is past that{ahead}"
+                    f"nothing runs until it is past that{ahead}. If {decided} was never a right "
+                    "time, delete the JobConfig and create it again"
                 )
             case Waiting.DISABLED:
                 return "the schedule is disabled: set spec.schedule.disabled to false"
@@ -133,6 +135,8 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     """First second that may be a tick."""
     not_after: int
     """Last second that may be a tick."""
+    last_updated: float | None
+    """Second up to which ticks are over, as written in the schedule; one part of `Facts.epoch`."""
     disabled: bool
     daylight_saving: job_config.DaylightSaving
     missed_runs: job_config.MissedRuns
@@ -143,7 +147,6 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
         bounds = spec.constraints or job_config.ScheduleConstraints()
         not_before = _seconds("constraints.notBefore", bounds.not_before)
         not_after = _seconds("constraints.notAfter", bounds.not_after)
-        _seconds("lastUpdated", spec.last_updated)
         if not_before is not None and not_after is not None and not_after < not_before:
             raise InvalidSchedule(
                 "constraints.notAfter",
@@ -154,6 +157,7 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
             zone=_zone(spec.cron),
             not_before=cron.FIRST if not_before is None else math.ceil(not_before),
             not_after=cron.LAST if not_after is None else math.floor(not_after),
+            last_updated=_seconds("lastUpdated", spec.last_updated),
             disabled=spec.disabled,
             daylight_saving=spec.daylight_saving,
             missed_runs=spec.missed_runs,
@@ -239,7 +243,11 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan(schedule: Schedule, facts: Facts) -> Plan:
-    """Return what to do about a schedule now."""
+    """Return what to do about a schedule now.
+
+    Repeatable: the same facts give the same plan, and facts with the `decided` of a plan give none
+    of its ticks again.
+    """
     if schedule.disabled:
         return Plan(decided=facts.decided, waiting=Waiting.DISABLED)
     now = math.floor(facts.now)
@@ -255,11 +263,15 @@ def plan(schedule: Schedule, facts: Facts) -> Plan:
         )
     late = max(floor, now - ON_TIME_S - 1)
     on_time = between(schedule, late + 1, now, limit=ON_TIME_S + 1)
-    made_up, dropped = _missed(schedule, floor, late, now=now, superseded=bool(on_time))
+    run = on_time
+    dropped: tuple[Dropped, ...] = ()
+    if first <= late:
+        made_up, dropped = _missed(schedule, floor, late, now=now, superseded=bool(on_time))
+        run = made_up + on_time
     return Plan(
-        run=made_up + on_time,
+        run=run,
         dropped=dropped,
-        decided=max(schedule.newest(floor, now, 1)),
+        decided=on_time[-1] if on_time else schedule.newest(floor, late, 1)[0],
         next_tick=schedule.next_after(now),
     )
 
