@@ -9,7 +9,8 @@ import pytest
 
 from kilnwork.api import cron, job_config
 
-Gap, Overlap = job_config.GapPolicy, job_config.OverlapPolicy
+Gap = job_config.GapPolicy
+Overlap = job_config.OverlapPolicy
 STANDARD, QUARTZ = job_config.CronFormat.STANDARD, job_config.CronFormat.QUARTZ
 START = "2026-01-01T00:00:00"  # a Thursday
 
@@ -36,12 +37,10 @@ def ticks(
 ) -> list[str]:
     """The first ticks from `start` on, in `zone`."""
     found: list[str] = []
-    after: int | None = seconds(start) - 1
-    while len(found) < count:
-        after = expression.next_after(after, zone, gap=gap, overlap=overlap)
-        if after is None:
-            break
-        found.append(dt.datetime.fromtimestamp(after, zone).isoformat().removesuffix("+00:00"))
+    tick = expression.next_after(seconds(start) - 1, zone, gap=gap, overlap=overlap)
+    while tick is not None and len(found) < count:
+        found.append(dt.datetime.fromtimestamp(tick, zone).isoformat().removesuffix("+00:00"))
+        tick = expression.next_after(tick, zone, gap=gap, overlap=overlap)
     return found
 
 

@@ -17,7 +17,8 @@ from hypothesis import strategies as some
 
 from kilnwork.api import cron, job_config
 
-Gap, Overlap = job_config.GapPolicy, job_config.OverlapPolicy
+Gap = job_config.GapPolicy
+Overlap = job_config.OverlapPolicy
 
 TICKS = 12
 """How many ticks of an expression are compared."""

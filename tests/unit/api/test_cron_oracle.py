@@ -10,7 +10,8 @@ import pytest
 
 from kilnwork.api import cron, job_config
 
-Gap, Overlap = job_config.GapPolicy, job_config.OverlapPolicy
+Gap = job_config.GapPolicy
+Overlap = job_config.OverlapPolicy
 
 CHANGES = {
     "America/New_York": ("2026-03-08T07:00Z", "2026-11-01T06:00Z"),
