@@ -68,7 +68,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     `view`: the engine's view of this very object (by uid). `strays`: uids of Jobs that the engine
     still has under this name whose objects are gone. `config`: the JobConfig that it names or that
     owns it. `sources`: what was found of each input, and of the task of `withResultOf`. `refused`:
-    why the engine does not take it, "" if it may. `told`: what the engine knows from this process of
+    why the engine does not take it, "" if it may. `told`: what this process has told the engine of
     what the Job waits for; UNSET: nothing.
     """
 

@@ -1,8 +1,8 @@
 """The status of a Job, from the engine's view of it or from why the engine does not have it.
 
-Pure. Used by `plan` and `reconciler`. The journal is the authority: this is a projection of it in the
-words of Furiko's API. Conditions: `Valid`, `Started`, `Finished`, and when a kill or a
-loss leaves room for doubt `Stopped`.
+Pure. Used by `plan` and `reconciler`. The journal is the authority: this is a projection of it in
+the words of Furiko's API. Conditions: `Valid`, `Started`, `Finished`, and when a kill or a loss
+leaves room for doubt `Stopped`.
 """
 
 from typing import NamedTuple

@@ -75,8 +75,7 @@ def decide(facts: Facts) -> Plan:
         jobs=facts.jobs,
         group=facts.group,
         row=facts.row,
-        upcoming=upcoming,
-        waiting=found,
+        ticks=status.Ticks(upcoming, found),
         now=facts.now,
     )
     again_s = None

@@ -23,7 +23,8 @@ class _Memory(msgspec.Struct):
     """What is remembered of one object between two passes; nothing that must survive.
 
     `held`: since when a status waits to be written (monotonic). `made`: ticks whose Jobs were made,
-    which the cache may not have heard of. `taken`: ticks the names of whose Jobs are taken. `limits`: what the engine knows of its concurrency.
+    which the cache may not have heard of. `taken`: ticks the names of whose Jobs are taken.
+    `limits`: what the engine knows of its concurrency.
     """
 
     uid: str
@@ -101,8 +102,6 @@ class Reconciler:
         for surplus in decided.delete:
             await self._delete(surplus)
         waits = [decided.again_s, await self._write(known, config, decided.status)]
-        if decided.decision is not None:
-            waits.append(0.0)
         return min((w for w in waits if w is not None), default=None)
 
     # Reading

@@ -4,6 +4,7 @@ Used by `plan`. The engine says which Jobs have started and which wait; names co
 """
 
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import msgspec
 
@@ -21,6 +22,15 @@ HOLD_S = 1.0
 """Between writes of counts and ticks, which change with each Job."""
 
 _S = job_config.ConfigState
+
+
+class Ticks(NamedTuple):
+    """What is to come of a schedule."""
+
+    upcoming: tuple[int, ...]
+    """The next ticks; none without a schedule."""
+    planned: schedules.Plan
+    """What is done about it now, and what it waits for."""
 
 
 def invalid(config: job_config.JobConfig, text: str, *, now: float) -> job_config.JobConfigStatus:
@@ -41,12 +51,10 @@ def of(
     jobs: Iterable[job.Job],
     group: index_model.GroupView,
     row: index_model.ScheduleRow | None,
-    upcoming: tuple[int, ...],
-    waiting: schedules.Plan,
+    ticks: Ticks,
     now: float,
 ) -> job_config.JobConfigStatus:
-    """Return the status that says what is known. `upcoming`: the next ticks; `waiting`: what the
-    schedule waits for."""
+    """Return the status that says what is known."""
     by_uid = {one.metadata.uid: one for one in jobs}
     started = [one.status.start_time for one in by_uid.values() if one.status.start_time]
     before = config.status.last_executed
@@ -59,10 +67,10 @@ def of(
         active_jobs=_references(group.active, by_uid),
         last_scheduled=_last(config, row),
         last_executed=executed,
-        next_runs=tuple(clock.rfc3339(tick) for tick in upcoming),
+        next_runs=tuple(clock.rfc3339(tick) for tick in ticks.upcoming),
         missed=_missed(row),
         observed_generation=config.metadata.generation,
-        conditions=_conditions(config, "", waiting, now=now),
+        conditions=_conditions(config, "", ticks.planned, now=now),
     )
 
 
@@ -114,7 +122,7 @@ def _missed(row: index_model.ScheduleRow | None) -> job_config.MissedTicks | Non
 
 
 def _conditions(
-    config: job_config.JobConfig, text: str, waiting: schedules.Plan | None, *, now: float
+    config: job_config.JobConfig, text: str, planned: schedules.Plan | None, *, now: float
 ) -> tuple[meta.Condition, ...]:
     """`Valid`; and `Scheduled`, if there is a schedule and what it waits for is more than time."""
     valid = meta.Condition(
@@ -125,13 +133,13 @@ def _conditions(
         observed_generation=config.metadata.generation,
     )
     new = [valid]
-    if waiting is not None and config.spec.schedule is not None:
-        stuck = waiting.waiting not in (None, schedules.Waiting.NOT_YET_DUE)
+    if planned is not None and config.spec.schedule is not None:
+        stuck = planned.waiting not in (None, schedules.Waiting.NOT_YET_DUE)
         scheduled = meta.Condition(
             type="Scheduled",
             status="False" if stuck else "True",
-            reason=str(waiting.waiting) if stuck else "Scheduled",
-            message=waiting.message if stuck else "",
+            reason=str(planned.waiting) if stuck else "Scheduled",
+            message=planned.message if stuck else "",
             observed_generation=config.metadata.generation,
         )
         new.append(scheduled)
