@@ -330,3 +330,12 @@ def test_commands_do_not_wait_behind_calls_that_have_no_slot() -> None:
     world.after(1)
     world.open(world.sent_of(instructions.OpenSlot)[-1].slot)
     assert world.holds(calls[0])
+
+
+def test_calls_that_may_wait_for_minutes_are_sent_ahead() -> None:
+    world = world_of()
+    world.define(spec(timeouts=api_task.Timeouts(pending_seconds=900)))
+    (task,) = world.submit()
+    world.end(task, seconds=0.001)
+    world.submit(100)
+    assert held(world) == [50]

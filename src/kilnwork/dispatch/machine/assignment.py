@@ -34,6 +34,10 @@ SHORT_CALL_S = 0.010
 MAX_AHEAD_S = 0.050
 """How much work a slot may have waiting: short enough that its order need not change."""
 
+MIN_PENDING_AHEAD_S = 10.0
+"""Calls that must start sooner than this are not sent ahead: by the queue of a slot they would be
+late. What is sent ahead starts some hundred times sooner."""
+
 MIN_AHEAD = 2
 MAX_AHEAD = 512
 
@@ -209,12 +213,12 @@ def _begin(
 
 
 def short(template: records.Template) -> bool:
-    """Calls of this template may be sent ahead: they are short, and need not start by a time."""
-    seconds = template.seconds
+    """Calls of this template may be sent ahead: they are short, and need not start soon."""
+    seconds, pending_s = template.seconds, template.spec.timeouts.pending_seconds
     return (
         seconds is not None
         and seconds < SHORT_CALL_S
-        and template.spec.timeouts.pending_seconds is None
+        and (pending_s is None or pending_s >= MIN_PENDING_AHEAD_S)
     )
 
 
