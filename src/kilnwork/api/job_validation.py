@@ -18,6 +18,7 @@ from kilnwork.api import (
     job_template_validation,
     job_variables,
     names,
+    option_forms,
     options,
     time_zones,
     validation,
@@ -72,8 +73,8 @@ def _asked_problems(
         if option_forms.is_asked(option):
             yield (
                 "spec.schedule",
-                f"would make Jobs without option {option.name}, which is required: give it a "
-                "default, or no schedule",
+                (f"would make Jobs without option {option.name}, which is required: give it a "
+                "default, or no schedule"),
             )
 
 
