@@ -196,8 +196,9 @@ def _hand_in(facts: Facts, seen: job.Job) -> Plan:
     except inputs.InputError as error:
         return _ends(facts, seen, _P.ADMISSION_ERROR, status.Why(error.reason, str(error)))
     held, failure = _held(facts, missing, broken)
-    new = _new(facts, seen, provided, held)
-    return Plan(put=new, fail=failure)
+    if failure is not None:  # it ends in the next pass, and must not start before
+        held = turns.Hold(reason=failure.reason, message=failure.message)
+    return Plan(put=_new(facts, seen, provided, held))
 
 
 def _new(
