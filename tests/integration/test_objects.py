@@ -133,13 +133,18 @@ async def test_a_kind_may_go_and_come_back(setting: Setting) -> None:
     assert (view.attempt, view.losses) == (2, 1)
 
 
-async def test_a_kind_in_another_version_only_proves_nothing(setting: Setting) -> None:
+async def test_a_kind_in_another_version_only_is_waited_for_and_killed_with_proof(
+    setting: Setting,
+) -> None:
     manifest = {**object_subject.book("exit 0"), "apiVersion": "my.custom.domain/v2"}
     task = await setting.submit(manifest)
     view = await setting.world.says(task, "Staging", "ExecutorUnavailable")
     assert "has kind Book in my.custom.domain/v1alpha1, and not in my.custom.domain/v2" in (
         view.message
     )
+    await setting.world.kill(task)
+    view = await setting.world.says(task, "Killed", "Killed")
+    assert view.stopped
 
 
 @pytest.mark.parametrize(

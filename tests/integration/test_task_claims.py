@@ -237,6 +237,22 @@ async def test_a_claim_goes_on_after_a_restart_of_the_manager(
     assert (await world.phase("Finished"))["task"] == given
 
 
+@pytest.mark.parametrize("forged", [{"id": "none"}, {"attempt": 2**60}])
+async def test_a_claim_whose_task_another_client_has_changed_ends_alone(
+    world: World, forged: dict[str, Any]
+) -> None:
+    await world.external("a")
+    await world.claim()
+    await world.phase("Claimed")
+    await world.says("a", "Running")
+    await world.end()
+    await world.report(task=forged)
+    await world.start()
+    assert (await world.phase("Finished"))["reason"] == "WorkerLost"
+    await world.claim("d")
+    await world.phase("Waiting", "d")
+
+
 async def test_outcomes_are_written_once_and_specs_not_changed(world: World) -> None:
     await world.claim()
     await world.phase("Waiting")

@@ -246,6 +246,13 @@ def test_a_workflow_says_what_it_waits_for(status: Any, said: str) -> None:
     assert (ARGO.stop(obj, STOP, now=100.0) is None) == (not status)
 
 
+def test_times_that_are_none_are_ignored() -> None:
+    odds: list[Any] = ["yesterday", 7, ["x"], {}, "99999-01-01T00:00:00Z"]
+    for odd in odds:
+        read = ARGO.read(SPEC, flow("Succeeded", startedAt=odd, finishedAt=odd))
+        assert (read.state, read.started, read.finished) == (reader.State.SUCCEEDED, None, None)
+
+
 @pytest.mark.parametrize(
     "odd", [None, 3, "x", [], {"nodes": 3}, {"outputs": "x"}, {"phase": "Odd"}, {"phase": ["x"]}]
 )
