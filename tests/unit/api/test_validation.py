@@ -97,6 +97,8 @@ def test_wrong_field_is_named(spec: dict[str, Any], field: str) -> None:
         ),
         ({"containers": [{}], "initContainers": {"name": "a"}}, "spec.initContainers"),
         ({"containers": [{}], "volumes": "x"}, "spec.volumes"),
+        ({"containers": [{}], "volumes": ["x"]}, "spec.volumes[0]"),
+        ({"containers": [{"env": [{"name": {}}]}]}, "spec.containers[0].env[0].name"),
     ],
 )
 def test_a_pod_of_the_wrong_shape_is_refused_at_once(spec: dict[str, Any], field: str) -> None:
