@@ -73,8 +73,10 @@ def _asked_problems(
         if option_forms.is_asked(option):
             yield (
                 "spec.schedule",
-                (f"would make Jobs without option {option.name}, which is required: give it a "
-                "default, or no schedule"),
+                (
+                    f"would make Jobs without option {option.name}, which is required: give it a "
+                    "default, or no schedule"
+                ),
             )
 
 
