@@ -51,6 +51,7 @@ _GROUPS = (
     (_S.RUNNING, Counts.NOTHING, (
         (_R.STARTED, "`Running`, or a container has started while others wait"),
         (_R.STARTED, "a container waits to be started again (`restartPolicy: OnFailure`)"),
+        (_R.STARTED, "somebody is deleting it, and it is not over"),
         (_R.NODE_LOST, "its node is lost"),
     )),
     (_S.SUCCESS, Counts.NOTHING, (

@@ -92,6 +92,9 @@ CASES = {
     "one of two is over": Case(
         (S.RUNNING, R.STARTED), pods.made("Running", pods.ended(1), pods.running("side"))
     ),
+    "being deleted": Case(
+        (S.RUNNING, R.STARTED), pods.made("Running", pods.running(), deleted=pods.FINISHED)
+    ),
     "no times": Case(
         (S.RUNNING, R.STARTED), pods.made("Running", pods.running(since=pods.NO_TIME))
     ),
