@@ -21,6 +21,7 @@ from support import (
     object_subject,
     short,
     waiting,
+    workflow_subject,
 )
 
 SUBJECTS: dict[str, Callable[[Path], Any]] = {
@@ -28,6 +29,7 @@ SUBJECTS: dict[str, Callable[[Path], Any]] = {
     "object": object_subject.on_objects,
     "pod": executor_subjects.on_pods,
     "processes": executor_subjects.on_processes,
+    "workflow": workflow_subject.on_workflows,
 }
 
 AGAIN_AT_ONCE = '[ "$KILN_ATTEMPT" != 1 ] || sleep 300'
