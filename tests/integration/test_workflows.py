@@ -243,6 +243,7 @@ async def test_what_its_steps_print_is_kept_and_argos_own_containers_are_left_ou
 
     async def printed() -> list[tuple[str, bytes]]:
         executor = with_node.world.life.executor
+        assert executor is not None
         assert isinstance(executor, port.Logging)
         attempt = with_node.world.attempt(task)
         return [

@@ -131,7 +131,7 @@ class EphemeralSubject(executor_world.Subject):
     async def untouched(self, name: str) -> bool:
         return name in await self.objects()
 
-    def absent(self, *, now: bool) -> None:
+    async def absent(self, *, now: bool) -> None:
         self._absent = now
         assert self._manager is not None
         self._manager.absent = now

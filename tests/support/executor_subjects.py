@@ -136,7 +136,7 @@ class PodSubject(executor_world.Subject):
         metadata = found["metadata"]
         return not metadata.get("deletionTimestamp") and not metadata.get("labels")
 
-    def absent(self, *, now: bool) -> None:
+    async def absent(self, *, now: bool) -> None:
         self._absent = now
         assert self._manager is not None
         self._manager.absent = now
@@ -314,7 +314,7 @@ class ProcessSubject(executor_world.Subject):
     async def untouched(self, name: str) -> bool:
         return [path.name for path in (self.folder / name).iterdir()] == ["note"]
 
-    def absent(self, *, now: bool) -> None:
+    async def absent(self, *, now: bool) -> None:
         self.gone = now
 
     async def close(self) -> None:

@@ -54,9 +54,12 @@ class Steps:
 
 
 class Life:
-    """What a manager makes anew each time it starts: an executor, and what that needs running."""
+    """What a manager makes anew each time it starts: an executor, and what that needs running.
+    `executor` is None where that is no part of the manager and connects by itself."""
 
-    def __init__(self, executor: port.Executor, *services: Coroutine[Any, Any, None]) -> None:
+    def __init__(
+        self, executor: port.Executor | None, *services: Coroutine[Any, Any, None]
+    ) -> None:
         self.executor = executor
         self.services = services
 
@@ -85,6 +88,12 @@ class Subject(abc.ABC):
 
     without = ("Pending", "ExecutorUnavailable", "no executor pod")
     """State, reason and message of a task in a manager that has no such executor."""
+
+    waits = ("Staging", "ExecutorUnavailable", "says the test")
+    """The same while its API does not respond."""
+
+    unheard = ("Running", "ExecutorUnavailable")
+    """State and reason of one that runs then."""
 
     hub: hubs.Hub | None = None
     """The dispatcher of the moment."""
@@ -134,7 +143,7 @@ class Subject(abc.ABC):
         """Whether that object is as the stranger made it."""
 
     @abc.abstractmethod
-    def absent(self, *, now: bool) -> None:
+    async def absent(self, *, now: bool) -> None:
         """Its API does not respond from now on, or does again."""
 
 
@@ -234,8 +243,12 @@ class World:
         self.steps = steps or Steps(cut_at)
         await self.start_without_executors()
         self.life = self.subject.life(self.steps)
+        if self.life.executor is not None:
+            await self._drive(self.life.executor)
+
+    async def _drive(self, executor: port.Executor) -> None:
         work = queue.WorkQueue()
-        drives = driver.Driver(registry.Registry([self.life.executor]), work)
+        drives = driver.Driver(registry.Registry([executor]), work)
         self._services = coroutines.Crew("services")
         for service in self.life.services:
             self._services.start("service", service)
@@ -261,8 +274,9 @@ class World:
     async def end(self) -> None:
         """Cut it off where it is; the next `start` finds what is on disk."""
         self.steps.cut.set()
-        await self._loop.stop(grace_s=0.0)
-        await self._services.stop()
+        if self.life.executor is not None:
+            await self._loop.stop(grace_s=0.0)
+            await self._services.stop()
         await self.end_hub()
 
     async def end_hub(self) -> None:
@@ -316,10 +330,14 @@ class World:
         await self.hub.kill(task, reason="Killed")
 
     async def is_to_end(self, task: ids.TaskId) -> None:
-        """Wait until the driver knows that the attempt of a task is to end."""
-        await waiting.wait_until_async(
-            lambda: task in self._driven.stops, what="the driver knows of the kill"
-        )
+        """Wait until the driver, or the hub where there is none, knows that a task is to end."""
+
+        def look() -> bool:
+            if self.life.executor is None:
+                return self.view(task).state in ("Killing", "Killed")
+            return task in self._driven.stops
+
+        await waiting.wait_until_async(look, what="the driver knows of the kill")
 
     def view(self, task: ids.TaskId) -> model.TaskView:
         view = self.hub.view(task)

@@ -284,7 +284,7 @@ class ObjectSubject(executor_world.Subject):
         metadata = (await self.books())[name]["metadata"]
         return not metadata.get("deletionTimestamp") and not metadata.get("labels")
 
-    def absent(self, *, now: bool) -> None:
+    async def absent(self, *, now: bool) -> None:
         self._absent = now
         assert self._manager is not None
         self._manager.absent = now
