@@ -1,7 +1,8 @@
 """What every executor keeps to: each attempt starts once, ends as it ended, and leaves nothing.
 
 One suite for all, with the real driver, hub and journal; `support.executor_contract` says what is
-under test, and where a test does not apply. Asserted is the world: programs write down that they were started.
+under test, and where a test does not apply. Asserted is the world: programs write down that they
+were started.
 """
 
 import asyncio
