@@ -183,6 +183,25 @@ async def test_a_kill_is_asked_of_the_holder_and_its_outcome_is_the_proof(
         await world.phase("Finished")
 
 
+async def test_a_deleted_task_ends_its_claim(world: World) -> None:
+    """The holder ends what it does; the claim is its own, and goes by its `ttl`."""
+    await world.external("a")
+    await world.claim(ttlSecondsAfterFinished=0)
+    await world.phase("Claimed")
+    task = await world.task_id("a")
+    await world.kube.delete(kinds.TASKS, "a", NS)
+    await world.phase("Killing")
+    await world.report(outcome={"state": "Killed"})
+
+    async def gone() -> bool:
+        claims = (await world.kube.list(CLAIMS, NS, type=dict)).items
+        return not claims and not (await world.kube.list(kinds.TASKS, NS, type=dict)).items
+
+    await waiting.wait_until_async(gone, what="task and claim are gone")
+    view = hub_support.view(world.hub, task)
+    assert (view.state, view.stopped) == ("Killed", True)
+
+
 @pytest.mark.parametrize("deleted", [False, True], ids=["not renewed", "deleted"])
 async def test_what_a_lost_holder_had_goes_to_another_claim(world: World, *, deleted: bool) -> None:
     await world.external("a")
