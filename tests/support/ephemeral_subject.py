@@ -62,6 +62,10 @@ class EphemeralSubject(executor_world.Subject):
     def spec(self, script: str, **more: Any) -> api_task.TaskSpec:
         return api_task.TaskSpec(cluster_name=CLUSTER, command=("sh", "-c", script), **more)
 
+    def too_large(self, script: str, **more: Any) -> api_task.TaskSpec:
+        writes = 'head -c 70000 /dev/zero | tr "\\0" 1 > "$KILN_OUTPUT"'
+        return self.spec(f"{script} {writes}", **more)
+
     def life(self, steps: executor_world.Steps) -> executor_world.Life:
         known: cache.Cache[pod.Pod] = cache.Cache()
         kube = executor_subjects.SteppingClient(self._admin.config, user_agent="manager")

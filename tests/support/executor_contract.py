@@ -41,6 +41,15 @@ NOT_APPLICABLE: dict[str, tuple[tuple[str, ...], str]] = {
         PEERS,
         "no manager has it; test_without_its_api_it_waits_and_says_so_then_runs is the same story",
     ),
+    "test_a_result_that_is_too_large_fails_it": (
+        ("external", "pod", "processes"),
+        "a user's program gives blobs of any size; Pods have a sidecar for that (test_sidecar)",
+    ),
+    "test_a_kill_of_what_somebody_has_removed_ends": (
+        (*PEERS, "ephemeral"),
+        "what runs it is removed with it, which the dispatcher sees (test_deleted_by_a_stranger_…)",
+    ),
+    "test_a_timeout_of_what_somebody_has_removed_ends": ((*PEERS, "ephemeral"), "the same"),
     "test_who_ignores_the_kill_runs_no_more_when_it_is_killed": (
         ("function", "http"),
         "what goes on in a server is not the executor's: the end of its connection is the proof",

@@ -77,6 +77,9 @@ class Subject(abc.ABC):
     failed = "NonZeroExit"
     """Reason of a task whose program has failed."""
 
+    too_large_reason = "ResultTooLarge"
+    """Reason of a task whose result is too large."""
+
     knows_programs = True
     """Whether it tells exit codes and nodes."""
 
@@ -117,6 +120,10 @@ class Subject(abc.ABC):
     @abc.abstractmethod
     def spec(self, script: str, **more: Any) -> api_task.TaskSpec:
         """A task that runs a shell script; `more`: fields of the spec."""
+
+    def too_large(self, script: str, **more: Any) -> api_task.TaskSpec:
+        """A task that runs a shell script and has a result that is too large."""
+        raise NotImplementedError("results of this executor have no bound here")
 
     @abc.abstractmethod
     def life(self, steps: Steps) -> Life:
@@ -295,19 +302,25 @@ class World:
         return f"echo {identity} >> {self.starts_file}; {then}"
 
     async def submit(
-        self, then: str = "", *, task: ids.TaskId | None = None, **spec: Any
+        self,
+        then: str = "",
+        *,
+        task: ids.TaskId | None = None,
+        too_large: bool = False,
+        **spec: Any,
     ) -> ids.TaskId:
         """Submit a task of the subject's executor, spawned, as no Task object owns it.
 
-        `task`: its id, so that it can be submitted again.
+        `task`: its id, so that it can be submitted again. `too_large`: its result is.
         """
+        make = self.subject.too_large if too_large else self.subject.spec
         self._names += 1
         spec.setdefault("timeouts", api_task.Timeouts(kill_grace_seconds=2))
         submission = model.Submission(
             task=task or ids.new_task_id(),
             namespace=NS,
             name=f"t{self._names}",
-            spec=self.subject.spec(self.script(then), **spec),
+            spec=make(self.script(then), **spec),
             declared=False,
         )
         await self.hub.submit(submission)

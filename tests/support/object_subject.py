@@ -12,6 +12,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from kilnwork.api import meta, object_task, resource
 from kilnwork.api import task as api_task
 from kilnwork.controlplane import cluster
@@ -28,6 +30,8 @@ BOOKS = resource.Resource(
 )
 PRINTER = "my.custom.domain/printer"
 GRACE_S = 1.0
+LARGE = "x" * 70_000
+"""More than a result may have that is not a blob."""
 
 DEFINITION = {
     "metadata": {"name": BOOKS.qualified},
@@ -157,7 +161,12 @@ class Printer:
         self._running[seen["metadata"]["uid"]] = process
         await self.say(seen, {"phase": "Running"})
         code = await process.wait()
-        await self.say(seen, {"phase": "Failed" if code else "Succeeded", "code": code})
+        phase = {"phase": "Failed" if code else "Succeeded", "code": code}
+        await self.say(seen, {**phase, **self.outputs(seen)})
+
+    def outputs(self, seen: dict[str, Any]) -> dict[str, Any]:
+        """Return what its status has as result."""
+        return {"pages": seen["spec"].get("pages")}
 
     async def _end(self, seen: dict[str, Any]) -> None:
         process = self.signal(seen, signal.SIGTERM)
@@ -221,6 +230,13 @@ class ObjectSubject(executor_world.Subject):
 
     def spec(self, script: str, **more: Any) -> api_task.TaskSpec:
         given = object_task.CustomResource(manifest=book(script), result=RESULT)
+        return api_task.TaskSpec(custom_resource=given, **more)
+
+    def too_large(self, script: str, **more: Any) -> api_task.TaskSpec:
+        manifest = book(script)
+        manifest["spec"]["pages"] = LARGE
+        result = msgspec.structs.replace(RESULT, json_path=".status.pages")
+        given = object_task.CustomResource(manifest=manifest, result=result)
         return api_task.TaskSpec(custom_resource=given, **more)
 
     def executor(self, kube: client.Client, shared: custom_resource.Shared) -> Any:

@@ -244,6 +244,7 @@ class HttpSubject(PeerSubject):
     the connection is gone. `function`: the server is a Service of Knative."""
 
     failed = "ResponseRejected"
+    too_large_reason = "ResponseTooLarge"
     function = False
 
     def __init__(self, folder: Path, site: http_site.Site) -> None:
@@ -263,6 +264,15 @@ class HttpSubject(PeerSubject):
             f"{self._site.base}/run", request=request, function=self.function, idempotent=True
         )
         return msgspec.structs.replace(made, **more)
+
+    def too_large(self, script: str, **more: Any) -> api_task.TaskSpec:
+        made = self.spec(script, **more)
+        given = made.http or made.function
+        assert given is not None
+        smaller = msgspec.structs.replace(given.response, max_bytes=1)
+        changed = msgspec.structs.replace(given, response=smaller)
+        kind = "http" if made.http else "function"
+        return msgspec.structs.replace(made, **{kind: changed})
 
     def make(self, manager: service.Manager) -> Stepping:
         return SteppingHttp(

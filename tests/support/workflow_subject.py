@@ -1,8 +1,9 @@
 """Executor `workflow` under the contract: Workflows on the embedded Kubernetes, and what runs them.
 
 The controller runs the script of a Workflow's only template as a process, with the phases of Argo,
-and ends it as `spec.shutdown` says. What the real one has said is in `support.argo`; here Workflows
-are what the other executors' tests need: programs that say when they start.
+and ends it as `spec.shutdown` says. What a Workflow has as arguments are its outputs. What the real
+one has said is in `support.argo`; here Workflows are what the tests of all executors need: programs
+that say when they start.
 """
 
 import contextlib
@@ -38,6 +39,10 @@ class Controller(object_subject.Printer):
         [step] = seen["spec"]["templates"]
         return str(step["container"]["args"][0])
 
+    def outputs(self, seen: dict[str, Any]) -> dict[str, Any]:
+        given = seen["spec"].get("arguments")
+        return {"outputs": given} if given else {}
+
     async def reconcile(self, seen: dict[str, Any], *, is_there: bool) -> None:
         shutdown = seen["spec"].get("shutdown")
         if shutdown:
@@ -70,6 +75,13 @@ class ScriptSubject(argo.WorkflowSubject):
 
     def spec(self, script: str, **more: Any) -> api_task.TaskSpec:
         given = object_task.WorkflowTemplate(manifest=flow(script))
+        return api_task.TaskSpec(workflow=given, **more)
+
+    def too_large(self, script: str, **more: Any) -> api_task.TaskSpec:
+        manifest = flow(script)
+        parameters = [{"name": "pages", "value": object_subject.LARGE}]
+        manifest["spec"]["arguments"] = {"parameters": parameters}
+        given = object_task.WorkflowTemplate(manifest=manifest)
         return api_task.TaskSpec(workflow=given, **more)
 
 
