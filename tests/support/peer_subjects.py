@@ -241,16 +241,15 @@ class Ports(http_executors.NoSecrets):
 
 class HttpSubject(PeerSubject):
     """`kiln executor http`, and a server that runs the script in the request until it has ended or
-    the connection is gone. `function`: the server is a Service of Knative."""
+    the connection is gone (`serve_scripts`). `function`: the server is a Service of Knative."""
 
     failed = "ResponseRejected"
     too_large_reason = "ResponseTooLarge"
     function = False
 
-    def __init__(self, folder: Path, site: http_site.Site) -> None:
+    def __init__(self, folder: Path, base: str) -> None:
         super().__init__(folder)
-        self._site = site
-        site.routes["/run"] = self._run
+        self._base = base
 
     def spec(self, script: str, **more: Any) -> api_task.TaskSpec:
         names = {"X-Task": "id", "X-Run": "run", "X-Attempt": "attempt"}
@@ -261,7 +260,7 @@ class HttpSubject(PeerSubject):
             "postData": {"mimeType": "text/plain", "text": script},
         }
         made = http_executors.spec(
-            f"{self._site.base}/run", request=request, function=self.function, idempotent=True
+            f"{self._base}/run", request=request, function=self.function, idempotent=True
         )
         return msgspec.structs.replace(made, **more)
 
@@ -290,22 +289,27 @@ class HttpSubject(PeerSubject):
         if isinstance(gone, http_service.Service):
             await gone._sessions.close()
 
-    async def _run(
-        self, site: http_site.Site, request: http_site.Request, writer: asyncio.StreamWriter
-    ) -> None:
-        names = ("X-Task", "X-Run", "X-Attempt")
-        identity = tuple(str(request.header(name)) for name in names)
-        code = await self.programs.run(
-            request.body.decode(), (identity[0], identity[1], identity[2])
-        )
-        status = "500 Internal Server Error" if code else "200 OK"
-        writer.write(http_site.response(b"{}", status=status))
-
 
 class FunctionSubject(HttpSubject):
     """The same as a function."""
 
     function = True
+
+
+def serve_scripts(site: http_site.Site, programs: Programs) -> None:
+    """Run the body of each request for `/run` as a script."""
+
+    async def run(
+        site: http_site.Site, request: http_site.Request, writer: asyncio.StreamWriter
+    ) -> None:
+        task, number, attempt = (
+            str(request.header(name)) for name in ("X-Task", "X-Run", "X-Attempt")
+        )
+        code = await programs.run(request.body.decode(), (task, number, attempt))
+        status = "500 Internal Server Error" if code else "200 OK"
+        writer.write(http_site.response(b"{}", status=status))
+
+    site.routes["/run"] = run
 
 
 def _ignore(text: str) -> None:
@@ -328,7 +332,8 @@ async def on_http(
 ) -> AsyncIterator[HttpSubject]:
     """Executor `http`."""
     async with http_site.running() as site:
-        made = subject(folder, site)
+        made = subject(folder, site.base)
+        serve_scripts(site, made.programs)
         try:
             yield made
         finally:
