@@ -1,21 +1,16 @@
 """How an attempt fares by what is seen of its object, or Workflow: docs/reference/executors.md.
 
-`make docs` writes the two tables; a test judges an object for each row. Not used by the manager.
+A test judges an object for each row. Not used by the manager.
 """
 
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-
 from kilnwork.api import reasons, task
-from kilnwork.executors.pod import states
-from kilnwork.executors.pod.states import Counts, Row
+from kilnwork.executors import state_tables
+from kilnwork.executors.state_tables import Counts, Group
 
 _R = reasons.Reason
 _S = task.State
-_MODULE = "custom_resource.states"
 
-_BEFORE = (
+_BEFORE: tuple[Group, ...] = (
     (_S.STAGING, Counts.NOTHING, (
         (_R.EXECUTOR_UNAVAILABLE, "none: its kind is not there; the API server is away or refuses"),
         (_R.WAITING_FOR_SERVICE_ACCOUNT, "none: `serviceAccountName` does not exist yet"),
@@ -29,7 +24,7 @@ _BEFORE = (
     )),
 )  # fmt: skip
 
-_OBJECTS = (
+_OBJECTS: tuple[Group, ...] = (
     *_BEFORE,
     (_S.STAGING, Counts.NOTHING, (
         (_R.STARTING, "`runningCondition` is not true yet"),
@@ -59,7 +54,7 @@ _OBJECTS = (
     )),
 )  # fmt: skip
 
-_WORKFLOWS = (
+_WORKFLOWS: tuple[Group, ...] = (
     *_BEFORE,
     (_S.STAGING, Counts.NOTHING, (
         (_R.STARTING, "no phase: no workflow-controller has seen it yet"),
@@ -91,31 +86,6 @@ _WORKFLOWS = (
     )),
 )  # fmt: skip
 
-
-def _table(groups: tuple[tuple[_S, Counts, tuple[tuple[_R, str], ...]], ...]) -> tuple[Row, ...]:
-    return tuple(
-        Row(state, seen, reason, counts) for state, counts, rows in groups for reason, seen in rows
-    )
-
-
-OBJECTS = _table(_OBJECTS)
-WORKFLOWS = _table(_WORKFLOWS)
-
-
-def lines(name: str) -> Iterator[str]:
-    """A table as Markdown: `objects` or `workflows`."""
-    if name == "objects":
-        return states.lines(OBJECTS, what="object")
-    return states.lines(WORKFLOWS, what="Workflow")
-
-
-def written(page: str) -> str:
-    """The page with both tables as they are now."""
-    for name in ("objects", "workflows"):
-        page = states.replaced(page, lines(name), name=name, module=_MODULE)
-    return page
-
-
-if __name__ == "__main__":
-    path = Path(sys.argv[1])
-    path.write_text(written(path.read_text()))
+_MODULE = "custom_resource.states"
+OBJECTS = state_tables.Table("objects", _MODULE, "object", state_tables.rows(_OBJECTS))
+WORKFLOWS = state_tables.Table("workflows", _MODULE, "Workflow", state_tables.rows(_WORKFLOWS))
