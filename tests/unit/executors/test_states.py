@@ -32,19 +32,19 @@ CASES: dict[str, tuple[state_tables.Table, tuple[str, ...], set[R], set[R]]] = {
         pods.TABLE,
         ("pod/*.py", "refusals.py"),
         DRIVER | {R.INVALID_RESULT, R.RESULT_TOO_LARGE},  # of its sidecar
-        {R.INVALID_SPEC},
+        set(),
     ),
     "object": (
         objects.OBJECTS,
         ("custom_resource/*.py", "refusals.py"),
-        {R.EXECUTOR_UNAVAILABLE},
-        {R.RESULT_LOST},
+        DRIVER,
+        set(),
     ),
     "workflow": (
         objects.WORKFLOWS,
         ("custom_resource/*.py", "workflow/*.py", "refusals.py"),
-        {R.EXECUTOR_UNAVAILABLE},
-        {R.OBJECT_FAILED, R.RESULT_LOST},
+        DRIVER,
+        {R.OBJECT_FAILED},
     ),
     "ephemeral": (
         ephemeral.TABLE,

@@ -13,6 +13,7 @@ _S = task.State
 _BEFORE: tuple[Group, ...] = (
     (_S.STAGING, Counts.NOTHING, (
         (_R.EXECUTOR_UNAVAILABLE, "none: its kind is not there; the API server is away or refuses"),
+        (_R.INTERNAL_ERROR, "none, or any: a defect of the manager, which tries again"),
         (_R.WAITING_FOR_SERVICE_ACCOUNT, "none: `serviceAccountName` does not exist yet"),
         (_R.QUOTA_EXCEEDED, "none: a ResourceQuota has no room"),
     )),
@@ -44,6 +45,7 @@ _OBJECTS: tuple[Group, ...] = (
     )),
     (_S.PENDING, Counts.LOSS, (
         (_R.OBJECT_LOST, "somebody deleted it before it had succeeded; its finalizers have run"),
+        (_R.RESULT_LOST, "it had succeeded, and was gone before its result was read"),
     )),
     (_S.KILLING, Counts.NOTHING, (
         (_R.KILLED, "we are deleting it, and its finalizers have not run"),
@@ -76,6 +78,7 @@ _WORKFLOWS: tuple[Group, ...] = (
     )),
     (_S.PENDING, Counts.LOSS, (
         (_R.OBJECT_LOST, "somebody deleted it before it had succeeded; its finalizers have run"),
+        (_R.RESULT_LOST, "it had succeeded, and was gone before its result was read"),
     )),
     (_S.KILLING, Counts.NOTHING, (
         (_R.KILLED, "we have stopped it, and it or one of its Pods is not over"),

@@ -42,6 +42,7 @@ _GROUPS: tuple[Group, ...] = (
         (_R.RESULT_TOO_LARGE, "`Succeeded` with a result that is too large"),
     )),
     (_S.FAILED, Counts.FINAL, (
+        (_R.INVALID_SPEC, "no Pod: its template cannot be read with the variables put in"),
         (_R.ADMISSION_ERROR, "no Pod: admission refuses it"),
         (_R.NAMESPACE_ENDING, "no Pod: its namespace is being deleted"),
         (_R.NAME_TAKEN, "a Pod of somebody else has its name"),
