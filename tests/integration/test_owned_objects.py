@@ -215,6 +215,30 @@ async def test_what_a_late_manager_creates_is_ended(world: World) -> None:
     assert (await world.status("a"))["reason"] == "Killed"
 
 
+@pytest.mark.parametrize("world", ["object", "workflow"], indirect=True)
+async def test_an_end_that_a_kill_has_not_seen_counts(world: World) -> None:
+    """It ends as it does before the request to end it arrives, which conflicts then. Of Pods:
+    test_pod_tasks.py."""
+    gate = world.folder / "gate"
+    await world.declare("a", f"until [ -e {gate} ]; do sleep 0.02; done")
+    await world.runs("a")
+
+    async def ends() -> None:
+        async def over() -> bool:
+            [found] = await world.objects()
+            return bool(found["status"]["phase"] == "Succeeded")
+
+        gate.touch()
+        await waiting.wait_until_async(over, what="it is over")
+
+    world.manager.before_delete = ends
+    await world.kube.merge_patch(kinds.TASKS, "a", {"spec": {"killTimestamp": NOW}}, NS)
+    await world.says("a", "Success", "Succeeded")
+    [left] = await world.objects()
+    assert not left["spec"].get("shutdown")
+    assert world.manager.before_delete is None
+
+
 async def test_a_kill_that_is_to_come_neither_stops_retries_nor_renames_a_success(
     world: World,
 ) -> None:

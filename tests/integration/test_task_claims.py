@@ -303,6 +303,24 @@ async def test_only_who_may_use_an_executor_claims_its_tasks(world: World) -> No
             await kube.merge_patch(CLAIMS, "theirs", status, NS, subresource="status")
 
 
+async def test_who_may_not_use_an_executor_may_take_its_claims_away(world: World) -> None:
+    """What guards claims stands in the way of no deletion, and of no kill."""
+    await world.external("a")
+    await world.claim("theirs")
+    await world.phase("Claimed", "theirs")
+    token = await holder_of(world.kube, "other")
+    holder = dataclasses.replace(world.plane.admin_config(), token=token)
+    async with client.Client(holder, user_agent="holder") as kube:
+        status = {"status": {"renewTime": "2026-01-01T00:00:00Z"}}
+        with pytest.raises(errors.Forbidden, match=REFUSAL):
+            await kube.merge_patch(CLAIMS, "theirs", status, NS, subresource="status")
+        await kube.delete(CLAIMS, "theirs", NS)
+    assert (await world.kube.list(CLAIMS, NS, type=dict)).items == []
+    kill = {"spec": {"killTimestamp": "2026-01-01T00:00:00Z"}}
+    await world.kube.merge_patch(kinds.TASKS, "a", kill, NS)
+    await world.says("a", "Killed")
+
+
 async def holder_of(kube: client.Client, executor: str) -> str:
     """The token of an account with the rights that the how-to gives it."""
     group = kinds.GROUP

@@ -1,6 +1,6 @@
 """How an attempt fares by what is seen of its object, or Workflow: docs/reference/executors.md.
 
-A test judges an object for each row. Not used by the manager.
+tests/unit/executors compares them with what the code says. Not used by the manager.
 """
 
 from kilnwork.api import reasons, task
