@@ -53,6 +53,23 @@ async def test_a_kill_of_what_somebody_has_removed_ends(world: executor_world.Wo
     await world.nothing_is_left()
 
 
+async def test_what_a_late_manager_creates_is_ended(world: executor_world.World) -> None:
+    """Its request arrives when the next manager has long decided about the attempt."""
+    await world.subject.absent(now=True)
+    task = await world.submit()
+    await world.says(task, "Staging", "ExecutorUnavailable")
+    attempt = world.attempt(task, script=world.script("sleep 300"))
+    await world.kill(task)
+    await world.is_to_end(task)
+    await world.subject.absent(now=False)
+    await world.says(task, "Killed", "Killed")
+    await world.subject.create_late(attempt)
+    await world.nothing_is_left()
+    await world.has_ended(task)
+    assert len(world.starts(task)) <= 1  # it may have started: nobody could prevent that
+    assert world.view(task).state == "Killed"
+
+
 @pytest.mark.parametrize("attempts", [1, 2])
 async def test_a_result_that_is_too_large_fails_it(
     world: executor_world.World, attempts: int

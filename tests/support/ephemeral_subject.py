@@ -22,7 +22,9 @@ from kilnwork.dispatch.hub import hub as hubs
 from kilnwork.executors import port
 from kilnwork.executors.ephemeral import executor as ephemeral_executor
 from kilnwork.executors.ephemeral import template
+from kilnwork.kit import ids
 from kilnwork.kube import cache, client, errors, reflector
+from kilnwork.worker import leftovers
 from support import executor_subjects, executor_world, waiting
 
 NS = executor_world.NS
@@ -123,6 +125,22 @@ class EphemeralSubject(executor_world.Subject):
             self._gone.append(metadata["uid"])
         else:
             await self._give_up(self.hub, metadata["uid"])
+
+    async def create_late(self, attempt: port.Attempt) -> None:
+        path = f"{resource.PODS.base(NS)}/{self.place().pod}"
+        seen = await self._admin.get(resource.PODS, self.place().pod, NS, type=pod.Pod)
+        ref = attempt.ref
+        environment = (  # as its worker has asked for it
+            ("KILN_TASK_ID", ids.task_text(ref.task)),
+            ("KILN_RUN", str(ref.run)),
+            ("KILN_ATTEMPT", str(ref.attempt)),
+            (leftovers.MARKER, str(ref)),
+        )
+        place = msgspec.structs.replace(self.place(), environment=environment)
+        made = template.container(attempt, place, seen)
+        body = msgspec.json.encode({"spec": {"ephemeralContainers": [made]}})
+        path = f"{path}/ephemeralcontainers"
+        await self._admin.raw("PATCH", path, body=body, content_type=_STRATEGIC)
 
     async def occupy(self, attempt: port.Attempt) -> str:
         name = template.container_name(attempt.ref)

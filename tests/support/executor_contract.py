@@ -41,6 +41,10 @@ NOT_APPLICABLE: dict[str, tuple[tuple[str, ...], str]] = {
         PEERS,
         "no manager has it; test_without_its_api_it_waits_and_says_so_then_runs is the same story",
     ),
+    "test_what_a_late_manager_creates_is_ended": (
+        (*PEERS, "processes"),
+        "an order on a link does not outlive the link; the processes have no API to be late at",
+    ),
     "test_a_result_that_is_too_large_fails_it": (
         ("external", "pod", "processes"),
         "a user's program gives blobs of any size; Pods have a sidecar for that (test_sidecar)",

@@ -131,6 +131,9 @@ class PodSubject(executor_world.Subject):
         await self._admin.create(resource.PODS, body, NS)
         return name
 
+    async def create_late(self, attempt: port.Attempt) -> None:
+        await self._admin.create(resource.PODS, template.pod(attempt), NS)
+
     async def untouched(self, name: str) -> bool:
         found = (await self.pods())[name]
         metadata = found["metadata"]

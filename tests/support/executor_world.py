@@ -145,6 +145,10 @@ class Subject(abc.ABC):
     async def occupy(self, attempt: port.Attempt) -> str:
         """A stranger makes an object of the name that an attempt needs; gives the name."""
 
+    async def create_late(self, attempt: port.Attempt) -> None:
+        """What a manager asked for that is no more arrives now."""
+        raise NotImplementedError("nothing but the executor itself makes attempts")
+
     @abc.abstractmethod
     async def untouched(self, name: str) -> bool:
         """Whether that object is as the stranger made it."""
@@ -326,7 +330,7 @@ class World:
         await self.hub.submit(submission)
         return submission.task
 
-    def attempt(self, task: ids.TaskId, number: int = 1) -> port.Attempt:
+    def attempt(self, task: ids.TaskId, number: int = 1, *, script: str = "true") -> port.Attempt:
         """That attempt of a task, as the driver would name it."""
         view = self.view(task)
         ref = attempts.AttemptRef(task, view.run, number)
@@ -335,7 +339,7 @@ class World:
             namespace=NS,
             name=view.name,
             owner_uid="",
-            spec=self.subject.spec("true"),
+            spec=self.subject.spec(script),
             place=self.subject.place(),
         )
 

@@ -296,6 +296,10 @@ class ObjectSubject(executor_world.Subject):
         await self._admin.create(self.kind, self.manifest("sleep 300", name=name), NS)
         return name
 
+    async def create_late(self, attempt: port.Attempt) -> None:
+        body = template.wanted(attempt, str(attempt.spec.executor)).body
+        await self._admin.create(self.kind, body, NS)
+
     async def untouched(self, name: str) -> bool:
         metadata = (await self.books())[name]["metadata"]
         return not metadata.get("deletionTimestamp") and not metadata.get("labels")
