@@ -180,9 +180,10 @@ def named_like(owned: Owned, uid: str, *, owner: tuple[str, str]) -> dict[str, A
     return {**body, "metadata": metadata}
 
 
+@pytest.mark.parametrize("world", ["object", "workflow"], indirect=True)
 @pytest.mark.parametrize("manager", [True, False])
 async def test_a_deleted_task_takes_along_what_it_owns(world: World, *, manager: bool) -> None:
-    """Without a manager the finalizer waits for the next one."""
+    """Without a manager the finalizer waits for the next one. Of Pods: test_pod_tasks.py."""
     uid = await world.declare("a", FOREVER)
     await world.runs("a")
     if not manager:
