@@ -48,6 +48,16 @@ async def test_without_an_executor_it_waits_and_says_what_to_do(
     assert (view.state, view.worker) == ("Success", "there")
 
 
+async def test_without_an_executor_it_fails_in_time(
+    world: http_executors.World, site: http_site.Site
+) -> None:
+    spec = {"timeouts": {"pendingSeconds": 0.2}}
+    view = await world.runs(f"{site.base}/a", spec=spec)
+    assert (view.state, view.reason) == ("Failed", "PendingTimedOut")
+    assert "kiln executor http" in view.message
+    assert site.requests == []
+
+
 async def test_what_nobody_can_send_holds_up_nothing_else(
     world: http_executors.World, site: http_site.Site
 ) -> None:

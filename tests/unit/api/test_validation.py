@@ -46,6 +46,10 @@ def test_call_instead_of_a_command_is_fine() -> None:
         ),
         ({"pod": {"spec": {"containers": [{}]}}, "args": ["a"]}, "spec.pod"),
         ({"command": (), "pod": {"spec": {}}}, "spec.pod.spec.containers"),
+        (
+            {"command": (), "pod": {"spec": {"containers": [{}], "restartPolicy": "Always"}}},
+            "spec.pod.spec.restartPolicy",
+        ),
         (CALL_IN_POD | {"pod": {"spec": {"containers": []}}}, "spec.pod.spec.containers"),
         (CALL_IN_POD | {"pod": {"spec": {"containers": [{}, {}]}}}, "spec.pod.spec.containers"),
         (

@@ -7,7 +7,7 @@ import pytest
 
 from kilnwork.api import attempts, object_task, reasons, task
 from kilnwork.executors import port
-from kilnwork.executors.custom_resource import judge, reader, states, template
+from kilnwork.executors.custom_resource import judge, reader, template
 from kilnwork.executors.workflow import reader as workflow
 
 R = reasons.Reason
@@ -259,15 +259,3 @@ def test_times_that_are_none_are_ignored() -> None:
 def test_whatever_a_status_is_it_is_read(odd: Any) -> None:
     read = ARGO.read(SPEC, {"kind": "Workflow", "metadata": {"name": "w"}, "status": odd})
     assert read.state is reader.State.STAGING
-
-
-@pytest.mark.parametrize("table", [states.OBJECTS, states.WORKFLOWS])
-def test_the_tables_name_every_reason_that_is_judged(table: Any) -> None:
-    named = {row.reason for row in table}
-    common = {R.STARTING, R.STARTED, R.SUCCEEDED, R.OBJECT_LOST, R.INVALID_RESULT}
-    own = (
-        {R.SUSPENDED, R.WORKFLOW_FAILED, R.EXECUTOR_ERROR}
-        if table is states.WORKFLOWS
-        else {R.OBJECT_FAILED}
-    )
-    assert named >= common | own

@@ -1,6 +1,7 @@
 """Views of what memory knows at this moment: why a task waits, clusters with their workers. Pure.
 
-Used by the hub. What is stored comes from the store's reader, and is completed here.
+Used by the hub, and for the message of a task that has waited too long. What is stored comes from
+the store's reader, and is completed here.
 """
 
 from collections.abc import Iterator
