@@ -4,7 +4,7 @@ It is an HTTP request but for its URL, which the Service says when it is ready. 
 `executors.http`; what is wrong with one says `http_validation`.
 """
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 
@@ -33,8 +33,12 @@ class FunctionCancel(wire.Wire, frozen=True):
 class FunctionTemplate(http_task.HttpTemplate, frozen=True, kw_only=True):
     """One request to a Service of Knative, to be sent by an executor (`kiln executor http`)."""
 
-    service: str
-    """Name of a Service (`serving.knative.dev/v1`) of the task's namespace; none is made for it."""
+    service: str = ""
+    """Name of a Service (`serving.knative.dev/v1`) of the task's namespace. Needed, unless a
+    JobConfig gives a `template`."""
+    template: dict[str, Any] | None = None
+    """A Service of Knative (`metadata`, `spec`) that a JobConfig makes and owns, under its own name,
+    for all of its Jobs; only in a JobConfig, instead of `service`."""
     request: FunctionRequest
     """The request, as HAR 1.2 has it; its texts may have variables."""
     mode: Annotated[str, msgspec.Meta(pattern="^(Sync|Callback)$")] = "Sync"

@@ -273,6 +273,8 @@ def spec_problems(
 def _function_problems(
     given: function_task.FunctionTemplate, field: str, besides: Collection[str]
 ) -> Iterator[Problem]:
+    if given.template is not None:
+        yield f"{field}.template", "is for a JobConfig, which owns the Service: name one in service"
     if (problem := names.label_1035_problem(given.service)) is not None:
         yield f"{field}.service", problem
     unused = "callback" if given.mode == "Sync" else "polling"

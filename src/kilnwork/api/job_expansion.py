@@ -9,7 +9,16 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import job, job_config, job_settings, job_variables, meta, option_values, options
+from kilnwork.api import (
+    config_services,
+    job,
+    job_config,
+    job_settings,
+    job_variables,
+    meta,
+    option_values,
+    options,
+)
 from kilnwork.kit import clock
 
 SCHEDULE_TIME = "kilnwork.dev/schedule-time"
@@ -209,7 +218,7 @@ def _spec(config: job_config.JobConfig, given: job.JobSpec) -> job.JobSpec:
     return msgspec.structs.replace(
         given,
         config_name=None,
-        template=said.template.spec,
+        template=config_services.placed(said.template.spec, config.metadata.name),
         start_policy=msgspec.structs.replace(given.start_policy, concurrency_policy=policy),
         option_values=values,
         substitutions=substitutions,

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from kilnwork.api import (
+    config_services,
     crd_jobs,
     crd_parts,
     cron,
@@ -59,7 +60,12 @@ def validate_job_config(declared: job_config.JobConfig) -> list[Problem]:
         *_concurrency_problems(spec.concurrency),
         *_lock_problems(spec.locks),
         *options.problems(spec.option),
-        *job_template_validation.problems(spec.template.spec, _CONFIG_TEMPLATE, known=known),
+        *config_services.problems(declared),
+        *job_template_validation.problems(
+            config_services.placed(spec.template.spec, declared.metadata.name),
+            _CONFIG_TEMPLATE,
+            known=known,
+        ),
     ]
 
 

@@ -106,6 +106,12 @@ WHERE_SERVED: tuple[Right, ...] = (
         ),
     ),
     Right(
+        group="serving.knative.dev",
+        resources=("services",),
+        verbs=("create", "patch"),
+        why="Makes the Service that a JobConfig owns (`function.template`), for all of its Jobs.",
+    ),
+    Right(
         group=_OURS,
         resources=("jobs/finalizers", "jobconfigs/finalizers"),
         verbs=("update",),

@@ -9,7 +9,15 @@ from collections.abc import Iterator
 
 import msgspec
 
-from kilnwork.api import job, job_config, job_validation, reasons, schedules
+from kilnwork.api import (
+    config_services,
+    job,
+    job_config,
+    job_validation,
+    meta,
+    reasons,
+    schedules,
+)
 from kilnwork.controllers.job_config import status
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock
@@ -41,12 +49,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What should happen; repeating it changes nothing.
 
     `decision`: to be made durable first; the JobConfig is then looked at again. `make`: ticks whose
-    Jobs are to be there. `delete`: Jobs that are over and more than are kept.
+    Jobs are to be there. `delete`: Jobs that are over and more than are kept. `service`: the Service
+    of Knative that it owns.
     """
 
     decision: index_model.Decision | None = None
     make: tuple[int, ...] = ()
     delete: tuple[job.Job, ...] = ()
+    service: meta.JsonObject | None = None
     status: job_config.JobConfigStatus
     again_s: float | None = None
 
@@ -81,7 +91,14 @@ def decide(facts: Facts) -> Plan:
     again_s = None
     if found.next_tick is not None:
         again_s = min(max(found.next_tick - facts.now, 0.0), MAX_WAIT_S)
-    return Plan(decision=decision, make=make, delete=surplus, status=shown, again_s=again_s)
+    return Plan(
+        decision=decision,
+        make=make,
+        delete=surplus,
+        service=config_services.service(config),
+        status=shown,
+        again_s=again_s,
+    )
 
 
 def fingerprint(config: job_config.JobConfig) -> str:

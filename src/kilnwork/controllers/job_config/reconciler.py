@@ -3,18 +3,25 @@
 Used by `assembly`. Decides nothing: see `plan` and `status`.
 """
 
-import logging
-
 import msgspec
 
-from kilnwork.api import job, job_config, job_expansion, kinds, meta, reasons
+from kilnwork.api import (
+    config_services,
+    job,
+    job_config,
+    job_expansion,
+    kinds,
+    meta,
+    reasons,
+)
 from kilnwork.controllers import ports, status_writer, tools
 from kilnwork.controllers.job import plan as job_plan
 from kilnwork.controllers.job_config import plan, status
 from kilnwork.jobs import errors as jobs_errors
 from kilnwork.kube import errors, events, queue
 
-log = logging.getLogger(__name__)
+SERVICE_AGAIN_S = 30.0
+"""Between tries to make a Service that the API server does not take: Knative may be installed."""
 
 Key = tuple[str, str]
 
@@ -32,6 +39,8 @@ class _Memory(msgspec.Struct):
     made: set[int] = msgspec.field(default_factory=set)
     taken: set[int] = msgspec.field(default_factory=set)
     limits: object = None
+    served: int = 0
+    """The generation whose Service is there."""
 
 
 class Reconciler:
@@ -102,6 +111,8 @@ class Reconciler:
         for surplus in decided.delete:
             await self._delete(surplus)
         waits = [decided.again_s, await self._write(known, config, decided.status)]
+        if decided.service is not None:
+            waits.append(await self._serve(known, config, decided.service))
         return min((w for w in waits if w is not None), default=None)
 
     # Reading
@@ -168,6 +179,23 @@ class Reconciler:
                 self._say(config, "JobNotMade", f"Job {name} cannot be made: {error}")
                 return
         known.made.add(tick)
+
+    async def _serve(
+        self, known: _Memory, config: job_config.JobConfig, service: meta.JsonObject
+    ) -> float | None:
+        """Make or change the Service that it owns; gives when to try again."""
+        generation = config.metadata.generation
+        if known.served == generation:
+            return None
+        try:
+            await self._client.apply(
+                config_services.SERVICES, service, manager="kilnwork", force=True
+            )
+        except (errors.NotFound, errors.Forbidden, errors.Invalid, errors.Conflict) as error:
+            self._say(config, "ServiceNotMade", f"its Service of Knative: {error}")
+            return SERVICE_AGAIN_S
+        known.served = generation
+        return None
 
     async def _is_ours(self, config: job_config.JobConfig, name: str) -> bool:
         """Return whether the Job of that name is one of the JobConfig; if not, tell."""

@@ -1,0 +1,85 @@
+"""The Service of Knative that a JobConfig owns: one for all of its Jobs, never one for each task.
+
+Made of `function.template` of its `taskTemplate`. Used by the JobConfig controller, which keeps it,
+by `job_expansion`, which names it in Jobs, and by `job_validation`. Pure.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from kilnwork.api import function_task, job, job_config, meta, names, resource
+
+Problem = tuple[str, str]
+
+SERVICES = resource.Resource(
+    group="serving.knative.dev",
+    version="v1",
+    kind="Service",
+    plural="services",
+    singular="service",
+)
+
+_FIELD = "spec.template.spec.taskTemplate.function"
+
+
+def placed(template: job.JobTemplate, name: str) -> job.JobTemplate:
+    """Return a template whose function names the Service, instead of saying what it is."""
+    found = _function(template)
+    if found is None or found.template is None or template.what is None:
+        return template
+    named = msgspec.structs.replace(found, service=name, template=None)
+    what = msgspec.structs.replace(template.what, function=named)
+    return msgspec.structs.replace(template, task_template=what, task=None)
+
+
+def problems(config: job_config.JobConfig) -> Iterator[Problem]:
+    """Yield what is wrong with the Service that a JobConfig is to own."""
+    found = _function(config.spec.template.spec)
+    if found is None or found.template is None:
+        return
+    if found.service:
+        yield f"{_FIELD}.service", "may not be given together with template"
+    if (problem := names.label_1035_problem(config.metadata.name)) is not None:
+        yield "metadata.name", f"is the name of the Service too: it {problem}"
+    for name in sorted(found.template.keys() - {"metadata", "spec"}):
+        yield f"{_FIELD}.template.{name}", "is unknown: a template has metadata and spec"
+    for name in ("metadata", "spec"):
+        if not isinstance(found.template.get(name, {}), dict):
+            yield f"{_FIELD}.template.{name}", "must be an object"
+    if not found.template.get("spec"):
+        yield f"{_FIELD}.template.spec", "is needed: it says what the Service runs"
+
+
+def service(config: job_config.JobConfig) -> meta.JsonObject | None:
+    """Return the Service that a valid JobConfig owns; None if it owns none."""
+    found = _function(config.spec.template.spec)
+    if found is None or found.template is None:
+        return None
+    metadata = config.metadata
+    given = found.template.get("metadata") or {}
+    owner = {
+        "apiVersion": config.api_version,
+        "kind": config.kind,
+        "name": metadata.name,
+        "uid": metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    made = {
+        "name": metadata.name,
+        "namespace": metadata.namespace,
+        "labels": given.get("labels") or {},
+        "annotations": given.get("annotations") or {},
+        "ownerReferences": [owner],
+    }
+    return {
+        "apiVersion": SERVICES.api_version,
+        "kind": SERVICES.kind,
+        "metadata": made,
+        "spec": found.template["spec"],
+    }
+
+
+def _function(template: job.JobTemplate) -> function_task.FunctionTemplate | None:
+    return None if template.what is None else template.what.function
