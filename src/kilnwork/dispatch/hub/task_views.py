@@ -64,6 +64,8 @@ class TaskViews:
     def committed(self, batch: instructions.Batch) -> None:
         """A batch is on disk. A task shows its children, too."""
         written, self._writing = self._writing, []
+        if not (written or self._stored or self._ended):
+            return  # no declared task anywhere: batches of calls are large
         if batch.forgotten or batch.writes:  # children that are deleted are not named
             self._stored.clear()
             self._ended.clear()
