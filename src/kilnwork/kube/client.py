@@ -298,9 +298,8 @@ class Client:
             timeout_s=WATCH_S + LATE_S,
             head_timeout_s=self._timeout_s,
         )
-        async with self._http.open(request) as response:
-            watching.keep_alive(response)
-            async for lines in watching.batches(self._http, response):
+        async with self._http.watch(request) as content:
+            async for lines in watching.batches(self._http, content):
                 for line in lines:
                     yield watching.change(line, type)
 
@@ -343,8 +342,8 @@ class Client:
             head_timeout_s=self._timeout_s,
         )
         async with self._http.open(request) as response:
-            watching.keep_alive(response)
-            async for piece in watching.pieces(self._http, response):
+            transport.keep_alive(response)
+            async for piece in watching.pieces(self._http, response.content):
                 yield piece
 
     async def _send(

@@ -49,11 +49,12 @@ class Reconciler:
         self._queue.add(key)
 
     def _is_own_write(self, old: task.Task, new: task.Task) -> bool:
-        """Nothing but our own status is new, with which the pass that wrote it has reckoned."""
+        """Nothing but our own status is new, with which the pass that wrote it has reckoned, or
+        will when it hears what it has written."""
         version = new.metadata.resource_version
         before = msgspec.structs.replace(old.metadata, resource_version=version)
         same = before == new.metadata and old.spec == new.spec
-        return same and self._writer.has_written(new)
+        return same and (self._writer.has_written(new) or self._writer.postpone(new))
 
     def object_changed(
         self, key: Key, old: task_object.TaskObject | None, new: task_object.TaskObject | None
@@ -281,9 +282,11 @@ class Reconciler:
         if wait_s is None or wait_s > 0:
             return [wait_s, later_s]
         try:
-            await self._writer.write(seen, wanted)
+            others = await self._writer.write(seen, wanted)
         except errors.NotFound:
             return []
+        if others:
+            self._queue.add(key)
         known.held = None
         tale = status.tale(seen.status, wanted, loss="" if view is None else view.loss)
         if tale is not None:

@@ -22,14 +22,16 @@ WAITING_HOLD_S = 0.5
 RUNNING_HOLD_S = 0.05
 """How long a task runs before that is written: a shorter one costs one write, its end."""
 
-POD_START_HOLD_S = 0.9
-"""As `WAITING_HOLD_S`, of a Pod that starts: most on a local node have started by then."""
-
-POD_RUNNING_HOLD_S = 0.5
-"""As `RUNNING_HOLD_S`, of a Pod: its end is seen some hundred milliseconds after it was."""
-
-POD_SETTLE_S = 0.05
+POD_SETTLE_S = 0.2
 """How long the steps of a Pod may wait to be looked at together: none is written so soon."""
+
+POD_START_HOLD_S = 0.7
+"""As `WAITING_HOLD_S`, of a Pod that starts, after `POD_SETTLE_S`: most on a local node have
+started by then."""
+
+POD_RUNNING_HOLD_S = 0.2
+"""As `RUNNING_HOLD_S`, of a Pod, after `POD_SETTLE_S` and what its executor waits: its end is seen
+some hundred milliseconds after it was."""
 
 MINOR_HOLD_S = 5.0
 """Between writes of what changes often and decides nothing: counts of children."""

@@ -27,6 +27,7 @@ from kilnwork.api import (
 from kilnwork.channel import messages
 from kilnwork.executors import attempt as base
 from kilnwork.executors.http import (
+    delayed,
     errors,
     exchange,
     har,
@@ -65,8 +66,8 @@ class _Handover(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """What attempts of one process share. `polls`: how many polls are on their way at once;
-    `resumed`: requests whose function they had to wait for."""
+    """What attempts of one process share. `late`: what they say after `STATUS_AFTER_S`. `polls`:
+    how many polls are on their way at once; `resumed`: requests whose function they waited for."""
 
     link: base.Link
     sessions: exchange.Sessions
@@ -76,6 +77,7 @@ class Tools:
     store: results.Store
     clock: clock.Clock
     entropy: ids.Entropy
+    late: delayed.Delayed
     polls: asyncio.Semaphore
     resumed: asyncio.Semaphore
 
@@ -100,7 +102,7 @@ class Attempt(base.Attempt):
         self._poll_until = 0.0
         self._origin: yarl.URL | None = None
         """Of the first request: secrets go nowhere else."""
-        self._status: asyncio.TimerHandle | None = None
+        self._status_due = False
 
     def _report(self, outcome: attempts.Outcome) -> None:
         self._cancel_status()
@@ -172,7 +174,8 @@ class Attempt(base.Attempt):
 
     async def _carry_out(self) -> attempts.Outcome:
         loop = asyncio.get_running_loop()
-        self._status = loop.call_later(STATUS_AFTER_S, self._report_status)
+        self._status_due = True
+        self._tools.late.add(self._report_status)
         request = await self._prepare()
         if self._run.handover:
             return await self._go_on(request)
@@ -365,7 +368,7 @@ class Attempt(base.Attempt):
             self._cancel_status()
             await self._tools.link.store(lambda serial: messages.Started(serial, self.ref, at))
             self._see_connected()
-        elif self._status is None:
+        elif not self._status_due:
             self._report_status()
 
     def _report_status(self) -> None:
@@ -379,9 +382,9 @@ class Attempt(base.Attempt):
             self._see_connected()
 
     def _cancel_status(self) -> None:
-        if self._status is not None:
-            self._status.cancel()
-            self._status = None
+        if self._status_due:
+            self._tools.late.cancel(self._report_status)
+            self._status_due = False
 
     def _see_connected(self) -> None:
         if self.seen is not None and self.seen.reason == _R.CONNECTING:

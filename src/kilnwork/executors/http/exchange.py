@@ -268,6 +268,8 @@ class Exchange:
 
 def _text(received: str) -> str:
     """Of a header: bytes that are no UTF-8, which aiohttp escapes, could not be encoded again."""
+    if received.isascii():
+        return received
     return received.encode(errors="surrogateescape").decode(errors="replace")
 
 
