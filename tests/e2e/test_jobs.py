@@ -419,3 +419,60 @@ def test_history_is_kept_to_its_limit(server: up_support.Up) -> None:
     waiting.wait_until(
         lambda: left() == ["job.kilnwork.dev/past-2"], what="one is left", timeout_s=PATIENCE_S
     )
+
+
+def test_config_owns_the_service_of_its_function(server: up_support.Up) -> None:
+    group, plural = "serving.knative.dev", "services"
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    definition = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": "Service", "plural": plural, "singular": "service"},
+            "versions": [
+                {
+                    "name": "v1",
+                    "served": True,
+                    "storage": True,
+                    "schema": {"openAPIV3Schema": schema},
+                }
+            ],
+        },
+    }
+    apply(server, definition)
+    container = {"image": "example.com/report:1"}
+    function = {
+        "template": {
+            "metadata": {"labels": {"team": "reports"}},
+            "spec": {"template": {"spec": {"containers": [container]}}},
+        },
+        "request": {"method": "POST"},
+    }
+    made = config("called")
+    made["spec"]["template"]["spec"]["taskTemplate"] = {"function": function}
+    apply(server, made, run("call", "called"))
+    path = f"/apis/{group}/v1/namespaces/default/{plural}/called"
+
+    def service() -> dict[str, Any]:
+        done = server.kubectl("get", "--raw", path, check=False)
+        return dict(json.loads(done.stdout)) if done.returncode == 0 else {}
+
+    waiting.wait_until(service, what="the Service is there", timeout_s=PATIENCE_S)
+    assert service()["metadata"]["ownerReferences"][0]["name"] == "called"
+    assert service()["metadata"]["labels"] == {"team": "reports"}
+    wait_phase(server, "call", "Starting", "Pending", "Running")
+    what = server.get("jobs", "call")["spec"]["template"]["taskTemplate"]["function"]
+    assert what["service"] == "called"
+    assert "template" not in what
+    container["image"] = "example.com/report:2"
+    apply(server, made)
+    waiting.wait_until(
+        lambda: service()["spec"]["template"]["spec"]["containers"] == [container],
+        what="the Service changes",
+        timeout_s=PATIENCE_S,
+    )
+    server.kubectl("delete", "kjc", "called")
+    waiting.wait_until(lambda: not service(), what="it is collected", timeout_s=PATIENCE_S)

@@ -68,6 +68,7 @@ WORK: dict[str, dict[str, Any]] = {
         "function": {**FUNCTION, "cancel": {"request": {"method": "GET", "postData": FORM}}}
     },
     "spec.function.response.runningCondition": {"function": {**FUNCTION, "polling": {}}},
+    "spec.function.template": {"function": {"request": {"method": "GET"}}},
     "spec.function.callback": {"function": {**FUNCTION, "mode": "Callback"}},
     "spec.external": {},
 }
@@ -102,6 +103,7 @@ VALUES: dict[str, Any] = {
     "spec.workflow.kind": "Workflow",
     "spec.http.request.url": REQUEST["url"],
     "spec.function.service": "x",
+    "spec.function.template": {"spec": {"template": {}}},
     "spec.function.mode": "Sync",
     "[].request.url": "/",
     "[].postData._bodyBase64": "eA==",

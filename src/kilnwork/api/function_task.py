@@ -37,8 +37,8 @@ class FunctionTemplate(http_task.HttpTemplate, frozen=True, kw_only=True):
     """Name of a Service (`serving.knative.dev/v1`) of the task's namespace. Needed, unless a
     JobConfig gives a `template`."""
     template: dict[str, Any] | None = None
-    """A Service of Knative (`metadata`, `spec`) that a JobConfig makes and owns, under its own name,
-    for all of its Jobs; only in a JobConfig, instead of `service`."""
+    """A Service of Knative (`metadata`, `spec`) that a JobConfig makes and owns, under its own
+    name, for all of its Jobs; only in a JobConfig, instead of `service`."""
     request: FunctionRequest
     """The request, as HAR 1.2 has it; its texts may have variables."""
     mode: Annotated[str, msgspec.Meta(pattern="^(Sync|Callback)$")] = "Sync"

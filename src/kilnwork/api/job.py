@@ -183,7 +183,7 @@ class JobTemplate(Wire, frozen=True):
     ) = None
     """Another form of `timeouts.pendingSeconds`; give one of them."""
     forbid_task_force_deletion: bool = False
-    """Never remove an object of a task by force: a task on a node that is gone stays `Killing`."""
+    """For manifests of Furiko: nothing of a task is ever removed by force, whatever this says."""
     timeouts: JobTimeouts | None = None
     """Deadlines in seconds."""
     hooks: Annotated[tuple[Hook, ...], msgspec.Meta(max_length=16)] = ()

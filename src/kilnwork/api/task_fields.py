@@ -25,6 +25,8 @@ def _same(path: str, effect: Effect, reason: str = "", **more: Any) -> Row:
     return Row(path, effect, effect, reason, **more)
 
 
+_OWNED = "only a JobConfig owns a Service: name one in `service`"
+
 TASK: Sequence[Row] = (
     *(
         _same(f"spec.{field}", Effect.HONOURED, whole=True)
@@ -36,6 +38,7 @@ TASK: Sequence[Row] = (
             "workflow",
         )
     ),
+    _same("spec.function.template", Effect.INVALID, _OWNED, whole=True),
     Row(
         "spec.image",
         Effect.IGNORED,
@@ -106,6 +109,7 @@ def _job_template(at: str) -> Iterator[Row]:
 
 
 JOB: Sequence[Row] = (
+    _same("spec.template.taskTemplate.function.template", Effect.INVALID, _OWNED, whole=True),
     *(
         _same(f"spec.{field}", Effect.HONOURED, whole=True)
         for field in (

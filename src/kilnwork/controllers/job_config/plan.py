@@ -49,8 +49,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What should happen; repeating it changes nothing.
 
     `decision`: to be made durable first; the JobConfig is then looked at again. `make`: ticks whose
-    Jobs are to be there. `delete`: Jobs that are over and more than are kept. `service`: the Service
-    of Knative that it owns.
+    Jobs are to be there. `delete`: Jobs that are over and more than are kept. `service`: of
+    Knative, that it owns.
     """
 
     decision: index_model.Decision | None = None
