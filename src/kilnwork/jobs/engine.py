@@ -290,7 +290,7 @@ class Engine:
         joined.taken_in = {change.task: change for change in changes}
         writes = tables.Writes()
         slots: dict[tuple[str, str], int] = {}
-        self._hub.forget_now(self._forgettable)
+        self._hub.forget_now(self._forgettable, childless=True)
         self._forgettable = []
         touched: dict[records.Job, None] = {}
         self._admit(now)
@@ -447,7 +447,7 @@ class Engine:
         self._queue.forget(job)
         self.by_text.pop(job.id.text, None)
         self._listeners[job.source.kind].released(job)
-        job.dropped += job.tasks
+        job.dropped.update(job.tasks)
         job.tasks.clear()
         self._unfollow(job)
 
@@ -458,32 +458,33 @@ class Engine:
             return
         for state, count in ((_S.SUCCEEDED, job.counts.succeeded), (_S.FAILED, job.counts.failed)):
             surplus = count - self.kept_tasks
-            if surplus > 0:
-                over = [item for item in job.dropped if item and job.items.states[item] == state]
-                runs = [
-                    (task_hub.task_id(job.id.uuid, item), job.run_of(item))
-                    for item in over[-surplus:]
-                ]
-                if job.source.ends_with_task:  # the dispatcher has them until that is on disk
-                    joined.forgettable += runs
-                else:
-                    self._hub.forget_now(runs)
+            if surplus <= 0:
+                continue
+            over = [
+                (_id_of(job, item, task), job.run_of(item))
+                for item, task in job.dropped.items()
+                if item and job.items.states[item] == state and not task.parent
+            ][-surplus:]
+            if job.source.ends_with_task:  # the dispatcher has them until that is on disk
+                joined.forgettable += over
+            else:
+                self._hub.forget_now(over)
 
     def _unfollow(self, job: records.Job) -> None:
         """Stop following its tasks that are over and understood."""
-        for item in job.dropped:
+        for item, task in job.dropped.items():
             if item not in job.tasks:
-                self.tasks.pop(task_hub.task_id(job.id.uuid, item), None)
+                self.tasks.pop(_id_of(job, item, task), None)
         job.dropped.clear()
 
     def _carry_out(self, job: records.Job, step: steps.Step, joined: "_Joined") -> None:
         if isinstance(step, steps.Submit):
-            for item in step.items:
-                self.tasks[task_hub.task_id(job.id.uuid, item)] = (job, item)
             wanted = []
             for item in step.items:
+                task = task_hub.task_id(job.id.uuid, item)
+                self.tasks[task] = (job, item)
                 try:
-                    wanted.append(task_hub.submission(job, item))
+                    wanted.append(task_hub.submission(job, item, task))
                 except errors.ItemUnusable as error:
                     joined.existing.append(task_hub.refused(job, item, str(error)))
             new = job.fresh and job.run == 1
@@ -539,3 +540,7 @@ class Engine:
         log.error("jobs failed", exc_info=error)
         self._end(errors.JobsStopped(f"jobs failed: {error}"))
         self._on_failure(error)
+
+
+def _id_of(job: records.Job, item: int, task: records.ItemTask) -> ids.TaskId:
+    return task.id or task_hub.task_id(job.id.uuid, item)

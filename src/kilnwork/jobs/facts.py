@@ -92,6 +92,7 @@ def moved(job: records.Job, item: int, change: subscriptions.Change, *, now: flo
         job.dirty = True
     task.failures, task.losses = change.failures, change.losses
     task.attempt, task.worker, task.started = change.attempt, change.worker, change.started
+    task.id, task.parent = change.task, change.parent
     task.message, task.state = change.message or change.reason, change.state
     if change.suspended != task.suspended:
         task.suspended = change.suspended

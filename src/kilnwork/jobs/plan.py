@@ -390,7 +390,7 @@ def drop_task(job: records.Job, item: int) -> None:
         job.active -= task.active
         job.suspended.discard(item)
         job.ended.discard(item)
-        job.dropped.append(item)
+        job.dropped[item] = task
 
 
 def _end(job: records.Job, now: float) -> None:

@@ -34,6 +34,8 @@ class Change(NamedTuple):
     suspended: bool
     stopped: bool | None = None
     """Of one that is over: whether there is proof that nothing of it runs."""
+    parent: bool = False
+    """It has asked for children."""
 
     @property
     def over(self) -> bool:
@@ -88,7 +90,7 @@ def of_record(task: records.Task) -> Change:
     return Change(
         task.id, task.run, task.state, task.reason, task.message, task.attempt, task.failures,
         task.losses, "" if task.worker is None else task.worker.name, task.attempt_started,
-        task.suspended, task.stopped,
+        task.suspended, task.stopped, task.family is not None,
     )  # fmt: skip
 
 
@@ -97,6 +99,7 @@ def of_view(view: model.TaskView) -> Change:
     return Change(
         view.task, view.run, view.state, view.reason, view.message, view.attempt, view.failures,
         view.losses, view.worker, view.started, view.suspended, view.stopped,
+        view.children.total > 0,
     )  # fmt: skip
 
 
