@@ -7,11 +7,12 @@ result stays with that task in the journal. Not the meaning of a template (`api.
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
 from kilnwork.api import (
+    attempts,
     documents,
     filejobs,
     index_sets,
@@ -107,6 +108,11 @@ class IndexDetail(msgspec.Struct, frozen=True, kw_only=True):
     stopped: bool | None
 
 
+_OTHER_FIELDS = tuple(name for name in api_task.TaskTemplate.__struct_fields__ if name != "call")
+_CALL_FIELDS = tuple(
+    name for name in api_task.Call.__struct_fields__ if name not in ("function", "args", "kwargs")
+)
+_encode = msgspec.json.Encoder().encode
 _decode_definition = msgspec.json.Decoder(IndexDefinition).decode
 _decode_spec = msgspec.json.Decoder(IndexSpec).decode
 _decode_progress = msgspec.json.Decoder(IndexProgress).decode
@@ -161,6 +167,16 @@ class IndexSources:
         return found
 
 
+class _SharedSpec(NamedTuple):
+    """The spec of calls that differ in their arguments alone, without those."""
+
+    key: tuple[int, int]
+    """Run and priority."""
+    what: api_task.TaskTemplate
+    """The template from which it was made."""
+    spec: api_task.TaskSpec
+
+
 class IndexItems:
     """`item_source.ItemSource`: the indexes of one Job."""
 
@@ -183,7 +199,9 @@ class IndexItems:
         self._ranged = (0, "")
         self._rendering: tuple[int, job_templates.Template] | None = None
         """The template of indexes, with the variables of a run."""
-        self._inputs = None if definition.inputs is None else msgspec.json.encode(definition.inputs)
+        self._shared: _SharedSpec | None = None
+        """What the newest index has in common with most others, if they are calls."""
+        self._inputs = None if definition.inputs is None else _encode(definition.inputs)
 
     def check(self) -> None:
         """Raises InvalidTemplate, LimitExceeded for templates that cannot be rendered."""
@@ -199,30 +217,41 @@ class IndexItems:
         self.results = None
         self.progress = msgspec.structs.replace(self.progress, unconfirmed=0, failed_indexes="")
 
-    def task(self, job: records.Job, item: int) -> api_task.TaskSpec:
+    def work(self, job: records.Job, item: int) -> item_source.Work:
         """Return what works on an index, or the finalizer. Raises `ItemUnusable`."""
-        settings, spec = self.settings, cast(IndexSpec, job.spec)
         try:
             what = self._index(item, job.run) if item else self._finalizer(job.run)
         except (substitution.InvalidTemplate, documents.LimitExceeded) as error:
             raise errors.ItemUnusable(str(error)) from error
+        if not item:
+            given = b'{"%b":%b}' % (RESULTS.encode(), self.results or b"[]")
+            return item_source.Work(_task_spec(what, run=job.run), given)
+        call, run = what.call, job.run_of(item)
+        if call is None:
+            return item_source.Work(self._spec(job, what, run), self._inputs)
+        known = self._shared
+        priority = cast(IndexSpec, job.spec).priority
+        if known is None or known.key != (run, priority) or not _differ_in_arguments(known, what):
+            bare = msgspec.structs.replace(call, args=(), kwargs={})
+            spec = self._spec(job, msgspec.structs.replace(what, call=bare), run)
+            known = self._shared = _SharedSpec((run, priority), what, spec)
+        kwargs = {**call.kwargs, **(self.definition.inputs or {})}
+        arguments = attempts.Payload(attempts.JSON, _encode((call.args, kwargs)))
+        return item_source.Work(known.spec, None, arguments)
+
+    def _spec(self, job: records.Job, what: api_task.TaskTemplate, run: int) -> api_task.TaskSpec:
+        settings, spec = self.settings, cast(IndexSpec, job.spec)
         return _task_spec(
             what,
             priority=spec.priority,
-            retry=settings.retry if item else api_task.Retry(),
-            timeouts=settings.timeouts if item else api_task.Timeouts(),
-            run=job.run_of(item),
+            retry=settings.retry,
+            timeouts=settings.timeouts,
+            run=run,
         )
 
     def task_name(self, job: records.Job, item: int) -> str:
         """Return the Job's name with the number of the index."""
         return task_name(self.definition.name, item)
-
-    def inputs(self, job: records.Job, item: int) -> bytes | None:
-        """Return those that the Job was given; of the finalizer, the results."""
-        if item:
-            return self._inputs
-        return b'{"%b":%b}' % (RESULTS.encode(), self.results or b"[]")
 
     def hooks(self, job: records.Job, event: api_job.HookEvent) -> list[item_source.ExtraTask]:
         """Return the tasks that follow a change of the phase; once in a run."""
@@ -352,6 +381,20 @@ class IndexItems:
     def purge(self, job: records.Job) -> Callable[[], None]:
         """Delete nothing: it has no store."""
         raise NotImplementedError
+
+
+def _differ_in_arguments(known: _SharedSpec, what: api_task.TaskTemplate) -> bool:
+    """Return whether the call of a template differs in its arguments alone from one that has a spec
+    already. What is rendered anew for each index is another object."""
+    one, other = known.what, what
+    if one is other:
+        return True
+    mine, theirs = one.call, other.call
+    if mine is None or theirs is None or mine.function != theirs.function:
+        return False
+    if any(getattr(mine, name) != getattr(theirs, name) for name in _CALL_FIELDS):
+        return False
+    return all(getattr(one, name) is getattr(other, name) for name in _OTHER_FIELDS)
 
 
 def task_name(job: str, item: int) -> str:

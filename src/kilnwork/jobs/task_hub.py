@@ -99,12 +99,14 @@ def refused(job: records.Job, item: int, why: str) -> subscriptions.Change:
 
 def submission(job: records.Job, item: int, task: ids.TaskId) -> task_model.Submission:
     """Return the task of an item, which has that id; 0: the finalizer."""
+    work = job.source.work(job, item)
     return task_model.Submission(
         task=task,
         namespace=job.namespace,
         name=job.source.task_name(job, item),
-        spec=job.source.task(job, item),
-        inputs=job.source.inputs(job, item),
+        spec=work.spec,
+        inputs=work.inputs,
+        arguments=work.arguments,
         declared=False,
         source=job.id.uuid,
     )
