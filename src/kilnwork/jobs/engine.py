@@ -52,10 +52,6 @@ more, new jobs wait likewise."""
 ROUND = 1000
 """Jobs looked at in one round: some ten milliseconds of the loop."""
 
-WINDOW = 256
-"""Items of a job that have a task at once, unless its `parallelism` says otherwise: as many as keep
-any cluster busy, and few enough that pausing and cancelling are quick."""
-
 ALL_WINDOWS = 65_536
 """Tasks of all jobs together: with very many jobs each gets fewer."""
 
@@ -402,7 +398,7 @@ class Engine:
             cluster = self._hub.cluster(*key)
             slots[key] = 0 if cluster is None else cluster.slots
         job.slots = slots[key]
-        window = max(MIN_WINDOW, min(WINDOW, ALL_WINDOWS // max(1, len(self.live))))
+        window = max(MIN_WINDOW, min(job.source.window, ALL_WINDOWS // max(1, len(self.live))))
         return plan.Room(window, slots[key], prepare=self._queue.admits(job))
 
     def _show(self, joined: "_Joined") -> None:

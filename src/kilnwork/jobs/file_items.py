@@ -181,6 +181,7 @@ class FileItems:
 
     kind, noun = "file", "part"
     ends_with_task = keeps_tasks = False
+    window = 256
     completion: job_settings.Completion | None = None
     results: bytes | None = b""
     failed_reason: str = _R.PARTS_FAILED

@@ -6,6 +6,7 @@ result stays with that task in the journal. Not the meaning of a template (`api.
 """
 
 import itertools
+import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, cast
 
@@ -27,6 +28,10 @@ from kilnwork.api import task as api_task
 from kilnwork.jobs import completion, errors, item_source, items, records, rows, steps
 
 KIND = "index"
+
+WINDOW = 1024
+"""Indexes of a Job that have a task at once, unless it says otherwise: a slot may have hundreds of
+short calls waiting."""
 
 MAX_IN_FLIGHT = 10_000
 """Indexes of a Job that have a task at once, whatever it says: they are looked up one by one after
@@ -108,9 +113,11 @@ class IndexDetail(msgspec.Struct, frozen=True, kw_only=True):
     stopped: bool | None
 
 
-_OTHER_FIELDS = tuple(name for name in api_task.TaskTemplate.__struct_fields__ if name != "call")
-_CALL_FIELDS = tuple(
-    name for name in api_task.Call.__struct_fields__ if name not in ("function", "args", "kwargs")
+_beside_call = operator.attrgetter(
+    *(name for name in api_task.TaskTemplate.__struct_fields__ if name != "call")
+)
+_beside_arguments = operator.attrgetter(
+    *(name for name in api_task.Call.__struct_fields__ if name not in ("args", "kwargs"))
 )
 _encode = msgspec.json.Encoder().encode
 _decode_definition = msgspec.json.Decoder(IndexDefinition).decode
@@ -182,6 +189,7 @@ class IndexItems:
 
     kind, noun, blobs = KIND, "index", b""
     ends_with_task = True
+    window = WINDOW
     failed_reason, finalizer_reason = "IndexesFailed", "FinalizerFailed"
 
     def __init__(self, definition: IndexDefinition, progress: IndexProgress) -> None:
@@ -384,17 +392,13 @@ class IndexItems:
 
 
 def _differ_in_arguments(known: _SharedSpec, what: api_task.TaskTemplate) -> bool:
-    """Return whether the call of a template differs in its arguments alone from one that has a spec
-    already. What is rendered anew for each index is another object."""
+    """Return whether a call differs in its arguments alone from one that has a spec already."""
     one, other = known.what, what
     if one is other:
         return True
-    mine, theirs = one.call, other.call
-    if mine is None or theirs is None or mine.function != theirs.function:
-        return False
-    if any(getattr(mine, name) != getattr(theirs, name) for name in _CALL_FIELDS):
-        return False
-    return all(getattr(one, name) is getattr(other, name) for name in _OTHER_FIELDS)
+    return bool(_beside_call(one) == _beside_call(other)) and bool(
+        _beside_arguments(one.call) == _beside_arguments(other.call)
+    )
 
 
 def task_name(job: str, item: int) -> str:

@@ -98,6 +98,9 @@ class ItemSource(Protocol):
     made, so that `prepare`, `recover`, `settle` and `purge` are not called."""
     completion: job_settings.Completion | None
     """When the job is decided; None: when all items are over, and none may fail."""
+    window: int
+    """Items that have a task at once, unless the job's `parallelism` says otherwise: as many as
+    keep any cluster busy, and few enough that pausing and cancelling are quick."""
     keeps_tasks: bool
     """The tasks of its items stay in the journal, as their results are needed."""
     results: bytes | None
