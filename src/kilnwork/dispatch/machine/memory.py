@@ -220,6 +220,7 @@ class Memory:
             task.arguments = attempts.Payload(attempts.JSON, _arguments(call, task.inputs))
         else:
             task.template = self.shared_call(task.namespace, task.spec).template
+            task.spec = task.template.spec  # so that its row has none of its own
 
     def shared_call(self, namespace: str, spec: api_task.TaskSpec) -> SharedCall:
         """Return what calls have in common that are submitted with the same object as spec: that of
