@@ -1,10 +1,10 @@
 """The engine of jobs: `plan` decides, this carries out, nothing is shown before it is on disk.
 
-Used by the service. It is a participant of the dispatcher's commits: for each batch all jobs to
-which something has happened are asked for their next steps. What has changed of them is written in
-that batch, together with the tasks that the steps submit, hold back or kill. When it is on disk,
-work on the store goes to threads, views to whoever waits. What comes back is a fact, and the next
-batch. One thread; only the store is waited for elsewhere.
+Used by the services (`service`, `index_jobs`). It is a participant of the dispatcher's commits: for
+each batch all jobs to which something has happened are asked for their next steps. What has changed
+of them is written in that batch, together with the tasks that the steps submit, hold back or kill.
+When it is on disk, work on the store goes to threads, views to whoever waits. What comes back is a
+fact, and the next batch. One thread; only the store is waited for elsewhere.
 """
 
 import asyncio
@@ -335,13 +335,15 @@ class Engine:
             job = self._decided(decision.row)
             if job is None:
                 continue
-            if isinstance(decision, turns.Start):
+            if isinstance(decision, turns.Replace):
+                facts.kill(job, "Replaced", decision.message, now=now)
+            elif job.stage is not records.RUNNING:
+                pass  # it was killed meanwhile
+            elif isinstance(decision, turns.Start):
                 facts.admit(job, now=now)
                 self.admission.started(job)
-            elif isinstance(decision, turns.Refuse):
-                facts.refuse(job, decision.reason, decision.message, now=now)
             else:
-                facts.kill(job, "Replaced", decision.message, now=now)
+                facts.refuse(job, decision.reason, decision.message, now=now)
             self._ready[job] = None
         self._set_admission_timer()
 

@@ -227,10 +227,9 @@ def _write(cursor: apsw.Cursor, batch: rows.Rows) -> None:
     for name, values in single:
         if values:
             cursor.executemany(_SQL[name], values)
-    if batch.forgotten:
-        named = list(itertools.chain.from_iterable(batch.forgotten))
-        for statement in _FORGET:
-            statement.run(cursor, named)
+    named = list(itertools.chain.from_iterable(batch.forgotten))
+    for statement in _FORGET:
+        statement.run(cursor, named)
     if batch.reserved:
         _RESERVE_CALLS.run(cursor, batch.reserved)
     if batch.finished:
