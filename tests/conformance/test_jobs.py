@@ -1,24 +1,30 @@
 """Jobs and JobConfigs: what is accepted, refused, changed and shown."""
 
+import json
 from typing import Any
 
 import pytest
-import yaml
 
 from support import job_manifests, kube_servers
 from support.kube_servers import MERGE
 from support.kube_tables import cells, table
 
+VERSION = "kilnwork.dev/v1alpha1"
 KILN = "/apis/kilnwork.dev/v1alpha1/namespaces/{}/"
 TASK = {"command": ["true"]}
 TEMPLATE = {"taskTemplate": TASK}
 CONFIG = {"template": {"spec": TEMPLATE}, "concurrency": {"policy": "Forbid"}}
+BEFORE: dict[str, Any] = {
+    "run": 2,
+    "substitutions": {"option.x": "1"},
+    "template": {**TEMPLATE, "parallelism": {"withCount": 2, "maxInFlight": 1}, "maxAttempts": 2},
+}
 PLURALS = {"Job": "jobs", "JobConfig": "jobconfigs"}
 
 
 def body(kind: str, spec: Any, name: str = "x") -> dict[str, Any]:
     return {
-        "apiVersion": "kilnwork.dev/v1alpha1",
+        "apiVersion": VERSION,
         "kind": kind,
         "metadata": {"name": name},
         "spec": spec,
@@ -34,9 +40,9 @@ def test_manifests_are_accepted_by_kubectl(
     kubectl: kube_servers.Kubectl, manifest: dict[str, Any]
 ) -> None:
     """With every field kept: `--validate=strict` refuses those that are unknown."""
-    text = yaml.safe_dump(manifest)
+    text = json.dumps(manifest)
     told = kubectl("create", "--validate=strict", "-o", "json", "-f", "-", stdin=text)
-    kept = yaml.safe_load(told)["spec"]
+    kept = json.loads(told)["spec"]
     assert contains(kept, manifest["spec"])
 
 
@@ -52,7 +58,7 @@ def contains(whole: Any, part: Any) -> bool:
 @pytest.mark.parametrize(
     ("kind", "spec", "field"),
     [
-        ("Job", {}, "spec"),
+        ("Job", {}, "template"),
         ("Job", {"template": {**TEMPLATE, "task": {"template": TASK}}}, "template"),
         ("Job", {"template": {**TEMPLATE, "retry": {}, "maxAttempts": 2}}, "template"),
         (
@@ -114,16 +120,20 @@ def test_what_the_definition_forbids_is_refused(
 ) -> None:
     refused = create(admin, namespace, body(kind, spec))
     assert refused.status == 422, refused.json
-    causes = refused.json["details"]["causes"]
-    assert any(f"spec.{field}".startswith(cause["field"]) for cause in causes)
-    assert any(cause["field"].startswith("spec") for cause in causes)
+    at, found = f"spec.{field}", [cause["field"] for cause in refused.json["details"]["causes"]]
+    assert any(one.startswith("spec") and (one in at or at in one) for one in found)
 
 
-BEFORE: dict[str, Any] = {
-    "run": 2,
-    "substitutions": {"option.x": "1"},
-    "template": {**TEMPLATE, "parallelism": {"withCount": 2, "maxInFlight": 1}, "maxAttempts": 2},
-}
+@pytest.mark.parametrize(
+    ("kind", "spec", "longest"), [("Job", BEFORE, 63), ("JobConfig", CONFIG, 49)]
+)
+def test_names_leave_room_for_what_is_made_of_them(
+    admin: kube_servers.Http, namespace: str, kind: str, spec: Any, longest: int
+) -> None:
+    create(admin, namespace, body(kind, spec, "x" * longest)).ok()
+    refused = create(admin, namespace, body(kind, spec, "x" * (longest + 1)))
+    assert refused.status == 422
+    assert f"must be no more than {longest} characters" in refused.message
 
 
 @pytest.mark.parametrize(
@@ -170,6 +180,17 @@ def test_what_may_be_changed_of_a_job(admin: kube_servers.Http, namespace: str) 
     assert contains(changed["spec"], change)
 
 
+def test_rules_are_cheap_enough_for_many_keys(admin: kube_servers.Http, namespace: str) -> None:
+    """A server gives the rules of an object a budget for each write."""
+    keys = [f"{number:05}-{'k' * 24}" for number in range(8_000)]
+    job = {"template": {**TEMPLATE, "parallelism": {"withKeys": keys}}}
+    create(admin, namespace, body("Job", job)).ok()
+    path = KILN.format(namespace) + "jobs/x"
+    admin.patch(path, {"spec": {"suspend": True}}, form=MERGE).ok()
+    fewer = {"template": {"parallelism": {"withKeys": keys[1:]}}}
+    assert admin.patch(path, {"spec": fewer}, form=MERGE).status == 422
+
+
 def test_a_job_gets_the_template_of_its_config_once(
     admin: kube_servers.Http, namespace: str
 ) -> None:
@@ -202,9 +223,6 @@ def test_kubectl_explains_down_to_a_field(kubectl: kube_servers.Kubectl) -> None
         "explain", "kjob.spec.template.hooks.taskTemplate"
     )
     assert "IANA name" in kubectl("explain", "kjc.spec.schedule.cron.timezone")
-
-
-VERSION = "kilnwork.dev/v1alpha1"
 
 
 def test_columns_show_indexes_and_times(admin: kube_servers.Http, namespace: str) -> None:

@@ -149,8 +149,11 @@ def test_api_resources(kubectl: kube_servers.Kubectl) -> None:
     assert listed["pods"][1:5] == ["po", "v1", "true", "Pod"]
     assert listed["pods"][5] == "create,delete,deletecollection,get,list,patch,update,watch"
     assert listed["tasks"][1:5] == ["ktask", "kilnwork.dev/v1alpha1", "true", "Task"]
+    assert listed["jobconfigs"][1:5] == ["kjc", "kilnwork.dev/v1alpha1", "true", "JobConfig"]
     assert listed["selfsubjectaccessreviews"][-1] == "create"
     assert kubectl("api-resources", "--api-group=kilnwork.dev", "-o", "name").split() == [
+        "jobconfigs.kilnwork.dev",
+        "jobs.kilnwork.dev",
         "taskclaims.kilnwork.dev",
         "taskclusters.kilnwork.dev",
         "taskobjects.kilnwork.dev",

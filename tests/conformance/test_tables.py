@@ -18,6 +18,29 @@ WIDE_OF_NODES = (
     "+Kernel-Version",
     "+Container-Runtime",
 )
+COLUMNS_OF_JOBS = (
+    "Name",
+    "Phase",
+    "Succeeded:integer",
+    "Failed:integer",
+    "Total:integer",
+    "Started:date",
+    "Finished:date",
+    "+Reason",
+    "+Type",
+    "Age:date",
+)
+COLUMNS_OF_JOB_CONFIGS = (
+    "Name",
+    "State",
+    "Active:integer",
+    "Queued:integer",
+    "Cron",
+    "+Timezone",
+    "Last Scheduled:date",
+    "Next Run",
+    "Age:date",
+)
 NODE = {
     "conditions": [{"type": "Ready", "status": "False"}],
     "addresses": [{"type": "InternalIP", "address": "192.0.2.1"}],
@@ -77,6 +100,8 @@ def columns(shown: Any) -> list[str]:
             "Name|State|Attempts:integer|+Reason|+Cluster|+Worker|Age:date",
         ),
         (KILN + "taskobjects", "Name|Age:date"),
+        (KILN + "jobs", "|".join(COLUMNS_OF_JOBS)),
+        (KILN + "jobconfigs", "|".join(COLUMNS_OF_JOB_CONFIGS)),
     ],
 )
 def test_columns(admin: kube_servers.Http, namespace: str, path: str, expected: str) -> None:

@@ -132,6 +132,7 @@ VALUES: dict[str, Any] = {
     "[].finalizer.taskTemplate": {"command": ["true"]},
     "[].hooks[].on[]": "Failed",
     "[].date.format": "YYYY",
+    "[].bool.format": "OneZero",
     "spec.outputType": "bytes",
     "[].retry.on[]": "timeout",
     "spec.inputs[].name": "x",

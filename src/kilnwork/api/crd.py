@@ -224,7 +224,7 @@ def _leave_out(node: schema.Schema, other: str) -> None:
 
 def _at(root: schema.Schema, path: str) -> schema.Schema:
     node = root
-    for step in path.split("."):
+    for step in path.split(".") if path else ():
         node = node["items"] if step == "[]" else node["properties"][step]
     return node
 

@@ -107,6 +107,7 @@ def _described_at(at: str) -> dict[str, str]:
         **{f"{at}.{path}": task for path in of_tasks},
         f"{task}.function.cancel.request": f"{task}.function.request",
         f"{task}.function.request.postData": f"{task}.http.request.postData",
+        f"{task}.function.response": f"{task}.http.response",
     }
 
 
@@ -136,6 +137,7 @@ JOB = crd_parts.Kind(
     ),
     selectable=(".spec.configName", ".spec.type", ".status.phase", ".status.state"),
     additions={
+        "": crd_parts.rules(crd_parts.name_is_short(job.MAX_NAME)),
         "spec": crd_parts.rules(
             crd_parts.run_rises(),
             crd_parts.rule("has(self.configName) || has(self.template)", TEMPLATE_RULE),
@@ -177,6 +179,7 @@ JOB_CONFIG = crd_parts.Kind(
     ),
     selectable=(".status.state",),
     additions={
+        "": crd_parts.rules(crd_parts.name_is_short(job_config.MAX_NAME)),
         **_template("spec.template.spec"),
         "spec.concurrency": crd_parts.rules(
             crd_parts.rule(

@@ -25,7 +25,8 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     scale: dict[str, str] = msgspec.field(default_factory=dict)
     """Where the numbers of its `scale` subresource stand; empty when it has none."""
     additions: dict[str, schema.Schema] = msgspec.field(default_factory=dict)
-    """Schema keywords by dotted path of properties; `[]` steps into the items of a list."""
+    """Schema keywords by dotted path of properties; `[]` steps into the items of a list, and the
+    empty path is the object itself."""
     described_at: dict[str, str] = msgspec.field(default_factory=dict)
     """Objects whose schema is left out, by path, each with the path of an object of the same type:
     a definition that repeated a large one would be too large itself."""
@@ -85,6 +86,16 @@ def alone_rule(field: str) -> str:
 def _alone(field: str) -> meta.JsonObject:
     others = " || ".join(f"has(self.{one})" for one in beside(field))
     return rule(f"!has(self.{field}) || !({others})", alone_rule(field))
+
+
+def name_is_short(longest: int) -> meta.JsonObject:
+    """Return the rule about the length of an object's name."""
+    return rule(f"self.metadata.name.size() <= {longest}", name_rule(longest))
+
+
+def name_rule(longest: int) -> str:
+    """Return what is said of a name that is longer."""
+    return f"must be no more than {longest} characters"
 
 
 def run_rises() -> meta.JsonObject:

@@ -108,8 +108,8 @@ class Parallelism(Wire, frozen=True):
     with_keys: tuple[Annotated[str, msgspec.Meta(min_length=1)], ...] | None = None
     """An index for each key; `${task.index_key}` is the key."""
     with_matrix: dict[str, tuple[Annotated[str, msgspec.Meta(min_length=1)], ...]] | None = None
-    """An index for each combination of values, the last key varying fastest;
-    `${task.index_matrix.KEY}` is the value of that key."""
+    """An index for each combination of values, keys in alphabetical order and the last varying
+    fastest; `${task.index_matrix.KEY}` is the value of that key."""
     with_result_of: ResultSource | None = None
     """An index for each item of a list that a task returned; `${task.index_item}` is the item."""
     max_in_flight: Annotated[int, msgspec.Meta(ge=1, le=MAX_INDEXES)] | None = None

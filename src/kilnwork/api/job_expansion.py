@@ -44,7 +44,7 @@ class Expansion(msgspec.Struct, frozen=True, kw_only=True):
         return [
             _operation("replace", "/metadata/resourceVersion", self.metadata.resource_version),
             *(_operation("add", f"/metadata/{name}", made[name]) for name in fields),
-            _operation("replace", "/spec", msgspec.to_builtins(self.spec)),
+            _operation("replace", "/spec", _json(self.spec)),
         ]
 
 
@@ -132,7 +132,7 @@ def new_job(
         "apiVersion": config.api_version,
         "kind": job.Job.__name__,
         "metadata": made,
-        "spec": msgspec.to_builtins(expansion.spec),
+        "spec": _json(expansion.spec),
     }
 
 
@@ -250,10 +250,16 @@ def _evaluated(
 
 def _json_metadata(metadata: meta.ObjectMeta) -> meta.JsonObject:
     """What a client writes of metadata."""
-    made = msgspec.to_builtins(metadata)
+    made = _json(metadata)
     written = ("name", "namespace", "labels", "annotations", "ownerReferences")
     empty: dict[str, Any] = {"labels": {}, "annotations": {}, "ownerReferences": []}
     return {**empty, **{name: made[name] for name in written if name in made}}
+
+
+def _json(value: msgspec.Struct) -> meta.JsonObject:
+    """As JSON has it: lists, no tuples."""
+    found: meta.JsonObject = msgspec.json.decode(msgspec.json.encode(value))
+    return found
 
 
 def _operation(name: str, path: str, value: Any) -> meta.JsonObject:

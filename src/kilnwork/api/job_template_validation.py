@@ -6,10 +6,8 @@ Used by `job_validation`, for the templates of Jobs and of JobConfigs. What a ta
 
 import math
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
-
-import msgspec
 
 from kilnwork.api import (
     crd_jobs,
@@ -19,13 +17,11 @@ from kilnwork.api import (
     job_variables,
     substitution,
     task,
+    template_fields,
     validation,
 )
 
 Problem = validation.Problem
-
-RESULTS = "results"
-"""Name of the input by which a finalizer gets the results of the indexes."""
 
 _MATRIX_KEY = re.compile(r"[a-z0-9_-]+")
 
@@ -48,9 +44,11 @@ def problems(template: job.JobTemplate, at: str, *, known: Collection[str]) -> I
     if template.finalizer is not None:
         what = template.finalizer.task_template
         field = f"{at}.finalizer.taskTemplate"
-        yield from _task_problems(what, field, known=known, given_inputs=(RESULTS,))
+        yield from _task_problems(
+            what, field, known=known, given_inputs=(job_variables.RESULTS_INPUT,)
+        )
         for position, given in enumerate(what.inputs):
-            if given.name == RESULTS:
+            if given.name == job_variables.RESULTS_INPUT:
                 yield f"{field}.inputs[{position}].name", "is the input with the results: rename it"
 
 
@@ -87,29 +85,17 @@ def _task_problems(
     found = validation.template_problems(what, given_inputs=given_inputs, more=known)
     yield from ((at + field.removeprefix("spec"), problem) for field, problem in found)
     early = {*known, *job_variables.EARLY}
-    try:
-        yield from _variable_problems(
-            what, at, ("image", "command", "args", "env"), early, job_variables.INSTEAD_IN_COMMANDS
-        )
-        if what.call is not None:
-            yield from _variable_problems(
-                what.call, f"{at}.call", ("args", "kwargs"), early, job_variables.INSTEAD_IN_CALLS
-            )
-    except documents.LimitExceeded as error:
-        yield at, str(error)
-
-
-def _variable_problems(
-    holder: msgspec.Struct,
-    at: str,
-    fields: Iterable[str],
-    known: Collection[str],
-    instead: dict[str, str],
-) -> Iterator[Problem]:
-    """Which texts of what a worker runs have variables that are not there."""
-    for field in fields:
-        value = msgspec.json.decode(msgspec.json.encode(getattr(holder, field)))  # lists, no tuples
-        yield from substitution.find_problems(value, known, f"{at}.{field}", instead=instead)
+    for part in template_fields.parts(what, given_inputs):
+        if part.second_pass is not None:
+            continue  # said above
+        field = f"{at}.{part.field}"
+        instead = job_variables.INSTEAD_IN_COMMANDS
+        if part.attribute == "call":
+            instead = job_variables.INSTEAD_IN_CALLS
+        try:
+            yield from substitution.find_problems(part.read(field), early, field, instead=instead)
+        except documents.LimitExceeded as error:
+            yield field, str(error)
 
 
 def _parallelism_problems(parallelism: job.Parallelism, at: str) -> Iterator[Problem]:

@@ -6,33 +6,29 @@ object, no look-ups.
 """
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import msgspec
 
 from kilnwork.api import (
     crd_jobs,
     crd_parts,
-    documents,
+    cron,
     job,
     job_config,
     job_template_validation,
     job_variables,
     names,
+    options,
+    time_zones,
     validation,
 )
-from kilnwork.kit import clock, errors
+from kilnwork.kit import clock
 
 Problem = validation.Problem
 
-OPTION_VALUES = "spec.optionValues"
 _TEMPLATE = "spec.template"
 _CONFIG_TEMPLATE = "spec.template.spec"
 _TWICE = "is there twice"
-
-
-class InvalidOptionValues(errors.KilnError):
-    """`spec.optionValues` is no object; the message says what is wrong with it."""
 
 
 def validate_job(declared: job.Job) -> list[Problem]:
@@ -52,25 +48,22 @@ def validate_job_update(old: job.Job, new: job.Job) -> list[Problem]:
 def validate_job_config(declared: job_config.JobConfig) -> list[Problem]:
     """What is wrong with a JobConfig whose schema is fulfilled."""
     spec = declared.spec
-    options = () if spec.option is None else spec.option.options
-    known = {
-        *job_variables.JOB_CONFIG,
-        *job_variables.of_options(option.name for option in options),
-    }
+    given = () if spec.option is None else spec.option.options
+    known = {*job_variables.JOB_CONFIG, *map(options.variable_name, given)}
     return [
         *_name_problems(declared.metadata.name, job_config.MAX_NAME),
         *_metadata_problems(spec.template.metadata),
-        *_schedule_problems(spec.schedule),
+        *_schedule_problems(declared),
         *_concurrency_problems(spec.concurrency),
         *_lock_problems(spec.locks),
-        *_duplicates((option.name for option in options), "spec.option.options[{}].name"),
+        *options.problems(spec.option),
         *job_template_validation.problems(spec.template.spec, _CONFIG_TEMPLATE, known=known),
     ]
 
 
 def _name_problems(name: str, longest: int) -> Iterator[Problem]:
     if len(name) > longest:
-        yield "metadata.name", f"must be no more than {longest} characters, not {len(name)}"
+        yield "metadata.name", f"{crd_parts.name_rule(longest)}, not {len(name)}"
 
 
 def _job_problems(declared: job.Job) -> Iterator[Problem]:
@@ -95,9 +88,9 @@ def _template_problems(declared: job.Job) -> Iterator[Problem]:
     """What is wrong with the template of a Job, unless that of its JobConfig replaces it."""
     spec = declared.spec
     try:
-        given = option_names(spec.option_values)
-    except InvalidOptionValues as error:
-        yield OPTION_VALUES, str(error)
+        given = options.parse_values(spec.option_values)
+    except options.InvalidOptions as error:
+        yield from error.problems
         return
     if spec.template is None or spec.config_name is not None:
         return
@@ -108,37 +101,6 @@ def _template_problems(declared: job.Job) -> Iterator[Problem]:
         *(job_variables.JOB_CONFIG if job_config.JobConfig.__name__ in owners else ()),
     }
     yield from job_template_validation.problems(spec.template, _TEMPLATE, known=known)
-
-
-def option_names(values: Any) -> list[str]:
-    """Return the names of the options that `spec.optionValues` has values of.
-
-    Raises InvalidOptionValues.
-    """
-    found = _parsed(values) if isinstance(values, str) else values
-    if found is None:
-        return []
-    if not isinstance(found, dict):
-        raise InvalidOptionValues(
-            f"must be an object, or one in JSON or YAML; it is {documents.show(found)}"
-        )
-    return list(found)
-
-
-def _parsed(text: str) -> Any:
-    if len(text) > documents.MAX_SIZE:
-        raise InvalidOptionValues(f"has more than {documents.MAX_SIZE} characters")
-    from kilnwork.api import yaml_loader  # noqa: PLC0415 - few Jobs have one
-
-    try:
-        found = yaml_loader.values(text)
-    except yaml_loader.MalformedYaml as error:
-        raise InvalidOptionValues(f"is neither JSON nor YAML: {error}") from error
-    if len(found) > 1:
-        raise InvalidOptionValues(
-            f"must be one object in JSON or YAML; it holds {len(found)} documents"
-        )
-    return found[0] if found else None
 
 
 def _dependency_problems(
@@ -188,14 +150,16 @@ def _concurrency_problems(concurrency: job_config.Concurrency) -> Iterator[Probl
         yield "spec.concurrency.maxConcurrency", crd_jobs.ALLOW_RULE
 
 
-def _schedule_problems(schedule: job_config.Schedule | None) -> Iterator[Problem]:
+def _schedule_problems(declared: job_config.JobConfig) -> Iterator[Problem]:
+    schedule = declared.spec.schedule
     if schedule is None:
         return
     field = "spec.schedule"
     if schedule.cron is None:
         yield f"{field}.cron", "is needed: it says when Jobs are made"
-    elif (schedule.cron.expression != "") == bool(schedule.cron.expressions):
-        yield f"{field}.cron", crd_jobs.CRON_RULE
+    else:
+        hash_id = f"{declared.metadata.namespace}/{declared.metadata.name}"
+        yield from _cron_problems(schedule.cron, f"{field}.cron", hash_id)
     limits = schedule.constraints or job_config.ScheduleConstraints()
     times = (
         (f"{field}.constraints.notBefore", limits.not_before),
@@ -208,6 +172,21 @@ def _schedule_problems(schedule: job_config.Schedule | None) -> Iterator[Problem
         return
     if clock.parse_rfc3339(limits.not_after) < clock.parse_rfc3339(limits.not_before):
         yield f"{field}.constraints.notAfter", f"is before notBefore, {limits.not_before}"
+
+
+def _cron_problems(given: job_config.CronSchedule, field: str, hash_id: str) -> Iterator[Problem]:
+    if (given.expression != "") == bool(given.expressions):
+        yield field, crd_jobs.CRON_RULE
+        return
+    written = {
+        f"{field}.expressions[{position}]": text for position, text in enumerate(given.expressions)
+    }
+    for at, text in (written or {f"{field}.expression": given.expression}).items():
+        problem = cron.problem(text, format=given.format, hash_id=hash_id)
+        if problem is not None:
+            yield at, problem
+    if (problem := time_zones.timezone_problem(given.timezone)) is not None:
+        yield f"{field}.timezone", problem
 
 
 def _update_problems(old: job.JobSpec, new: job.JobSpec) -> Iterator[Problem]:

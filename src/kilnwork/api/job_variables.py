@@ -26,6 +26,9 @@ JOB_CONFIG = {
 }
 """Of a Job that a JobConfig owns, in all of its templates."""
 
+RESULTS_INPUT = "results"
+"""Input of a finalizer: the results of the indexes, in their order."""
+
 HOOK = {"job.phase": "The phase that the hook follows."}
 """In the templates of hooks, beside those above."""
 

@@ -1,13 +1,16 @@
-"""cloudpickle, and what it does not take along by itself: functions and properties with a cache.
+"""cloudpickle, and what it does not take along by itself: caches and names of files.
 
-Used by `sdk.envelope`. Pickle names a `functools.cache` or `lru_cache` function by its module, even
-if that is `__main__`, which is another module in a worker. It is made anew there, with an empty
-cache of the same size. The same goes for a `cached_property`, which has a lock up to Python 3.11.
+Used by `sdk.envelope`. From 3.1.3 on cloudpickle leaves out the file that a function is from,
+without which tracebacks show no lines of it. Pickle names a `functools.cache` or `lru_cache`
+function by its module, even if that is `__main__`, which is another module in a worker. It is made
+there again, with an empty cache of the same size. The same goes for a `cached_property`, which has
+a lock up to Python 3.11.
 """
 
 import collections
 import functools
 import sys
+import types
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -23,6 +26,7 @@ def pickler() -> Any:
     ours = {
         functools._lru_cache_wrapper: _cached_function,
         functools.cached_property: _cached_property,
+        types.CodeType: _code,
     }
     table = collections.ChainMap(ours, cloudpickle.Pickler.dispatch_table)
     return type("Pickler", (cloudpickle.Pickler,), {"dispatch_table": table})
@@ -42,6 +46,19 @@ def _cached_again(function: Callable[..., Any], maxsize: int | None, typed: bool
 def _cached_property(found: _Property) -> tuple[Any, ...]:
     state = {name: value for name, value in vars(found).items() if name != "lock"}
     return functools.cached_property, (found.func,), state
+
+
+def _code(code: types.CodeType) -> tuple[Any, ...]:
+    import cloudpickle  # noqa: PLC0415 - it is loaded: see `pickler`
+
+    make, arguments = cloudpickle.Pickler.dispatch_table[types.CodeType](code)
+    return _code_again, (make, arguments, code.co_filename)
+
+
+def _code_again(
+    make: Callable[..., types.CodeType], arguments: tuple[Any, ...], filename: str
+) -> types.CodeType:
+    return make(*arguments).replace(co_filename=filename)
 
 
 def _found_by_name(function: _Cached) -> bool:

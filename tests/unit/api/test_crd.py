@@ -103,3 +103,33 @@ def test_rules_for_the_real_server() -> None:
         crd_parts.CALL_RULE,
         crd_parts.INPUT_RULE,
     ]
+
+
+@pytest.mark.parametrize("plural", ["jobs", "jobconfigs"])
+def test_what_is_left_out_names_where_it_is(plural: str) -> None:
+    """Only one template of a task is whole: with all of them a definition would be too large."""
+    left_out = {
+        path: text for path, text in described(root(plural)) if " Its fields are those of " in text
+    }
+    at = "spec.template" if plural == "jobs" else "spec.template.spec"
+    assert {
+        f"{at}.task.template",
+        f"{at}.hooks[].taskTemplate",
+        f"{at}.finalizer.taskTemplate",
+    } <= left_out.keys()
+    paths = dict(described(root(plural)))
+    for text in left_out.values():
+        other = text.rpartition("`")[0].rpartition("`")[2]
+        assert any(path.startswith(f"{other}.") for path in paths), text
+
+
+def test_rules_about_a_job_see_all_of_its_template() -> None:
+    """A field that is added to a template is compared too, but what CEL cannot see."""
+    spec = root("jobs")["properties"]["spec"]
+    rules = " ".join(v["rule"] for v in spec["x-kubernetes-validations"])
+    template = spec["properties"]["template"]["properties"]
+    for field in template:
+        assert f"has(self.template.{field})" in rules
+    for field, schema_ in template["parallelism"]["properties"].items():
+        compared = f"has(self.template.parallelism.{field})" in rules
+        assert compared == ("type" in schema_ and field != "maxInFlight")

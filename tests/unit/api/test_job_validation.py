@@ -171,10 +171,10 @@ BAD_JOBS = [
         "is there twice",
     ),
     ({"template": TEMPLATE, "locks": [{"name": "_"}]}, "spec.locks[0].name", "RFC 1123"),
-    ({"configName": "a", "optionValues": 1}, "spec.optionValues", "it is 1"),
+    ({"configName": "a", "optionValues": 1}, "spec.optionValues", "must be an object"),
     ({"configName": "a", "optionValues": "a: [b"}, "spec.optionValues", "neither JSON nor YAML"),
-    ({"configName": "a", "optionValues": "- a"}, "spec.optionValues", "it is a list of 1"),
-    ({"configName": "a", "optionValues": "{}\n---\n{}"}, "spec.optionValues", "2 documents"),
+    ({"configName": "a", "optionValues": "- a"}, "spec.optionValues", "not a list of 1"),
+    ({"configName": "a", "optionValues": "{}\n---\n{}"}, "spec.optionValues", "it has 2"),
     ({"configName": "a", "substitutions": {"x": "1"}}, "spec.substitutions.x", "whole name"),
     (
         {"configName": "a", "substitutions": {"option.${x}": "1"}},
@@ -233,6 +233,17 @@ BAD_CONFIGS = [
         "schedule.cron",
         crd_jobs.CRON_RULE,
     ),
+    (schedule(cron={"expression": "61 * * * *"}), "schedule.cron.expression", "61"),
+    (
+        schedule(cron={"expressions": ["@daily", "0 0 31 2 *"]}),
+        "schedule.cron.expressions[1]",
+        "never comes",
+    ),
+    (
+        schedule(cron={"expression": "@daily", "timezone": "Mars/Crater"}),
+        "schedule.cron.timezone",
+        "is no time zone",
+    ),
     (schedule(lastUpdated="x"), "schedule.lastUpdated", "RFC 3339"),
     (
         schedule(constraints={"notBefore": "2026-01-01"}),
@@ -249,7 +260,7 @@ BAD_CONFIGS = [
     (
         {"option": {"options": [{"type": "Bool", "name": "a"}, {"type": "String", "name": "a"}]}},
         "option.options[1].name",
-        "is there twice",
+        "rename one",
     ),
     ({"locks": [{"name": "a"}, {"name": "a"}]}, "locks[1].name", "is there twice"),
     (

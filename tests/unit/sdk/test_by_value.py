@@ -1,6 +1,7 @@
-"""What cloudpickle alone cannot send from a script: functions and properties with a cache."""
+"""What cloudpickle alone cannot send from a script: caches and the names of files."""
 
 import functools
+import inspect
 from typing import Any
 
 from kilnwork.sdk import pickling
@@ -84,3 +85,15 @@ def test_those_that_are_local_come_along() -> None:
     assert found is not half
     assert found(3) == 1.5
     assert found.cache_parameters()["maxsize"] == 7
+
+
+def test_functions_know_the_file_that_they_are_from() -> None:
+    """Else tracebacks from another process show no lines."""
+
+    def fail() -> None:
+        raise LookupError
+
+    sent = pickling.load_function(pickling.pack_by_value(fail, fail, along=False))
+    assert sent.__code__ is not fail.__code__
+    assert sent.__code__.co_filename == __file__
+    assert "raise LookupError" in inspect.getsource(sent)

@@ -9,6 +9,8 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import msgspec
+
 from kilnwork.api import meta, resource
 from kilnwork.controlplane.apiserver import builtin, durations, statuses, table_pods
 
@@ -112,17 +114,27 @@ def _custom_cell(column: builtin.Column, obj: meta.JsonObject, now: float) -> An
         return value if isinstance(value, bool) else None
     if column.type == "number":
         return value if isinstance(value, int | float) else None
+    if isinstance(value, dict | list):
+        return msgspec.json.encode(value, order="deterministic").decode()
     return value if isinstance(value, str) else str(value)
 
 
-_STEP = re.compile(r'\.([A-Za-z_][\w-]*)|\[\?\(@\.(\w+)=="([^"]*)"\)\]|\[(\d+)\]')
+_STEP = re.compile(
+    r"""\.([A-Za-z_][\w-]*)|\[\?\(@\.(\w+)=="([^"]*)"\)\]|\[(\d+)\]|\['([^\]]+)'\]"""
+)
+_BETWEEN_NAMES = re.compile(r"'\s*,\s*'")
 
 
 def value_at(obj: Any, path: str) -> Any:
-    """The value at a column's JSONPath: names, positions and `[?(@.x=="y")]`; None if missing."""
-    for name, key, wanted, position in _STEP.findall(path):
+    """The value at a column's JSONPath: names, positions, `[?(@.x=="y")]`, and `['x','y']`, of
+    which the first that is there counts; None if missing."""
+    for name, key, wanted, position, listed in _STEP.findall(path):
         if name:
             obj = obj.get(name) if isinstance(obj, dict) else None
+        elif listed:
+            some = obj if isinstance(obj, dict) else {}
+            found = (some.get(one) for one in _BETWEEN_NAMES.split(listed))
+            obj = next((one for one in found if one is not None), None)
         elif not isinstance(obj, list):
             return None
         elif key:

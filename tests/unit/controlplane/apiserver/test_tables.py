@@ -68,6 +68,16 @@ def test_cluster_shows_the_reason_of_its_condition() -> None:
     assert found["Reason"] == "ServiceAccountMissing"
 
 
+def test_config_shows_its_expression_or_all_of_several() -> None:
+    def shown(**cron: Any) -> Any:
+        spec = {"schedule": {"cron": cron}}
+        return cells(kinds.JOB_CONFIGS, {"metadata": metadata(), "spec": spec})["Cron"]
+
+    assert shown(expression="H 2 * * *") == "H 2 * * *"
+    assert shown(expressions=["@daily", "@hourly"]) == '["@daily","@hourly"]'
+    assert shown() is None
+
+
 def test_every_kind_has_a_cell_for_every_column() -> None:
     for served in our_kinds.SERVED:
         table = tables.render(served, [{"metadata": metadata()}], now=NOW)

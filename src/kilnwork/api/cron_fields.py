@@ -1,0 +1,256 @@
+"""Fields of a cron expression: the grammar of each, and the days of a month that two of them name.
+
+Used by `cron` only, which knows their order, their times and the zones. A field is a list of items
+divided by commas; each becomes numbers, or a rule for days such as `LW`. `H` becomes a number that
+depends on `hash_id`. Whatever is not understood is refused: nothing is guessed.
+"""
+
+import calendar
+import hashlib
+import re
+
+import msgspec
+
+from kilnwork.kit import errors
+
+MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+
+
+class InvalidCron(errors.KilnError):
+    """The text is no cron expression; the message names the field, what it says and what it may."""
+
+
+class Field(msgspec.Struct, frozen=True):
+    """What may stand in one field."""
+
+    name: str
+    """Name in messages and in the hash of `H`."""
+    first: int
+    """Least number."""
+    last: int
+    """Greatest number."""
+    hash_last: int
+    """Greatest number that a bare `H` becomes: 28 for days, which every month has."""
+    accepted: int
+    """Greatest number that may be written: 7 is Sunday as well."""
+    names: tuple[str, ...] = ()
+    """Names of the numbers from `first` on."""
+    rules: str = ""
+    """What else it takes, for messages."""
+
+    @property
+    def allowed(self) -> str:
+        """What may be written, for messages."""
+        names = f" or {self.names[0]}-{self.names[-1]}" if self.names else ""
+        return f"{self.first}-{self.accepted}{names}, with * , - / ? H{self.rules}"
+
+
+SECOND = Field("second", 0, 59, 59, 59)
+MINUTE = Field("minute", 0, 59, 59, 59)
+HOUR = Field("hour", 0, 23, 23, 23)
+DAY = Field("day of month", 1, 31, 28, 31, rules=", L, LW or 15W")
+MONTH = Field("month", 1, 12, 12, 12, MONTHS)
+WEEKDAY = Field("day of week", 0, 6, 6, 7, WEEKDAYS, rules=", 5L or 5#3")
+QUARTZ_WEEKDAY = Field("day of week", 1, 7, 7, 7, WEEKDAYS, rules=", 6L or 6#3")
+YEAR = Field("year", 1970, 2099, 2099, 2099)
+
+_VALUE = r"[0-9]{1,4}|[A-Z]{3}"
+_SPAN = re.compile(rf"(?:(\*|\?)|({_VALUE})(?:-({_VALUE}))?)(?:/([0-9]{{1,4}}))?")
+_HASHED = re.compile(rf"H(?:\(({_VALUE})-({_VALUE})\))?(?:/([0-9]{{1,4}}))?")
+_NEAREST = re.compile(r"([0-9]{1,2})W")
+_OF_MONTH = re.compile(rf"({_VALUE})(?:L|#([1-5]))")
+_WEEKS = 1 << 1 | 1 << 8 | 1 << 15 | 1 << 22 | 1 << 29
+
+
+class Numbers(msgspec.Struct, frozen=True):
+    """What a field names."""
+
+    values: tuple[int, ...]
+    """Numbers, sorted, each once."""
+    any_: bool = False
+    """It has a bare `*` or `?`: as a day, it leaves the choice to the other field for days."""
+    nearest: tuple[int, ...] = ()
+    """`15W`: days of the month whose nearest working day is meant."""
+    last: bool = False
+    """`L` of a month."""
+    last_workday: bool = False
+    """`LW`."""
+    weekdays: tuple[tuple[int, int], ...] = ()
+    """`5#3` and `5L`: day of the week, 0 for Sunday, and which of the month; 0 for the last."""
+
+
+class Days(msgspec.Struct, frozen=True):
+    """Days that the fields `day of month` and `day of week` name together.
+
+    Where both choose days, either is enough, as in Furiko; a bare `*` or `?` chooses none.
+    """
+
+    every: bool
+    """Neither field chooses."""
+    bits: int
+    """Days of the month, as bits: bit 1 is the first."""
+    by_day: Numbers
+    by_weekday: Numbers
+
+    @classmethod
+    def of(cls, by_day: Numbers, by_weekday: Numbers) -> "Days":
+        """Return the days that two fields name."""
+        none = Numbers(())
+        return cls(
+            every=by_day.any_ and by_weekday.any_,
+            bits=0 if by_day.any_ else sum(1 << day for day in by_day.values),
+            by_day=none if by_day.any_ else by_day,
+            by_weekday=none if by_weekday.any_ else by_weekday,
+        )
+
+    def in_month(self, year: int, month: int) -> int:
+        """Return the days of a month that are named, as bits: bit 1 is the first."""
+        weekday, length = calendar.monthrange(year, month)
+        first = (weekday + 1) % 7
+        whole = (1 << length + 1) - 2
+        if self.every:
+            return whole
+        chosen = self.bits
+        for day in self.by_weekday.values:
+            chosen |= _WEEKS << (day - first) % 7
+        for day, which in self.by_weekday.weekdays:
+            nth = 1 + (day - first) % 7
+            nth += 7 * (which - 1) if which else (length - nth) // 7 * 7
+            chosen |= 1 << nth
+        if self.by_day.last:
+            chosen |= 1 << length
+        if self.by_day.last_workday:
+            chosen |= 1 << _workday(length, first, length)
+        for day in self.by_day.nearest:
+            if day <= length:
+                chosen |= 1 << _workday(day, first, length)
+        return chosen & whole
+
+
+def _workday(day: int, first: int, length: int) -> int:
+    """Return the working day nearest to `day`, in the same month."""
+    weekday = (first + day - 1) % 7
+    if weekday == 6:
+        return day - 1 if day > 1 else day + 2
+    if weekday == 0:
+        return day + 1 if day < length else day - 2
+    return day
+
+
+def parse(text: str, field: Field, *, hash_id: str) -> Numbers:
+    """Return what `text` names in `field`; raise InvalidCron where it is not understood."""
+    items = [_item(item, field, hash_id=hash_id, text=text) for item in text.split(",")]
+    return Numbers(
+        values=tuple(sorted({value for item in items for value in item.values})),
+        any_=any(item.any_ for item in items),
+        nearest=tuple(sorted({day for item in items for day in item.nearest})),
+        last=any(item.last for item in items),
+        last_workday=any(item.last_workday for item in items),
+        weekdays=tuple(sorted({each for item in items for each in item.weekdays})),
+    )
+
+
+def _item(seen: str, field: Field, *, hash_id: str, text: str) -> Numbers:
+    """Return what one item of the list `text` names."""
+    item = seen.upper() if seen.isascii() else seen
+    try:
+        found = _rule(item, field)
+        if found is None and (match := _HASHED.fullmatch(item)):
+            found = Numbers(_hashed(field, match, hash_id))
+        if found is None and (match := _SPAN.fullmatch(item)):
+            found = _span(field, match)
+        if found is None:
+            raise InvalidCron(f"it may be {field.allowed}")
+    except InvalidCron as error:
+        where = f"{seen!r}" if seen == text else f"{seen!r} in {text!r}"
+        raise InvalidCron(f"{field.name}: {where} is not understood: {error}") from None
+    return found
+
+
+def _rule(item: str, field: Field) -> Numbers | None:
+    """Return the rule for days that `item` is, or None."""
+    if field is DAY:
+        if item in {"L", "LW"}:
+            return Numbers((), last=item == "L", last_workday=item == "LW")
+        if match := _NEAREST.fullmatch(item):
+            return Numbers((), nearest=(_number(match[1], field),))
+    elif field.names == WEEKDAYS and (match := _OF_MONTH.fullmatch(item)):
+        weekday = _weekday(_number(match[1], field), field)
+        return Numbers((), weekdays=((weekday, int(match[2] or 0)),))
+    return None
+
+
+def _span(field: Field, match: re.Match[str]) -> Numbers:
+    """Return what `*`, a number or a range is, with or without a step."""
+    star, start, end, step = match.groups()
+    by = _step(step, field)
+    if star:
+        return _numbers(field, range(field.first, field.last + 1, by), any_=by == 1)
+    first = _number(start, field)
+    if end is not None:
+        last = _end(first, end, field)
+    elif step is None:
+        last = first
+    else:
+        first, last = first if first <= field.last else field.first, field.last
+    return _numbers(field, range(first, last + 1, by))
+
+
+def _hashed(field: Field, match: re.Match[str], hash_id: str) -> tuple[int, ...]:
+    """Return the numbers that `H`, `H(a-b)`, `H/n` or `H(a-b)/n` is for `hash_id`.
+
+    The hash is the first eight bytes of BLAKE2b of `HASH_ID:FIELD`, big-endian, so that neighbours
+    in the alphabet spread, and the fields of one expression do not move together. Its remainder
+    counts from the first number of the range, so that a day or a month is never 0.
+    """
+    start, end, step = match.groups()
+    first = field.first if start is None else _number(start, field)
+    last = field.hash_last if end is None else _end(first, end, field)
+    digest = hashlib.blake2b(f"{hash_id}:{field.name}".encode(), digest_size=8).digest()
+    number = int.from_bytes(digest, "big")
+    length = last - first + 1
+    if step is None:
+        values = range(first + number % length, first + number % length + 1)
+    else:
+        by = _step(step, field)
+        values = range(first + number % min(by, length), last + 1, by)
+    return _numbers(field, values).values
+
+
+def _numbers(field: Field, values: range, *, any_: bool = False) -> Numbers:
+    if field.names == WEEKDAYS:
+        return Numbers(tuple(sorted({_weekday(value, field) for value in values})), any_=any_)
+    return Numbers(tuple(values), any_=any_)
+
+
+def _weekday(value: int, field: Field) -> int:
+    """Return the day of the week, 0 for Sunday, that `value` is in the format of `field`."""
+    return (value - field.first) % 7
+
+
+def _end(first: int, end: str, field: Field) -> int:
+    """Return the last number of the range from `first` to `end`."""
+    last = _number(end, field)
+    if last < first and field.names == WEEKDAYS and last == field.first:
+        return last + 7  # FRI-SUN: a week may end with Sunday
+    if last < first:
+        raise InvalidCron(
+            f"the range ends before it begins: write {first}-{field.last},{field.first}-{last}"
+        )
+    return last
+
+
+def _step(step: str | None, field: Field) -> int:
+    number = 1 if step is None else int(step)
+    if not 1 <= number <= field.accepted:
+        raise InvalidCron(f"a step may be 1 to {field.accepted}")
+    return number
+
+
+def _number(value: str, field: Field) -> int:
+    if value in field.names:
+        return field.first + field.names.index(value)
+    if not value.isdigit() or not field.first <= int(value) <= field.accepted:
+        raise InvalidCron(f"it may be {field.allowed}")
+    return int(value)
