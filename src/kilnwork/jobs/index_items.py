@@ -18,7 +18,6 @@ from kilnwork.api import (
     filejobs,
     index_sets,
     job_settings,
-    job_template_validation,
     job_templates,
     job_variables,
     substitution,
@@ -37,7 +36,7 @@ MAX_IN_FLIGHT = 10_000
 """Indexes of a Job that have a task at once, whatever it says: they are looked up one by one after
 a crash, and submitted in one transaction."""
 
-RESULTS = job_template_validation.RESULTS
+RESULTS = job_variables.RESULTS_INPUT
 
 _RUN, _PHASE = "job.run", "job.phase"
 
