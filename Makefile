@@ -136,8 +136,7 @@ docs: $(VENV)/.runtime ## Write the generated pages of docs/reference anew
 	$(BIN)/python -m kilnwork.cli.field_page > docs/reference/fields.md
 	$(BIN)/python -m kilnwork.cli.installing.rights > docs/reference/rights.md
 	$(BIN)/python -m kilnwork.server.jobs.reference docs/reference/jobs-api.md
-	$(BIN)/python -m kilnwork.executors.pod.states docs/reference/executors.md
-	$(BIN)/python -m kilnwork.executors.custom_resource.states docs/reference/executors.md
+	$(BIN)/python -m kilnwork.executors.state_pages docs/reference
 
 clean: ## Remove everything that was built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

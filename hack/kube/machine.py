@@ -16,7 +16,10 @@ from hack.image import worker
 from hack.kube import binary, node, sandbox
 
 _POLICY = Path("/usr/sbin/policy-rc.d")
-_PROGRAMS = {**sandbox.NEEDED, **node.NEEDED, "busybox": "busybox-static"}
+_FOR_TESTS = {"/usr/sbin/nginx": "nginx"}
+"""No cluster needs it: `make test` has a test of requests to it, which is skipped without."""
+
+_PROGRAMS = {**sandbox.NEEDED, **node.NEEDED, "busybox": "busybox-static", **_FOR_TESTS}
 
 
 class Unfit(Exception):
@@ -67,7 +70,7 @@ def _install(packages: list[str]) -> None:
 
 @contextlib.contextmanager
 def _no_service_starts() -> Iterator[None]:
-    """The package of containerd would start one for the whole machine (policy-rc.d(8))."""
+    """The packages of containerd and nginx would start them for the machine (policy-rc.d(8))."""
     if _POLICY.exists():
         yield
         return

@@ -1,8 +1,8 @@
 """What every executor keeps to, of executor http, which is no part of the manager: of requests
 and of functions.
 
-Its attempts are neither created nor adopted by a manager, so that it is no subject of
-`test_executors`: here are the same promises, as far as a request can be cut off or lost.
+`test_executors` has it too, with requests that may be repeated. Here are those that may not, many
+at once, and executors that end at any moment.
 """
 
 import asyncio

@@ -1,11 +1,11 @@
 """What every executor keeps to: each attempt starts once, ends as it ended, and leaves nothing.
 
-One suite for all, with the real driver, hub and journal; `support.executor_subjects` says what is
-under test. Asserted is the world: programs write down that they were started.
+One suite for all, with the real driver, hub and journal; `support.executor_contract` says what is
+under test, and where a test does not apply. Asserted is the world: programs write down that they
+were started.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,33 +15,12 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.executors import port
 from support import (
-    ephemeral_subject,
-    executor_subjects,
     executor_world,
-    object_subject,
-    short,
     waiting,
 )
 
-SUBJECTS: dict[str, Callable[[Path], Any]] = {
-    "ephemeral": ephemeral_subject.on_containers,
-    "object": object_subject.on_objects,
-    "pod": executor_subjects.on_pods,
-    "processes": executor_subjects.on_processes,
-}
-
 AGAIN_AT_ONCE = '[ "$KILN_ATTEMPT" != 1 ] || sleep 300'
 NO_DELAY = api_task.Retry(max_losses=3, delay_seconds=0.05, jitter=0)
-
-
-@pytest.fixture(params=SUBJECTS)
-async def world(request: pytest.FixtureRequest) -> AsyncIterator[executor_world.World]:
-    folder = short.folder()
-    async with (
-        SUBJECTS[request.param](folder) as subject,
-        executor_world.running(folder, subject) as made,
-    ):
-        yield made
 
 
 async def only(world: executor_world.World) -> str:
@@ -80,9 +59,10 @@ async def test_creating_twice_starts_it_once(world: executor_world.World) -> Non
     task = await world.submit("sleep 300")
     await world.says(task, "Running")
     await world.has_started(task)
-    attempt = world.attempt(task)
+    attempt, executor = world.attempt(task), world.life.executor
+    assert executor is not None
     before = await world.subject.objects()
-    seen = await asyncio.gather(*(world.life.executor.ensure(attempt) for _ in range(3)))
+    seen = await asyncio.gather(*(executor.ensure(attempt) for _ in range(3)))
     assert {one.phase for one in seen} == {port.Phase.RUNNING}
     assert await world.subject.objects() == before
     assert world.starts(task) == [1]
@@ -129,12 +109,13 @@ async def test_what_ends_while_no_manager_is_there_counts(world: executor_world.
 
 
 async def test_killed_before_it_was_created_it_never_starts(world: executor_world.World) -> None:
-    world.subject.absent(now=True)
+    await world.subject.absent(now=True)
     task = await world.submit()
-    await world.says(task, "Staging", "ExecutorUnavailable")
+    state, reason, _ = world.subject.waits
+    await world.says(task, state, reason)
     await world.kill(task)
     await world.is_to_end(task)
-    world.subject.absent(now=False)
+    await world.subject.absent(now=False)
     view = await world.says(task, "Killed")
     assert view.stopped is True
     assert world.starts(task) == []
@@ -158,13 +139,13 @@ async def test_an_end_before_the_deletion_counts_over_the_kill(
     gate = world.folder / "gate"
     task = await world.submit(f"until [ -e {gate} ]; do sleep 0.02; done")
     await world.says(task, "Running")
-    world.subject.absent(now=True)
+    await world.subject.absent(now=True)
     gate.touch()
     await world.has_ended(task)
     await world.kill(task)
     await world.says(task, "Killing")
     await asyncio.sleep(0.5)
-    world.subject.absent(now=False)
+    await world.subject.absent(now=False)
     view = await world.says(task, "Success", "Succeeded")
     assert view.attempt == 1
     await world.nothing_is_left()
@@ -262,11 +243,11 @@ async def test_deleted_while_no_manager_is_there_it_is_lost(world: executor_worl
 async def test_a_strangers_object_of_its_name_fails_it_and_stays(
     world: executor_world.World,
 ) -> None:
-    world.subject.absent(now=True)
+    await world.subject.absent(now=True)
     task = await world.submit(retry=api_task.Retry(max_attempts=5, delay_seconds=0.05))
     await world.says(task, "Staging", "ExecutorUnavailable")
     name = await world.subject.occupy(world.attempt(task))
-    world.subject.absent(now=False)
+    await world.subject.absent(now=False)
     view = await world.says(task, "Failed", "NameTaken")
     assert view.attempt == 1
     assert world.starts(task) == []
@@ -275,24 +256,25 @@ async def test_a_strangers_object_of_its_name_fails_it_and_stays(
 
 
 async def test_a_kill_leaves_a_strangers_object_alone(world: executor_world.World) -> None:
-    world.subject.absent(now=True)
+    await world.subject.absent(now=True)
     task = await world.submit()
     await world.says(task, "Staging", "ExecutorUnavailable")
     name = await world.subject.occupy(world.attempt(task))
     await world.kill(task)
-    world.subject.absent(now=False)
+    await world.subject.absent(now=False)
     await world.says(task, "Killed")
     assert await world.subject.objects() == [name]
     assert await world.subject.untouched(name)
 
 
 async def test_without_its_api_it_waits_and_says_so_then_runs(world: executor_world.World) -> None:
-    world.subject.absent(now=True)
+    await world.subject.absent(now=True)
     task = await world.submit()
-    view = await world.says(task, "Staging", "ExecutorUnavailable")
-    assert "says the test" in view.message
+    state, reason, says = world.subject.waits
+    view = await world.says(task, state, reason)
+    assert says in view.message
     assert world.starts(task) == []
-    world.subject.absent(now=False)
+    await world.subject.absent(now=False)
     view = await world.says(task, "Success")
     assert (view.attempt, view.losses) == (1, 0)
     assert world.starts(task) == [1]
@@ -304,12 +286,12 @@ async def test_what_its_api_does_not_tell_is_neither_lost_nor_over(
     task = await world.submit("sleep 300")
     await world.says(task, "Running")
     await world.end()
-    world.subject.absent(now=True)
+    await world.subject.absent(now=True)
     await world.start()
-    await world.says(task, "Running", "ExecutorUnavailable")
+    await world.says(task, *world.subject.unheard)
     await world.kill(task)
     await world.is_to_end(task)
-    world.subject.absent(now=False)
+    await world.subject.absent(now=False)
     view = await world.says(task, "Killed", "Killed")
     assert (view.attempt, view.losses, view.stopped) == (1, 0, True)
     assert world.starts(task) == [1]

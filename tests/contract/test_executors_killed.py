@@ -1,50 +1,113 @@
 """A manager that gets a real SIGKILL at one step of an attempt after the other."""
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from kilnwork.kit import ids
-from support import executor_subjects, pages, short
+from support import (
+    executor_subjects,
+    http_site,
+    object_subject,
+    pages,
+    peer_subjects,
+    short,
+    workflow_subject,
+)
 
+SUBJECTS: dict[str, tuple[str, Callable[[Path], Any]]] = {
+    "pod": ("pod", executor_subjects.on_pods),
+    "object": ("book", object_subject.on_objects),
+    "workflow": ("workflow", workflow_subject.on_workflows),
+}
 FATAL = (
-    "before POST pod",
-    "after POST pod",
+    "before POST {}",
+    "after POST {}",
     "after started",
     "before finished",
     "after finished",
-    "after DELETE pod",
+    "after DELETE {}",
 )
 """As lives of the manager come to them: each goes on where the one before ended."""
 
+HTTP_FATAL = ("before run", "after started", "before finished")
 
-async def test_killed_at_one_step_after_the_other_it_starts_one_pod_once() -> None:
-    folder = short.folder()
-    home = short.folder()
+
+KINDS = ["pod", "workflow", *(["object"] if os.environ.get("KILN_FAULT_RUNS") else [])]
+"""An object is created, followed and released as a Workflow is: only in the long form."""
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("kind", KINDS)
+async def test_killed_at_one_step_after_the_other_it_starts_one_object_once(kind: str) -> None:
+    folder, home = short.folder(), short.folder()
     task = ids.task_text(ids.new_task_id())
-    async with executor_subjects.on_pods(folder) as subject:
+    noun, on_subjects = SUBJECTS[kind]
+    async with on_subjects(folder) as subject:
+        where = str(folder / "kubeconfig")
         for step in FATAL:
-            done = await a_life(home, folder / "kubeconfig", task, step)
-            assert done.returncode == -signal.SIGKILL, f"{step}: {done.stdout}{done.stderr}"
+            await dies(kind, home, where, task=task, step=step.format(noun))
             if step == "after started":
                 (home / "gate").touch()
-        done = await a_life(home, folder / "kubeconfig", task, "")
+        done = await a_life(kind, home, where, task=task)
         assert done.returncode == 0, done.stderr
         assert done.stdout.split()[:3] == ["Success", "1", "0"]
         assert await subject.objects() == []
     assert (home / "starts").read_text() == f"{task}/1/1\n"
 
 
+@contextlib.asynccontextmanager
+async def serving() -> AsyncIterator[tuple[str, peer_subjects.Programs]]:
+    """A server that runs scripts, and what runs there."""
+    programs = peer_subjects.Programs()
+    async with http_site.running() as site:
+        peer_subjects.serve_scripts(site, programs)
+        yield site.base, programs
+
+
+async def test_manager_and_executor_killed_at_one_step_after_the_other_send_each_request_once() -> (
+    None
+):
+    """Both are one process here: what it had sent is lost with it, and sent again as another
+    attempt, since the request says that it may be."""
+    home = short.folder()
+    task = ids.task_text(ids.new_task_id())
+    async with serving() as (base, programs):
+        for step in HTTP_FATAL:
+            if step == "before finished":
+                (home / "gate").touch()
+            await dies("http", home, base, task=task, step=step)
+        done = await a_life("http", home, base, task=task)
+        assert done.returncode == 0, done.stderr
+        state, attempt = done.stdout.split()[:2]
+        assert state == "Success"
+        assert programs.running == {}
+    starts = (home / "starts").read_text().split()
+    assert len(starts) == len(set(starts))
+    assert starts[-1] == f"{task}/1/{attempt}"
+
+
+async def dies(kind: str, home: Path, where: str, *, task: str, step: str) -> None:
+    """A manager until a step."""
+    done = await a_life(kind, home, where, task=task, step=step)
+    assert done.returncode == -signal.SIGKILL, f"{step}: {done.stdout}{done.stderr}"
+
+
 async def a_life(
-    home: Path, kubeconfig: Path, task: str, step: str
+    kind: str, home: Path, where: str, *, task: str, step: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """A manager until its end."""
     return await asyncio.to_thread(
         subprocess.run,
-        [sys.executable, "-m", "support.executor_process", str(home), str(kubeconfig), task, step],
+        [sys.executable, "-m", "support.executor_process", kind, str(home), where, task, step],
         env={**os.environ, "PYTHONPATH": str(pages.ROOT / "tests")},
         capture_output=True,
         text=True,

@@ -43,6 +43,7 @@ class Service:
         self.port = port
         self.seen: list[dict[str, str]] = []
         self.gate = threading.Event()
+        self.holding = 0
         self.urls: list[str] = []
         app = applications.Starlette(
             routes=[
@@ -64,8 +65,12 @@ class Service:
 
     async def _held(self, request: requests.Request) -> responses.Response:
         self.seen.append(dict(request.headers))
-        while not self.gate.is_set() and not await request.is_disconnected():
-            await asyncio.sleep(0.02)
+        self.holding += 1
+        try:
+            while not self.gate.is_set() and not await request.is_disconnected():
+                await asyncio.sleep(0.02)
+        finally:
+            self.holding -= 1
         return responses.JSONResponse({"held": True})
 
     async def _later(self, request: requests.Request) -> responses.Response:
@@ -287,6 +292,17 @@ def test_a_kill_reaches_the_service(server: up.Up, service: Service) -> None:
         assert seen["reason"] == "Killed"
         [stopped] = [one for one in seen["conditions"] if one["type"] == "Stopped"]
         assert stopped["status"] == "True"
+
+
+def test_a_deleted_task_leaves_no_request(server: up.Up, service: Service) -> None:
+    service.gate.clear()
+    with executor(server):
+        create(server, "deleted", f"http://127.0.0.1:{service.port}/held")
+        says(server, "deleted", "Running")
+        waiting.wait_until(lambda: service.holding, what="the service holds it")
+        server.kiln("delete", "task", "deleted")
+        waiting.wait_until(lambda: not service.holding, what="its connection is gone")
+        assert "deleted" not in server.kiln("get", "tasks").stdout
 
 
 def post(url: str, body: bytes) -> int:

@@ -150,6 +150,19 @@ def test_it_outlives_the_manager(session: kiln.Session, server: up_support.Up) -
         assert future.result(PATIENCE_S) == 15
 
 
-def test_a_session_without_executors_refuses_it(tmp_path: Path) -> None:
-    with kiln.start(slots=1), pytest.raises(kiln.BadOption, match=r"use kiln\.connect"):
-        print_book.submit(chapters=1, about="")
+OTHERS: dict[str, kiln.TemplateTask[Any]] = {
+    "manifest": kiln.manifest({**BOOK, "metadata": {}, "spec": {}}, **RULES),
+    "workflow": kiln.workflow({"spec": {"entrypoint": "main"}}),
+    "http": kiln.http({"request": {"method": "GET", "url": "http://service/"}}),
+    "function": kiln.function({"service": "hello", "request": {"method": "GET", "url": "/"}}),
+    "external": kiln.external("mine", {}),
+}
+
+
+def test_a_start_refuses_every_executor_by_name() -> None:
+    with kiln.start(slots=1):
+        for name, template in OTHERS.items():
+            with pytest.raises(kiln.BadOption) as raised:
+                template.submit()
+            assert str(raised.value).startswith(f"kiln.{name}: kiln.start()")
+            assert "use kiln.connect()" in str(raised.value)

@@ -96,7 +96,7 @@ async def bare() -> AsyncIterator[Setting]:
 
 @pytest.fixture
 async def setting(bare: Setting) -> Setting:
-    await object_subject.define_books(bare.admin)
+    await object_subject.define(bare.admin)
     return bare
 
 
@@ -104,7 +104,7 @@ async def test_a_kind_that_is_not_there_is_waited_for(bare: Setting) -> None:
     task = await bare.submit(object_subject.book("exit 0"))
     view = await bare.world.says(task, "Staging", "ExecutorUnavailable")
     assert "no kind Book in my.custom.domain/v1alpha1" in view.message
-    await object_subject.define_books(bare.admin)
+    await object_subject.define(bare.admin)
     async with object_subject.printing(bare.admin):
         view = await bare.world.says(task, "Success", "Succeeded")
     assert (view.attempt, view.losses) == (1, 0)
@@ -126,20 +126,25 @@ async def test_a_kind_may_go_and_come_back(setting: Setting) -> None:
             return False
 
         await waiting.wait_until_async(gone, what="Books are gone")
-    await object_subject.define_books(setting.admin)
+    await object_subject.define(setting.admin)
     await setting.world.says(task, "Staging", "Starting")
     await setting.say(await setting.only_book(), phase="Succeeded")
     view = await setting.world.says(task, "Success", "Succeeded")
     assert (view.attempt, view.losses) == (2, 1)
 
 
-async def test_a_kind_in_another_version_only_proves_nothing(setting: Setting) -> None:
+async def test_a_kind_in_another_version_only_is_waited_for_and_killed_with_proof(
+    setting: Setting,
+) -> None:
     manifest = {**object_subject.book("exit 0"), "apiVersion": "my.custom.domain/v2"}
     task = await setting.submit(manifest)
     view = await setting.world.says(task, "Staging", "ExecutorUnavailable")
     assert "has kind Book in my.custom.domain/v1alpha1, and not in my.custom.domain/v2" in (
         view.message
     )
+    await setting.world.kill(task)
+    view = await setting.world.says(task, "Killed", "Killed")
+    assert view.stopped
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,14 @@
 """The writer of statuses against a real API server, with a cache that has not heard of them yet."""
 
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 
-from kilnwork.api import kinds, task
+from kilnwork.api import kinds, resource, task
 from kilnwork.controllers import status_writer
-from kilnwork.kube import errors
+from kilnwork.kube import client, errors
 from support import controlled, served
 
 NS = controlled.NS
@@ -27,3 +29,37 @@ async def test_two_writes_from_one_look_do_not_conflict_but_one_over_another_doe
         assert writer.current(seen).state == "Running"
         found = await kube.get(kinds.TASKS, "a", NS, type=task.Task)
     assert (found.status.state, found.spec.suspend) == ("Running", True)
+
+
+async def test_a_version_that_is_seen_before_the_response_is_known_as_ours_or_told(
+    tmp_path: Path,
+) -> None:
+    async with served.kube(tmp_path) as kube:
+        await kube.create(kinds.TASKS, controlled.body(kinds.TASKS, "a", spec={}), NS)
+        seen = await kube.get(kinds.TASKS, "a", NS, type=task.Task)
+        early = Early(kube)
+        writer = early.writer
+        assert not writer.postpone(seen)  # nothing is being written
+        assert not await writer.write(seen, task.TaskStatus(state="Pending"))
+        assert early.postponed
+        early.version = "1"  # not what is about to be written
+        assert await writer.write(seen, task.TaskStatus(state="Running"))
+        assert not writer.postpone(seen)
+
+
+class Early:
+    """A client whose watch is ahead of its responses."""
+
+    def __init__(self, kube: client.Client) -> None:
+        self._kube = kube
+        self.version = ""
+        self.postponed = False
+        self.writer = status_writer.StatusWriter(self, kinds.TASKS, task.TaskStatus)  # type: ignore[arg-type]
+
+    async def replace(self, kind: resource.Resource, body: Any, *, subresource: str) -> Any:
+        response = await self._kube.replace(kind, body, subresource=subresource)
+        stored = msgspec.convert(response, task.Task)
+        version = self.version or stored.metadata.resource_version
+        metadata = msgspec.structs.replace(stored.metadata, resource_version=version)
+        self.postponed = self.writer.postpone(msgspec.structs.replace(stored, metadata=metadata))
+        return response

@@ -183,6 +183,25 @@ async def test_a_kill_is_asked_of_the_holder_and_its_outcome_is_the_proof(
         await world.phase("Finished")
 
 
+async def test_a_deleted_task_ends_its_claim(world: World) -> None:
+    """The holder ends what it does; the claim is its own, and goes by its `ttl`."""
+    await world.external("a")
+    await world.claim(ttlSecondsAfterFinished=0)
+    await world.phase("Claimed")
+    task = await world.task_id("a")
+    await world.kube.delete(kinds.TASKS, "a", NS)
+    await world.phase("Killing")
+    await world.report(outcome={"state": "Killed"})
+
+    async def gone() -> bool:
+        claims = (await world.kube.list(CLAIMS, NS, type=dict)).items
+        return not claims and not (await world.kube.list(kinds.TASKS, NS, type=dict)).items
+
+    await waiting.wait_until_async(gone, what="task and claim are gone")
+    view = hub_support.view(world.hub, task)
+    assert (view.state, view.stopped) == ("Killed", True)
+
+
 @pytest.mark.parametrize("deleted", [False, True], ids=["not renewed", "deleted"])
 async def test_what_a_lost_holder_had_goes_to_another_claim(world: World, *, deleted: bool) -> None:
     await world.external("a")
@@ -237,6 +256,22 @@ async def test_a_claim_goes_on_after_a_restart_of_the_manager(
     assert (await world.phase("Finished"))["task"] == given
 
 
+@pytest.mark.parametrize("forged", [{"id": "none"}, {"attempt": 2**60}])
+async def test_a_claim_whose_task_another_client_has_changed_ends_alone(
+    world: World, forged: dict[str, Any]
+) -> None:
+    await world.external("a")
+    await world.claim()
+    await world.phase("Claimed")
+    await world.says("a", "Running")
+    await world.end()
+    await world.report(task=forged)
+    await world.start()
+    assert (await world.phase("Finished"))["reason"] == "WorkerLost"
+    await world.claim("d")
+    await world.phase("Waiting", "d")
+
+
 async def test_outcomes_are_written_once_and_specs_not_changed(world: World) -> None:
     await world.claim()
     await world.phase("Waiting")
@@ -266,6 +301,24 @@ async def test_only_who_may_use_an_executor_claims_its_tasks(world: World) -> No
             await kube.create(CLAIMS, body, NS)
         with pytest.raises(errors.Forbidden, match=REFUSAL):
             await kube.merge_patch(CLAIMS, "theirs", status, NS, subresource="status")
+
+
+async def test_who_may_not_use_an_executor_may_take_its_claims_away(world: World) -> None:
+    """What guards claims stands in the way of no deletion, and of no kill."""
+    await world.external("a")
+    await world.claim("theirs")
+    await world.phase("Claimed", "theirs")
+    token = await holder_of(world.kube, "other")
+    holder = dataclasses.replace(world.plane.admin_config(), token=token)
+    async with client.Client(holder, user_agent="holder") as kube:
+        status = {"status": {"renewTime": "2026-01-01T00:00:00Z"}}
+        with pytest.raises(errors.Forbidden, match=REFUSAL):
+            await kube.merge_patch(CLAIMS, "theirs", status, NS, subresource="status")
+        await kube.delete(CLAIMS, "theirs", NS)
+    assert (await world.kube.list(CLAIMS, NS, type=dict)).items == []
+    kill = {"spec": {"killTimestamp": "2026-01-01T00:00:00Z"}}
+    await world.kube.merge_patch(kinds.TASKS, "a", kill, NS)
+    await world.says("a", "Killed")
 
 
 async def holder_of(kube: client.Client, executor: str) -> str:

@@ -15,7 +15,7 @@ from kilnwork.dispatch.hub import hub as hubs
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import clock, coroutines, ids
 from kilnwork.kube import client, errors
-from support import controlled, served, verifiers, waiting
+from support import controlled, no_jobs, served, verifiers, waiting
 
 
 @pytest.fixture
@@ -375,7 +375,7 @@ async def _dispatcher(kube: client.Client, folder: Path) -> AsyncIterator[_Dispa
     )
     await hub.start(folder / "channel.sock")
     watcher, crew = _Dispatcher(hub), coroutines.Crew("test")
-    await made.start(hub)
+    await made.start(hub, no_jobs.engine())
     crew.start("follow", watcher.follow())
     try:
         yield watcher

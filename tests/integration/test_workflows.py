@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import object_task, resource, rules
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.executors import port
@@ -243,6 +243,7 @@ async def test_what_its_steps_print_is_kept_and_argos_own_containers_are_left_ou
 
     async def printed() -> list[tuple[str, bytes]]:
         executor = with_node.world.life.executor
+        assert executor is not None
         assert isinstance(executor, port.Logging)
         attempt = with_node.world.attempt(task)
         return [
@@ -257,6 +258,59 @@ async def test_what_its_steps_print_is_kept_and_argos_own_containers_are_left_ou
         ("[0].first", b"main of first\n"),
         ("[0].second", b"main of second\n"),
     ]
+
+
+class AnyKind(object_subject.ObjectSubject):
+    """Executor `customResource`, which knows nothing of Workflows, with Workflows."""
+
+    kind = argo.WORKFLOWS
+
+    def spec(self, script: str, **more: Any) -> api_task.TaskSpec:
+        """A task that goes through a story; `script` is its name."""
+        result = object_task.ObjectResult(
+            success_condition='.status.phase == "Succeeded"',
+            failure_condition=rules.Rule(
+                json_path=".status.phase", operator="In", value=["Failed", "Error"]
+            ),
+            running_condition='.status.phase == "Running"',
+            json_path="$.status.outputs.parameters[0].value",
+        )
+        manifest = {
+            "apiVersion": argo.WORKFLOWS.api_version,
+            "kind": argo.WORKFLOWS.kind,
+            **argo.flow(script),
+        }
+        given = object_task.CustomResource(manifest=manifest, result=result)
+        return api_task.TaskSpec(custom_resource=given, **more)
+
+
+@pytest.fixture
+async def as_object() -> AsyncIterator[Setting]:
+    """As `setting`, with the executor of objects of any kind."""
+    folder = short.folder()
+    async with object_subject.control_plane(folder) as admin:
+        await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo.DEFINITION)
+        async with (
+            executor_world.running(folder, AnyKind(admin)) as world,
+            argo.controlling(admin),
+        ):
+            yield Setting(world, admin)
+
+
+async def test_a_workflow_may_be_given_as_an_object_of_any_kind(as_object: Setting) -> None:
+    """Then its rules say what its phases mean, and to stop it is to delete it."""
+    done, failed = await as_object.submit("success"), await as_object.submit("failure")
+    view = await as_object.world.says(done, "Success", "Succeeded")
+    assert view.result is not None
+    assert view.result.data == b'"hello"'
+    await as_object.world.says(failed, "Failed", "ObjectFailed")
+    await as_object.world.nothing_is_left()
+    task = await as_object.submit("suspend")
+    await as_object.world.says(task, "Running", "Started")
+    await as_object.world.kill(task)
+    view = await as_object.world.says(task, "Killed", "Killed")
+    assert view.stopped is True
+    await as_object.world.nothing_is_left()
 
 
 async def test_without_argo_it_waits_and_goes_on_when_that_is_installed(bare: Setting) -> None:

@@ -15,7 +15,7 @@ from kilnwork.api import kinds, meta, resource
 from kilnwork.dispatch import model
 from kilnwork.kit import clock, coroutines
 from kilnwork.kube import client
-from support import served, told_hub, waiting
+from support import no_jobs, served, told_hub, waiting
 
 NS = "default"
 LONG = "a." * 126 + "a"
@@ -71,7 +71,7 @@ class World:
     async def start(self) -> None:
         for writes in (self.tasks, self.clusters):
             self._watching.start("writes", writes.follow())
-        await self.controllers.start(self.hub)
+        await self.controllers.start(self.hub, no_jobs.engine())
 
     async def stop(self) -> None:
         await self.controllers.stop()
@@ -84,7 +84,7 @@ class World:
         """A new manager on the same API server and dispatcher."""
         await self.controllers.stop()
         self.controllers = self._new()
-        await self.controllers.start(self.hub)
+        await self.controllers.start(self.hub, no_jobs.engine())
 
     async def task(self, name: str, **spec: Any) -> str:
         """Declare a Task; gives its uid."""

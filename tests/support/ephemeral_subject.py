@@ -22,7 +22,9 @@ from kilnwork.dispatch.hub import hub as hubs
 from kilnwork.executors import port
 from kilnwork.executors.ephemeral import executor as ephemeral_executor
 from kilnwork.executors.ephemeral import template
+from kilnwork.kit import ids
 from kilnwork.kube import cache, client, errors, reflector
+from kilnwork.worker import leftovers
 from support import executor_subjects, executor_world, waiting
 
 NS = executor_world.NS
@@ -61,6 +63,10 @@ class EphemeralSubject(executor_world.Subject):
 
     def spec(self, script: str, **more: Any) -> api_task.TaskSpec:
         return api_task.TaskSpec(cluster_name=CLUSTER, command=("sh", "-c", script), **more)
+
+    def too_large(self, script: str, **more: Any) -> api_task.TaskSpec:
+        writes = 'head -c 70000 /dev/zero | tr "\\0" 1 > "$KILN_OUTPUT"'
+        return self.spec(f"{script} {writes}", **more)
 
     def life(self, steps: executor_world.Steps) -> executor_world.Life:
         known: cache.Cache[pod.Pod] = cache.Cache()
@@ -120,6 +126,22 @@ class EphemeralSubject(executor_world.Subject):
         else:
             await self._give_up(self.hub, metadata["uid"])
 
+    async def create_late(self, attempt: port.Attempt) -> None:
+        path = f"{resource.PODS.base(NS)}/{self.place().pod}"
+        seen = await self._admin.get(resource.PODS, self.place().pod, NS, type=pod.Pod)
+        ref = attempt.ref
+        environment = (  # as its worker has asked for it
+            ("KILN_TASK_ID", ids.task_text(ref.task)),
+            ("KILN_RUN", str(ref.run)),
+            ("KILN_ATTEMPT", str(ref.attempt)),
+            (leftovers.MARKER, str(ref)),
+        )
+        place = msgspec.structs.replace(self.place(), environment=environment)
+        made = template.container(attempt, place, seen)
+        body = msgspec.json.encode({"spec": {"ephemeralContainers": [made]}})
+        path = f"{path}/ephemeralcontainers"
+        await self._admin.raw("PATCH", path, body=body, content_type=_STRATEGIC)
+
     async def occupy(self, attempt: port.Attempt) -> str:
         name = template.container_name(attempt.ref)
         made = {"name": name, "image": "label", "command": ["sleep", "300"]}
@@ -131,7 +153,7 @@ class EphemeralSubject(executor_world.Subject):
     async def untouched(self, name: str) -> bool:
         return name in await self.objects()
 
-    def absent(self, *, now: bool) -> None:
+    async def absent(self, *, now: bool) -> None:
         self._absent = now
         assert self._manager is not None
         self._manager.absent = now

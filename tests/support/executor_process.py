@@ -1,19 +1,38 @@
-"""`python -m support.executor_process`: a manager of executor `pod` that kills itself.
+"""`python -m support.executor_process`: a manager with an executor that kills itself.
 
-Arguments: a folder, a kubeconfig, a task's id, and the name of the step at which it gets SIGKILL,
-or "" for none; then it prints the state of the task and the steps, when the task is over and
-nothing is left. The program of the task ends when there is a file `gate` in the folder.
+Arguments: `pod`, `object`, `workflow` or `http`; a folder; a kubeconfig, or for `http` the URL of a
+server that runs scripts; a task's id; and the name of the step at which it gets SIGKILL, or "" for
+none; then it prints the state of the task and the steps, when the task is over and nothing is left.
+The program of the task ends when there is a file `gate` in the folder.
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+from kilnwork.api import task as api_task
 from kilnwork.kit import ids
 from kilnwork.kube import client, config
-from support import executor_subjects, executor_world, waiting
+from support import (
+    executor_subjects,
+    executor_world,
+    object_subject,
+    peer_subjects,
+    waiting,
+    workflow_subject,
+)
+
+KINDS: dict[str, Callable[[client.Client], executor_world.Subject]] = {
+    "pod": executor_subjects.PodSubject,
+    "object": object_subject.ObjectSubject,
+    "workflow": workflow_subject.ScriptSubject,
+}
+LOSSES = 20
+"""More than there are lives of a manager: one whose process is also the executor loses attempts."""
 
 
 class FatalSteps(executor_world.Steps):
@@ -29,12 +48,28 @@ class FatalSteps(executor_world.Steps):
         return super().pass_by(name)
 
 
-async def main(folder: Path, kubeconfig: Path, task: ids.TaskId, last: str) -> None:
+@contextlib.asynccontextmanager
+async def subject(kind: str, folder: Path, where: str) -> AsyncIterator[executor_world.Subject]:
+    """The executor under test."""
+    if kind == "http":
+        http = peer_subjects.HttpSubject(folder, where)
+        yield http
+        await http.die()
+        return
+    async with client.Client(config.load(Path(where)), user_agent="process") as admin:
+        yield KINDS[kind](admin)
+
+
+async def main(kind: str, folder: Path, where: str, *, task: ids.TaskId, last: str) -> None:
     """One life."""
-    async with client.Client(config.load(kubeconfig), user_agent="process") as admin:
-        world = executor_world.World(folder, executor_subjects.PodSubject(admin))
+    async with subject(kind, folder, where) as of:
+        world = executor_world.World(folder, of)
         await world.start(steps=FatalSteps(last))
-        await world.submit(f"until [ -e {folder}/gate ]; do sleep 0.05; done", task=task)
+        await world.submit(
+            f"until [ -e {folder}/gate ]; do sleep 0.05; done",
+            task=task,
+            retry=api_task.Retry(max_losses=LOSSES, delay_seconds=0.01),
+        )
         await waiting.wait_until_async(lambda: world.view(task).state.final, what="it is over")
         await world.nothing_is_left()
         view = world.view(task)
@@ -44,4 +79,4 @@ async def main(folder: Path, kubeconfig: Path, task: ids.TaskId, last: str) -> N
 
 if __name__ == "__main__":
     given = sys.argv
-    asyncio.run(main(Path(given[1]), Path(given[2]), ids.task_id(given[3]), given[4]))
+    asyncio.run(main(given[1], Path(given[2]), given[3], task=ids.task_id(given[4]), last=given[5]))

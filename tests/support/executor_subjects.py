@@ -131,12 +131,15 @@ class PodSubject(executor_world.Subject):
         await self._admin.create(resource.PODS, body, NS)
         return name
 
+    async def create_late(self, attempt: port.Attempt) -> None:
+        await self._admin.create(resource.PODS, template.pod(attempt), NS)
+
     async def untouched(self, name: str) -> bool:
         found = (await self.pods())[name]
         metadata = found["metadata"]
         return not metadata.get("deletionTimestamp") and not metadata.get("labels")
 
-    def absent(self, *, now: bool) -> None:
+    async def absent(self, *, now: bool) -> None:
         self._absent = now
         assert self._manager is not None
         self._manager.absent = now
@@ -314,7 +317,7 @@ class ProcessSubject(executor_world.Subject):
     async def untouched(self, name: str) -> bool:
         return [path.name for path in (self.folder / name).iterdir()] == ["note"]
 
-    def absent(self, *, now: bool) -> None:
+    async def absent(self, *, now: bool) -> None:
         self.gone = now
 
     async def close(self) -> None:

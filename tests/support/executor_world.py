@@ -54,9 +54,12 @@ class Steps:
 
 
 class Life:
-    """What a manager makes anew each time it starts: an executor, and what that needs running."""
+    """What a manager makes anew each time it starts: an executor, and what that needs running.
+    `executor` is None where that is no part of the manager and connects by itself."""
 
-    def __init__(self, executor: port.Executor, *services: Coroutine[Any, Any, None]) -> None:
+    def __init__(
+        self, executor: port.Executor | None, *services: Coroutine[Any, Any, None]
+    ) -> None:
         self.executor = executor
         self.services = services
 
@@ -74,6 +77,9 @@ class Subject(abc.ABC):
     failed = "NonZeroExit"
     """Reason of a task whose program has failed."""
 
+    too_large_reason = "ResultTooLarge"
+    """Reason of a task whose result is too large."""
+
     knows_programs = True
     """Whether it tells exit codes and nodes."""
 
@@ -85,6 +91,12 @@ class Subject(abc.ABC):
 
     without = ("Pending", "ExecutorUnavailable", "no executor pod")
     """State, reason and message of a task in a manager that has no such executor."""
+
+    waits = ("Staging", "ExecutorUnavailable", "says the test")
+    """The same while its API does not respond."""
+
+    unheard = ("Running", "ExecutorUnavailable")
+    """State and reason of one that runs then."""
 
     hub: hubs.Hub | None = None
     """The dispatcher of the moment."""
@@ -109,6 +121,10 @@ class Subject(abc.ABC):
     def spec(self, script: str, **more: Any) -> api_task.TaskSpec:
         """A task that runs a shell script; `more`: fields of the spec."""
 
+    def too_large(self, script: str, **more: Any) -> api_task.TaskSpec:
+        """A task that runs a shell script and has a result that is too large."""
+        raise NotImplementedError("results of this executor have no bound here")
+
     @abc.abstractmethod
     def life(self, steps: Steps) -> Life:
         """The executor in a new manager. What it does outside counts as steps."""
@@ -129,12 +145,16 @@ class Subject(abc.ABC):
     async def occupy(self, attempt: port.Attempt) -> str:
         """A stranger makes an object of the name that an attempt needs; gives the name."""
 
+    async def create_late(self, attempt: port.Attempt) -> None:
+        """What a manager asked for that is no more arrives now."""
+        raise NotImplementedError("nothing but the executor itself makes attempts")
+
     @abc.abstractmethod
     async def untouched(self, name: str) -> bool:
         """Whether that object is as the stranger made it."""
 
     @abc.abstractmethod
-    def absent(self, *, now: bool) -> None:
+    async def absent(self, *, now: bool) -> None:
         """Its API does not respond from now on, or does again."""
 
 
@@ -234,8 +254,12 @@ class World:
         self.steps = steps or Steps(cut_at)
         await self.start_without_executors()
         self.life = self.subject.life(self.steps)
+        if self.life.executor is not None:
+            await self._drive(self.life.executor)
+
+    async def _drive(self, executor: port.Executor) -> None:
         work = queue.WorkQueue()
-        drives = driver.Driver(registry.Registry([self.life.executor]), work)
+        drives = driver.Driver(registry.Registry([executor]), work)
         self._services = coroutines.Crew("services")
         for service in self.life.services:
             self._services.start("service", service)
@@ -261,8 +285,9 @@ class World:
     async def end(self) -> None:
         """Cut it off where it is; the next `start` finds what is on disk."""
         self.steps.cut.set()
-        await self._loop.stop(grace_s=0.0)
-        await self._services.stop()
+        if self.life.executor is not None:
+            await self._loop.stop(grace_s=0.0)
+            await self._services.stop()
         await self.end_hub()
 
     async def end_hub(self) -> None:
@@ -281,25 +306,31 @@ class World:
         return f"echo {identity} >> {self.starts_file}; {then}"
 
     async def submit(
-        self, then: str = "", *, task: ids.TaskId | None = None, **spec: Any
+        self,
+        then: str = "",
+        *,
+        task: ids.TaskId | None = None,
+        too_large: bool = False,
+        **spec: Any,
     ) -> ids.TaskId:
         """Submit a task of the subject's executor, spawned, as no Task object owns it.
 
-        `task`: its id, so that it can be submitted again.
+        `task`: its id, so that it can be submitted again. `too_large`: its result is.
         """
+        make = self.subject.too_large if too_large else self.subject.spec
         self._names += 1
         spec.setdefault("timeouts", api_task.Timeouts(kill_grace_seconds=2))
         submission = model.Submission(
             task=task or ids.new_task_id(),
             namespace=NS,
             name=f"t{self._names}",
-            spec=self.subject.spec(self.script(then), **spec),
+            spec=make(self.script(then), **spec),
             declared=False,
         )
         await self.hub.submit(submission)
         return submission.task
 
-    def attempt(self, task: ids.TaskId, number: int = 1) -> port.Attempt:
+    def attempt(self, task: ids.TaskId, number: int = 1, *, script: str = "true") -> port.Attempt:
         """That attempt of a task, as the driver would name it."""
         view = self.view(task)
         ref = attempts.AttemptRef(task, view.run, number)
@@ -308,7 +339,7 @@ class World:
             namespace=NS,
             name=view.name,
             owner_uid="",
-            spec=self.subject.spec("true"),
+            spec=self.subject.spec(script),
             place=self.subject.place(),
         )
 
@@ -316,10 +347,14 @@ class World:
         await self.hub.kill(task, reason="Killed")
 
     async def is_to_end(self, task: ids.TaskId) -> None:
-        """Wait until the driver knows that the attempt of a task is to end."""
-        await waiting.wait_until_async(
-            lambda: task in self._driven.stops, what="the driver knows of the kill"
-        )
+        """Wait until the driver, or the hub where there is none, knows that a task is to end."""
+
+        def look() -> bool:
+            if self.life.executor is None:
+                return self.view(task).state in ("Killing", "Killed")
+            return task in self._driven.stops
+
+        await waiting.wait_until_async(look, what="the driver knows of the kill")
 
     def view(self, task: ids.TaskId) -> model.TaskView:
         view = self.hub.view(task)

@@ -12,6 +12,8 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from kilnwork.api import meta, object_task, resource
 from kilnwork.api import task as api_task
 from kilnwork.controlplane import cluster
@@ -28,6 +30,8 @@ BOOKS = resource.Resource(
 )
 PRINTER = "my.custom.domain/printer"
 GRACE_S = 1.0
+LARGE = "x" * 70_000
+"""More than a result may have that is not a blob."""
 
 DEFINITION = {
     "metadata": {"name": BOOKS.qualified},
@@ -70,21 +74,27 @@ def book(script: str, **metadata: Any) -> dict[str, Any]:
 
 
 class SteppingClient(client.Client):
-    """A client whose requests about Books are steps, and which may find nobody there."""
+    """A client whose requests about objects are steps, and which may find nobody there."""
 
+    kind = BOOKS
     steps: executor_world.Steps | None = None
     absent = False
 
     async def raw(self, method: str, path: str, **more: Any) -> http_types.Response:
         if self.absent:
             raise errors.Unavailable(0, "", "connection refused, says the test")
-        looks = method == "GET" and f"/{BOOKS.plural}/" not in path
+        looks = method == "GET" and f"/{self.kind.plural}/" not in path
         if self.steps is None or looks:
             return await super().raw(method, path, **more)
-        await self.steps.reach(f"before {method} book")
+        what = self.step(method, more.get("body"))
+        await self.steps.reach(f"before {what}")
         response = await super().raw(method, path, **more)
-        await self.steps.reach(f"after {method} book")
+        await self.steps.reach(f"after {what}")
         return response
+
+    def step(self, method: str, body: bytes | None) -> str:
+        """Return the name of a request."""
+        return f"{method} {self.kind.singular}"
 
     async def watch(self, *given: Any, **more: Any) -> AsyncGenerator[Any, None]:
         async with contextlib.aclosing(super().watch(*given, **more)) as changes:
@@ -97,6 +107,10 @@ class SteppingClient(client.Client):
 class Printer:
     """The controller of Books. `run` it."""
 
+    kind = BOOKS
+    subresource: str | None = "status"
+    """By which its status is written; None: the kind has none."""
+
     def __init__(self, kube: client.Client) -> None:
         self._client = kube
         self._running: dict[str, asyncio.subprocess.Process] = {}
@@ -105,21 +119,22 @@ class Printer:
 
     async def run(self) -> None:
         known: cache.Cache[dict[str, Any]] = cache.Cache()
-        books = reflector.Reflector(self._client, BOOKS, dict, known, self._changed)
+        books = reflector.Reflector(self._client, self.kind, dict, known, self._changed)
         try:
             await books.run()
         finally:
             for process in self._running.values():
                 self._signal(process, signal.SIGKILL)
+            await asyncio.gather(*(process.wait() for process in self._running.values()))
             await self._crew.stop()
 
     def _changed(self, key: tuple[str, str], old: Any, new: Any) -> None:
         seen = new or old
         labels = seen["metadata"].get("labels") or {}
         if pods.TASK_LABEL in labels:
-            self._crew.start(f"book {key[1]}", self._reconcile(seen, is_there=new is not None))
+            self._crew.start(key[1], self.reconcile(seen, is_there=new is not None))
 
-    async def _reconcile(self, seen: dict[str, Any], *, is_there: bool) -> None:
+    async def reconcile(self, seen: dict[str, Any], *, is_there: bool) -> None:
         uid = seen["metadata"]["uid"]
         if not is_there or template.is_terminating(seen):
             self._ended.add(uid)
@@ -127,6 +142,10 @@ class Printer:
         elif uid not in self._running and uid not in self._ended:
             self._ended.add(uid)  # begun: never again
             await self._print(seen)
+
+    def script(self, seen: dict[str, Any]) -> str:
+        """Return the program of an object."""
+        return str(seen["spec"]["script"])
 
     async def _print(self, seen: dict[str, Any]) -> None:
         labels = seen["metadata"]["labels"]
@@ -136,19 +155,22 @@ class Printer:
             "KILN_RUN": labels[pods.RUN_LABEL],
             "KILN_ATTEMPT": labels[pods.ATTEMPT_LABEL],
         }
-        script = seen["spec"]["script"]
         process = await asyncio.create_subprocess_exec(
-            "sh", "-c", script, env=variables, start_new_session=True
+            "sh", "-c", self.script(seen), env=variables, start_new_session=True
         )
         self._running[seen["metadata"]["uid"]] = process
-        await self._say(seen, {"phase": "Running"})
+        await self.say(seen, {"phase": "Running"})
         code = await process.wait()
-        await self._say(seen, {"phase": "Failed" if code else "Succeeded", "code": code})
+        phase = {"phase": "Failed" if code else "Succeeded", "code": code}
+        await self.say(seen, {**phase, **self.outputs(seen)})
+
+    def outputs(self, seen: dict[str, Any]) -> dict[str, Any]:
+        """Return what its status has as result."""
+        return {"pages": seen["spec"].get("pages")}
 
     async def _end(self, seen: dict[str, Any]) -> None:
-        process = self._running.get(seen["metadata"]["uid"])
-        if process is not None and process.returncode is None:
-            self._signal(process, signal.SIGTERM)
+        process = self.signal(seen, signal.SIGTERM)
+        if process is not None:
             try:
                 await asyncio.wait_for(process.wait(), GRACE_S)
             except TimeoutError:
@@ -159,16 +181,25 @@ class Printer:
         others = [one for one in seen["metadata"]["finalizers"] if one != PRINTER]
         await self._patch(seen, {"metadata": {"finalizers": others}})
 
-    async def _say(self, seen: dict[str, Any], status: dict[str, Any]) -> None:
+    def signal(self, seen: dict[str, Any], number: int) -> asyncio.subprocess.Process | None:
+        """Signal the program of an object, and return it; None if it does not run."""
+        process = self._running.get(seen["metadata"]["uid"])
+        if process is None or process.returncode is not None:
+            return None
+        self._signal(process, number)
+        return process
+
+    async def say(self, seen: dict[str, Any], status: dict[str, Any]) -> None:
+        """Write the status of an object."""
         observed = {**status, "observedGeneration": seen["metadata"]["generation"]}
-        await self._patch(seen, {"status": observed}, subresource="status")
+        await self._patch(seen, {"status": observed}, subresource=self.subresource)
 
     async def _patch(
         self, seen: dict[str, Any], patch: dict[str, Any], *, subresource: str | None = None
     ) -> None:
         name = seen["metadata"]["name"]
         with contextlib.suppress(errors.NotFound):
-            await self._client.merge_patch(BOOKS, name, patch, NS, subresource=subresource)
+            await self._client.merge_patch(self.kind, name, patch, NS, subresource=subresource)
 
     @staticmethod
     def _signal(process: asyncio.subprocess.Process, number: int) -> None:
@@ -185,6 +216,8 @@ class ObjectSubject(executor_world.Subject):
     knows_programs = False
 
     kind = BOOKS
+    client_type = SteppingClient
+    """Of the manager."""
 
     def __init__(self, admin: client.Client) -> None:
         self._admin = admin
@@ -199,12 +232,19 @@ class ObjectSubject(executor_world.Subject):
         given = object_task.CustomResource(manifest=book(script), result=RESULT)
         return api_task.TaskSpec(custom_resource=given, **more)
 
+    def too_large(self, script: str, **more: Any) -> api_task.TaskSpec:
+        manifest = book(script)
+        manifest["spec"]["pages"] = LARGE
+        result = msgspec.structs.replace(RESULT, json_path=".status.pages")
+        given = object_task.CustomResource(manifest=manifest, result=result)
+        return api_task.TaskSpec(custom_resource=given, **more)
+
     def executor(self, kube: client.Client, shared: custom_resource.Shared) -> Any:
         """The executor of a manager."""
         return custom_resource.ObjectExecutor(kube, custom_resource.RuleReader(), shared)
 
     def life(self, steps: executor_world.Steps) -> executor_world.Life:
-        kube = SteppingClient(self._admin.config, user_agent="manager")
+        kube = self.client_type(self._admin.config, user_agent="manager")
         kube.steps, kube.absent = steps, self._absent
         self._manager = kube
         kinds = custom_resource.Kinds(kube, custom_resource.AllowedKinds([self.kind.qualified]))
@@ -241,22 +281,30 @@ class ObjectSubject(executor_world.Subject):
         return "Running" not in phases
 
     async def remove(self, name: str, *, by_force: bool) -> None:
-        await self._admin.delete(BOOKS, name, NS)
+        await self._admin.delete(self.kind, name, NS)
         if by_force:
             with contextlib.suppress(errors.NotFound):
                 change = {"metadata": {"finalizers": None}}
-                await self._admin.merge_patch(BOOKS, name, change, NS)
+                await self._admin.merge_patch(self.kind, name, change, NS)
+
+    def manifest(self, script: str, **metadata: Any) -> dict[str, Any]:
+        """Return an object whose program is a shell script."""
+        return book(script, **metadata)
 
     async def occupy(self, attempt: port.Attempt) -> str:
-        name = template.wanted(attempt, "customResource").name
-        await self._admin.create(BOOKS, book("sleep 300", name=name), NS)
+        name = template.wanted(attempt, str(attempt.spec.executor)).name
+        await self._admin.create(self.kind, self.manifest("sleep 300", name=name), NS)
         return name
+
+    async def create_late(self, attempt: port.Attempt) -> None:
+        body = template.wanted(attempt, str(attempt.spec.executor)).body
+        await self._admin.create(self.kind, body, NS)
 
     async def untouched(self, name: str) -> bool:
         metadata = (await self.books())[name]["metadata"]
         return not metadata.get("deletionTimestamp") and not metadata.get("labels")
 
-    def absent(self, *, now: bool) -> None:
+    async def absent(self, *, now: bool) -> None:
         self._absent = now
         assert self._manager is not None
         self._manager.absent = now
@@ -279,25 +327,29 @@ async def control_plane(folder: Path, *, node: bool = False) -> AsyncIterator[cl
         await plane.stop()
 
 
-async def define_books(admin: client.Client) -> None:
-    """Have the server know Books."""
-    await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, DEFINITION)
+async def define(
+    admin: client.Client, definition: dict[str, Any] = DEFINITION, kind: resource.Resource = BOOKS
+) -> None:
+    """Have the server know a kind, which is Books."""
+    await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, definition)
 
     async def served() -> bool:
         try:
-            await admin.list(BOOKS, NS, type=dict)
+            await admin.list(kind, NS, type=dict)
         except errors.NotFound:
             return False
         return True
 
-    await waiting.wait_until_async(served, what="Books are served")
+    await waiting.wait_until_async(served, what=f"{kind.qualified} are served")
 
 
 @contextlib.asynccontextmanager
-async def printing(admin: client.Client) -> AsyncIterator[None]:
-    """A printer at work."""
+async def printing(
+    admin: client.Client, controller: type[Printer] = Printer
+) -> AsyncIterator[None]:
+    """A printer at work, or another controller that runs programs."""
     crew = coroutines.Crew("printing")
-    crew.start("printer", Printer(admin).run())
+    crew.start("printer", controller(admin).run())
     try:
         yield
     finally:
@@ -308,6 +360,6 @@ async def printing(admin: client.Client) -> AsyncIterator[None]:
 async def on_objects(folder: Path) -> AsyncIterator[ObjectSubject]:
     """Executor `customResource` on a control plane of its own, with Books and their printer."""
     async with control_plane(folder) as admin:
-        await define_books(admin)
+        await define(admin)
         async with printing(admin):
             yield ObjectSubject(admin)

@@ -14,14 +14,14 @@ from kilnwork.dispatch.hub import hub as hubs
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.kit import clock, http_types, ids, processes
 from kilnwork.kube import client, errors
-from support import controlled, verifiers, waiting
+from support import controlled, no_jobs, verifiers, waiting
 
 NS = controlled.NS
 
 
 class RefusingClient(client.Client):
     """A manager's client, of whose creations of Pods the first are refused. `before_delete`: what
-    happens in the world before a deletion arrives."""
+    happens in the world before a deletion arrives, or before a Workflow is asked to stop."""
 
     refusals: list[errors.ApiError]
     before_delete: Callable[[], Awaitable[None]] | None = None
@@ -29,7 +29,8 @@ class RefusingClient(client.Client):
     async def raw(self, method: str, path: str, **more: Any) -> http_types.Response:
         if method == "POST" and path.endswith("/pods") and self.refusals:
             raise self.refusals.pop(0)
-        if method == "DELETE" and self.before_delete is not None:
+        ends = method == "DELETE" or b'"shutdown"' in (more.get("body") or b"")
+        if ends and self.before_delete is not None:
             happens, self.before_delete = self.before_delete, None
             await happens()
         return await super().raw(method, path, **more)
@@ -78,7 +79,7 @@ class World:
         )
         await self.hub.start(self.folder / "c.sock")
         self._manager.push_async_callback(self.hub.stop)
-        await made.start(self.hub)
+        await made.start(self.hub, no_jobs.engine())
         self._manager.push_async_callback(made.stop)
 
     async def end(self) -> None:

@@ -300,8 +300,9 @@ def _split(expression: str) -> list[str]:
     if len(texts) == 7:
         return texts
     raise InvalidCron(
-        f"{expression!r} has {len(texts)} field{'' if len(texts) == 1 else 's'}: write 5 (minute, hour, day of month, month, day "
-        "of week), 6 (with a year behind them) or 7 (with a second before and a year behind)"
+        f"{expression!r} has {len(texts)} field{'' if len(texts) == 1 else 's'}: write 5 "
+        "(minute, hour, day of month, month, day of week), 6 (with a year behind them) or 7 (with "
+        "a second before and a year behind)"
     )
 
 

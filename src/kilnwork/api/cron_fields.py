@@ -13,8 +13,11 @@ import msgspec
 
 from kilnwork.kit import errors
 
-MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
-WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+MONTHS = (
+    *("JANUARY", "FEBRUARY", "MARCH", "APRIL", "MAY", "JUNE", "JULY"),
+    *("AUGUST", "SEPTEMBER", "OCTOBER", "NOVEMBER", "DECEMBER"),
+)
+WEEKDAYS = ("SUNDAY", "MONDAY", "TUESDAY", "WEDNESDAY", "THURSDAY", "FRIDAY", "SATURDAY")
 
 
 class InvalidCron(errors.KilnError):
@@ -35,14 +38,14 @@ class Field(msgspec.Struct, frozen=True):
     accepted: int
     """Greatest number that may be written: 7 is Sunday as well."""
     names: tuple[str, ...] = ()
-    """Names of the numbers from `first` on."""
+    """Names of the numbers from `first` on; three letters of them are enough."""
     rules: str = ""
     """What else it takes, for messages."""
 
     @property
     def allowed(self) -> str:
         """What may be written, for messages."""
-        names = f" or {self.names[0]}-{self.names[-1]}" if self.names else ""
+        names = f" or {self.names[0][:3]}-{self.names[-1][:3]}" if self.names else ""
         return f"{self.first}-{self.accepted}{names}, with * , - / ? H{self.rules}"
 
 
@@ -55,8 +58,10 @@ WEEKDAY = Field("day of week", 0, 6, 6, 7, WEEKDAYS, rules=", 5L or 5#3")
 QUARTZ_WEEKDAY = Field("day of week", 1, 7, 7, 7, WEEKDAYS, rules=", 6L or 6#3")
 YEAR = Field("year", 1970, 2099, 2099, 2099)
 
-_VALUE = r"[0-9]{1,4}|[A-Z]{3}"
-_SPAN = re.compile(rf"(?:(\*|\?)|({_VALUE})(?:-({_VALUE}))?)(?:/([0-9]{{1,4}}))?")
+_VALUE = r"[0-9]{1,4}|[A-Z]{3,9}"
+_SPAN = re.compile(
+    rf"(?:(\*{{1,2}}|\?{{1,2}}|(?=/))|({_VALUE})(?:-({_VALUE}))?)(?:/([0-9]{{1,4}}))?"
+)
 _HASHED = re.compile(rf"H(?:\(({_VALUE})-({_VALUE})\))?(?:/([0-9]{{1,4}}))?")
 _NEAREST = re.compile(r"([0-9]{1,2})W")
 _OF_MONTH = re.compile(rf"({_VALUE})(?:L|#([1-5]))")
@@ -185,8 +190,9 @@ def _span(field: Field, match: re.Match[str]) -> Numbers:
     """Return what `*`, a number or a range is, with or without a step."""
     star, start, end, step = match.groups()
     by = _step(step, field)
-    if star:
-        return _numbers(field, range(field.first, field.last + 1, by), any_=by == 1)
+    if star is not None:
+        every = range(field.first, field.last + 1, by)
+        return _numbers(field, every, any_=step is None)
     first = _number(start, field)
     if end is not None:
         last = _end(first, end, field)
@@ -249,8 +255,9 @@ def _step(step: str | None, field: Field) -> int:
 
 
 def _number(value: str, field: Field) -> int:
-    if value in field.names:
-        return field.first + field.names.index(value)
+    for number, name in enumerate(field.names, field.first):
+        if value in {name, name[:3]}:
+            return number
     if not value.isdigit() or not field.first <= int(value) <= field.accepted:
         raise InvalidCron(f"it may be {field.allowed}")
     return int(value)

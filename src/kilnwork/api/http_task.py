@@ -17,6 +17,8 @@ LONGEST_S = 31 * 24 * 3600
 MAX_BYTES = 1 << 30
 """Largest body of a response that anybody may ask for: as of a Pod's result."""
 
+MAX_REDIRECTS = 20
+
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 """They may be repeated unless a task says otherwise: they change nothing (RFC 9110, 9.2.1)."""
 
@@ -174,7 +176,7 @@ class Affinity(wire.Wire, frozen=True):
 class Redirects(wire.Wire, frozen=True):
     """What to do with a status that sends us elsewhere. Each target is checked as the first is."""
 
-    follow: Annotated[int, msgspec.Meta(ge=0, le=20)] = 0
+    follow: Annotated[int, msgspec.Meta(ge=0, le=MAX_REDIRECTS)] = 0
     """How many redirects to follow. Secrets, cookies and `Authorization` go to the first origin
     only. With 0 such a response is like any other."""
 

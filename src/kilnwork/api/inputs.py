@@ -45,7 +45,7 @@ class InputError(errors.KilnError):
         self.reason = reason
 
 
-def sources(spec: task.TaskSpec) -> dict[str, tuple[Source, str | None]]:
+def sources(spec: task.TaskTemplate) -> dict[str, tuple[Source, str | None]]:
     """Input name → where it comes from and the path into it; raises InputError for a bad spec."""
     found: dict[str, tuple[Source, str | None]] = {}
     if spec.input_object is not None:
@@ -57,7 +57,7 @@ def sources(spec: task.TaskSpec) -> dict[str, tuple[Source, str | None]]:
     return found
 
 
-def assemble(spec: task.TaskSpec, values: Mapping[Source, Any]) -> bytes | None:
+def assemble(spec: task.TaskTemplate, values: Mapping[Source, Any]) -> bytes | None:
     """The JSON object of inputs by name, None for a task without inputs.
 
     `values` holds the data or result of every source. Raises InputError.
@@ -65,7 +65,13 @@ def assemble(spec: task.TaskSpec, values: Mapping[Source, Any]) -> bytes | None:
     wanted = sources(spec)
     if not wanted:
         return None
-    document = {name: _pick(name, values[source], path) for name, (source, path) in wanted.items()}
+    return encode(
+        {name: pick(name, values[source], path) for name, (source, path) in wanted.items()}
+    )
+
+
+def encode(document: dict[str, Any]) -> bytes:
+    """Return the JSON of inputs by name. Raises InputError if they are too large together."""
     encoded = msgspec.json.encode(document)
     if len(encoded) > MAX_INPUT_BYTES:
         message = f"its inputs are {len(encoded)} bytes together; {MAX_INPUT_BYTES} are allowed"
@@ -81,7 +87,8 @@ def _source(entry: task.TaskInput) -> Source:
     raise _invalid(f"input {entry.name!r} must name one of object and task")
 
 
-def _pick(name: str, value: Any, path: str | None) -> Any:
+def pick(name: str, value: Any, path: str | None) -> Any:
+    """Return the part of a value at a path, all of it without one. Raises InputError."""
     if path is None:
         return value
     import jsonpath  # noqa: PLC0415 - 30 ms that few servers need

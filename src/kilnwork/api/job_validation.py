@@ -18,6 +18,7 @@ from kilnwork.api import (
     job_template_validation,
     job_variables,
     names,
+    option_forms,
     options,
     time_zones,
     validation,
@@ -54,11 +55,29 @@ def validate_job_config(declared: job_config.JobConfig) -> list[Problem]:
         *_name_problems(declared.metadata.name, job_config.MAX_NAME),
         *_metadata_problems(spec.template.metadata),
         *_schedule_problems(declared),
+        *_asked_problems(spec, given),
         *_concurrency_problems(spec.concurrency),
         *_lock_problems(spec.locks),
         *options.problems(spec.option),
         *job_template_validation.problems(spec.template.spec, _CONFIG_TEMPLATE, known=known),
     ]
+
+
+def _asked_problems(
+    spec: job_config.JobConfigSpec, given: Iterable[job_config.Option]
+) -> Iterator[Problem]:
+    """Nobody gives values to the Jobs of a schedule."""
+    if spec.schedule is None or spec.schedule.disabled:
+        return
+    for option in given:
+        if option_forms.is_asked(option):
+            yield (
+                "spec.schedule",
+                (
+                    f"would make Jobs without option {option.name}, which is required: give it a "
+                    "default, or no schedule"
+                ),
+            )
 
 
 def _name_problems(name: str, longest: int) -> Iterator[Problem]:

@@ -14,7 +14,7 @@ Problem = tuple[str, str]
 
 
 _CONTAINER_SHAPE: dict[str, Any] = {
-    "env": [{}],
+    "env": [{"name": ""}],
     "volumeMounts": [],
     "resources": {"limits": {}},
     "securityContext": {},
@@ -25,10 +25,12 @@ _SHAPE: dict[str, Any] = {
     "spec": {
         "containers": [_CONTAINER_SHAPE],
         "initContainers": [_CONTAINER_SHAPE],
-        "volumes": [],
+        "volumes": [{}],
     },
 }
 """What the executor reads of a template, or adds to."""
+
+_CALLED: dict[type, str] = {dict: "an object", list: "a list", str: "a string"}
 
 
 def problems(
@@ -58,15 +60,14 @@ def problems(
 
 
 def _shape_problems(given: Any, shape: Any, field: str) -> Iterator[Problem]:
-    """Where parsed JSON is no object or list although `shape` is: an object with the shapes of
-    some of its fields, or a list with that of its items. A field that is null is not there."""
+    """Where parsed JSON is no object, list or string although `shape` is: an object with the shapes
+    of some of its fields, or a list with that of its items. A field that is null is not there."""
     if not isinstance(given, type(shape)):
-        wanted = "an object" if isinstance(shape, dict) else "a list"
-        yield field, f"must be {wanted}, not {documents.show(given)}"
+        yield field, f"must be {_CALLED[type(shape)]}, not {documents.show(given)}"
     elif isinstance(shape, list):
         for position, value in enumerate(given if shape else ()):
             yield from _shape_problems(value, shape[0], f"{field}[{position}]")
-    else:
+    elif isinstance(shape, dict):
         for key, below in shape.items():
             if given.get(key) is not None:
                 yield from _shape_problems(given[key], below, f"{field}.{key}")

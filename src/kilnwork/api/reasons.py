@@ -319,7 +319,66 @@ class ClusterReason(_Explained):
     )
 
 
-ALL: tuple[type[Reason] | type[ClusterReason], ...] = (Reason, ClusterReason)
+class JobReason(_Explained):
+    """Why a Job is in its phase, and what its kube events say."""
+
+    WAITING_FOR_JOB_CONFIG = (
+        "WaitingForJobConfig",
+        "The JobConfig that it names does not exist yet.",
+    )
+    NOT_YET_DUE = "NotYetDue", "`startPolicy.startAfter` has not come."
+    QUEUED = "Queued", "Others of its JobConfig run or come before it; the message names them."
+    WAITING_FOR_LOCK = "WaitingForLock", "Another Job holds one of its locks."
+    WAITING_FOR_DEPENDENCY = (
+        "WaitingForDependency",
+        "Something in `dependsOn` is not over, or does not exist yet.",
+    )
+    WAITING_FOR_RESULT = (
+        "WaitingForResult",
+        "The task that returns the list of its indexes has not succeeded yet.",
+    )
+    FORBIDDEN = (
+        "Forbidden",
+        "As many Jobs of its JobConfig run as may, and its concurrency policy is `Forbid`.",
+    )
+    QUEUE_FULL = "QueueFull", "As many Jobs of its JobConfig wait as may (`maxQueued`)."
+    TICK_NOT_DECIDED = (
+        "TickNotDecided",
+        "It names a tick that its schedule has not decided to run, or that another Job has run.",
+    )
+    DEPENDENCY_FAILED = (
+        "DependencyFailed",
+        "Something in `dependsOn` did not end as it must for this Job to start.",
+    )
+    REPLACED = "Replaced", "A newer Job of its JobConfig took its place (policy `Replace`)."
+    JOB_TIMED_OUT = "JobTimedOut", "It took longer than `timeouts.jobSeconds` from its start."
+    INDEXES_FAILED = (
+        "IndexesFailed",
+        "More indexes failed for good than its completion strategy allows.",
+    )
+    FINALIZER_FAILED = "FinalizerFailed", "Its finalizer failed."
+    FIELDS_REPLACED = (
+        "FieldsReplaced",
+        "Fields of the Job were replaced by those of its JobConfig (a kube event).",
+    )
+
+
+class ConfigReason(_Explained):
+    """Why a tick of a JobConfig made no Job, and what its kube events say."""
+
+    FORBIDDEN = "Forbidden", "As many Jobs run as may, and the concurrency policy is `Forbid`."
+    QUEUE_FULL = "QueueFull", "As many Jobs wait as may (`maxQueued`)."
+    TOO_LATE = "TooLate", "It was missed for longer than `missedRuns.withinSeconds`."
+    MISSED_RUNS_POLICY = (
+        "MissedRunsPolicy",
+        "It was missed, and `missedRuns.policy` drops it, or a later one runs in its place.",
+    )
+    NAME_TAKEN = "NameTaken", "A Job of somebody else has the name that its Job needs."
+
+
+Family = type[Reason] | type[ClusterReason] | type[JobReason] | type[ConfigReason]
+
+ALL: tuple[Family, ...] = (Reason, ClusterReason, JobReason, ConfigReason)
 """Every family of reasons, in the order in which the docs list them."""
 
 _INTRODUCTION = """\
@@ -331,9 +390,11 @@ A reason is one stable word: a program may compare it. The message beside it nam
 case, for people, and may change. `kiln why NAME` makes a sentence of both.
 """
 
-_HEADINGS: dict[type[Reason] | type[ClusterReason], str] = {
+_HEADINGS: dict[Family, str] = {
     Reason: "## Task\n\nIn `status.reason`, in its conditions and in its kube events.",
     ClusterReason: "## TaskCluster\n\nIn its conditions and in its kube events.",
+    JobReason: "## Job\n\nIn `status.reason`, in its conditions and in its kube events.",
+    ConfigReason: "## JobConfig\n\nIn `status.missed` and in its kube events.",
 }
 
 

@@ -9,11 +9,12 @@ A *tick* is a UTC second. Every tick is decided once, in order: none at or befor
 one, or at or before the epoch of the schedule, is looked at again, whatever clocks do.
 """
 
+import collections
 import datetime as dt
 import heapq
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 
 import msgspec
@@ -175,16 +176,14 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
             yield tick
 
     def newest(self, after: int, until: int, count: int) -> tuple[int, ...]:
-        """Return the last `count` ticks after a second and not after another, in order.
+        """Return the last `count` ticks (1 or more) after a second and not after another.
 
-        The work grows with `count`, not with the span: of each expression, the second from which
-        that many are left is found by halving.
+        The work grows with `count`, and hardly with the span.
         """
         found: set[int] = set()
-        if count:
-            for each in self.expressions:
-                found.update(self._newest(each, after, until, count=count))
-        return tuple(sorted(found)[-count:]) if count else ()
+        for each in self.expressions:
+            found.update(self._newest(each, after, until, count=count))
+        return tuple(sorted(found)[-count:])
 
     def count(self, after: int, until: int) -> tuple[int, bool]:
         """Return how many ticks come after a second and not after another, and whether exactly.
@@ -227,19 +226,23 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
 
     def _newest(
         self, expression: cron.Expression, after: int, until: int, *, count: int
-    ) -> Iterator[int]:
-        reach = 1  # seconds before `until`; doubled first, since counting costs time with the span
+    ) -> Iterable[int]:
+        """Return the last `count` ticks of one expression in a span.
+
+        A second is looked for after which at least `count` ticks are left, and not many more.
+        """
+        reach = 60  # seconds before `until`; the span is not counted at once, since that costs time
         while until - reach > after and self._count(expression, until - reach, until) < count:
-            reach *= 2
-        low, high = max(after, until - reach), max(after, until - reach // 2)
-        if self._count(expression, low, until) > count:
-            while high - low > 1:
-                middle = (low + high) // 2
-                if self._count(expression, middle, until) >= count:
-                    low = middle
-                else:
-                    high = middle
-        return itertools.takewhile(lambda tick: tick <= until, self._walk(expression, low))
+            reach *= 4
+        low, high = max(after, until - reach), until
+        while high - low > 1 and self._count(expression, low, until) > 8 * count:
+            middle = (low + high) // 2
+            if self._count(expression, middle, until) >= count:
+                low = middle
+            else:
+                high = middle
+        ticks = itertools.takewhile(lambda tick: tick <= until, self._walk(expression, low))
+        return collections.deque(ticks, count)
 
 
 def plan(schedule: Schedule, facts: Facts) -> Plan:
@@ -262,17 +265,21 @@ def plan(schedule: Schedule, facts: Facts) -> Plan:
             waiting=_waiting(first, now=now, decided=facts.decided),
         )
     late = max(floor, now - ON_TIME_S - 1)
-    on_time = between(schedule, late + 1, now, limit=ON_TIME_S + 1)
-    run = on_time
+    on_time = []
+    tick: int | None = first if first > late else schedule.next_after(late)
+    while tick is not None and tick <= now:
+        on_time.append(tick)
+        tick = schedule.next_after(tick)
+    made_up: tuple[int, ...] = ()
     dropped: tuple[Dropped, ...] = ()
     if first <= late:
         made_up, dropped = _missed(schedule, floor, late, now=now, superseded=bool(on_time))
-        run = made_up + on_time
+    run = (*made_up, *on_time)
     return Plan(
         run=run,
         dropped=dropped,
-        decided=on_time[-1] if on_time else schedule.newest(floor, late, 1)[0],
-        next_tick=schedule.next_after(now),
+        decided=max((*run, *(each.latest for each in dropped))),
+        next_tick=tick,
     )
 
 
@@ -304,26 +311,16 @@ def _missed(
         most = rules.max_runs
     elif rules.policy is job_config.MissedPolicy.LATEST and not superseded:
         most = 1
-    made_up = schedule.newest(too_late, late, most)
-    replaced = made_up[0] - 1 if made_up else late
-    spans = (
-        (DropReason.TOO_LATE, floor, too_late),
-        (DropReason.MISSED_RUNS_POLICY, too_late, replaced),
-    )
-    return made_up, tuple(
-        found
-        for reason, after, until in spans
-        if (found := _dropped(schedule, reason, after, until)) is not None
-    )
-
-
-def _dropped(schedule: Schedule, reason: DropReason, after: int, until: int) -> Dropped | None:
-    """Return the ticks after a second and not after another as dropped; None if there are none."""
-    latest = schedule.newest(after, until, 1)
-    if not latest:
-        return None
-    count, exact = schedule.count(after, until)
-    return Dropped(reason, count, latest[0], exact)
+    newest = schedule.newest(too_late, late, most + 1)
+    made_up = newest[1:] if len(newest) > most else newest
+    dropped = []
+    if too_late > floor and (old := schedule.newest(floor, too_late, 1)):
+        count, exact = schedule.count(floor, too_late)
+        dropped.append(Dropped(DropReason.TOO_LATE, count, old[-1], exact))
+    if len(newest) > most:
+        count, exact = schedule.count(too_late, newest[0])
+        dropped.append(Dropped(DropReason.MISSED_RUNS_POLICY, count, newest[0], exact))
+    return made_up, tuple(dropped)
 
 
 def _waiting(first: int | None, *, now: int, decided: int | None) -> Waiting:

@@ -96,7 +96,7 @@ async def _serve(make: Callable[[Say], S], ready: Callable[[S], None]) -> int:
     if failure is not None:
         raise failure
     if endings.failure:
-        raise errors.CommandError(f"the server stopped by itself: {endings.failure}")
+        raise errors.CommandError(f"it stopped by itself: {endings.failure}")
     return exits.Exit.OK
 
 

@@ -225,11 +225,11 @@ class Session:
             headers={**route.headers, **(headers or {})},
         )
         async with self.http.open(asked) as response:
-            watching.keep_alive(response)
+            transport.keep_alive(response)
             if head is not None:
                 reason = response.reason or ""
                 head(http_types.Response(response.status, reason, b"", response.headers))
-            async for some in watching.pieces(self.http, response):
+            async for some in watching.pieces(self.http, response.content):
                 yield some
 
     async def find_manager(self) -> None:
@@ -284,8 +284,8 @@ class Session:
             method="GET", path=path, query=wanted, accept=accept, timeout_s=None
         )
         async with self.http.open(asked) as response:
-            watching.keep_alive(response)
-            async for lines in watching.batches(self.http, response):
+            transport.keep_alive(response)
+            async for lines in watching.batches(self.http, response.content):
                 for line in lines:
                     yield _item(line)
 

@@ -9,9 +9,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kilnwork.api import attempts as api_attempts
-from kilnwork.api import kinds, meta, pod, resource, task, task_claim, task_cluster, task_object
+from kilnwork.api import (
+    job,
+    job_config,
+    kinds,
+    meta,
+    pod,
+    resource,
+    task,
+    task_claim,
+    task_cluster,
+    task_object,
+)
 from kilnwork.controllers import caches, errors, ports, tokens, tools, worker_pods
 from kilnwork.controllers.attempts import driver
+from kilnwork.controllers.job import reconciler as job_reconciler
+from kilnwork.controllers.job_config import reconciler as job_config_reconciler
 from kilnwork.controllers.task import images
 from kilnwork.controllers.task import reconciler as task_reconciler
 from kilnwork.controllers.task_claim import controller as task_claims
@@ -26,6 +39,12 @@ TASK_WORKERS = 32
 """Tasks in hand at once: most of the time of one goes by in waiting for the journal's disk."""
 
 CLUSTER_WORKERS = 4
+
+JOB_WORKERS = 32
+"""Jobs in hand at once: most of the time of one goes by in waiting for the journal's disk."""
+
+CONFIG_WORKERS = 32
+"""JobConfigs in hand at once: very many may be due in the same second."""
 
 ATTEMPT_WORKERS = 32
 """Attempts of executors in hand at once: most of the time of one goes by in waiting for an API."""
@@ -61,6 +80,14 @@ class Controllers:
         self._clusters_queue = queue.WorkQueue(time=time)
         given = tools.Tools(kube, self.caches, self._recorder.emit, time)
         self._tasks = task_reconciler.Reconciler(given, self._tasks_queue)
+        self._jobs_queue = queue.WorkQueue(time=time)
+        self._configs_queue = queue.WorkQueue(time=time)
+        self._jobs = job_reconciler.Reconciler(
+            given, self._jobs_queue, find_input=self._tasks.find_input
+        )
+        self._configs = job_config_reconciler.Reconciler(given, self._configs_queue)
+        self._tasks.on_task = self._jobs.task_over
+        self._jobs.on_change = self._configs.group_changed
         self._containers = ephemeral.EphemeralExecutor(kube, self.caches.pods)
         self._clusters = task_cluster_reconciler.Reconciler(
             given,
@@ -116,8 +143,13 @@ class Controllers:
         self._manager.add_reflector(*reflectors)
         self._manager.add_controller(*self._loops())
 
-    async def start(self, hub: ports.Hub, *, sync_timeout_s: float = 30.0) -> None:
-        """Follow the dispatcher and the API server, then reconcile. Raises NotSynced."""
+    async def start(
+        self, hub: ports.Hub, jobs: ports.JobHub, *, sync_timeout_s: float = 30.0
+    ) -> None:
+        """Follow the dispatcher, the engine of jobs and the API server, then reconcile. Raises
+        NotSynced."""
+        self._configs.use(jobs)
+        self._follow.start("job views", self._jobs.follow(jobs))
         self._follow.start("task views", self._tasks.follow(hub))
         self._follow.start("cluster views", self._clusters.follow(hub))
         self._containers.use(hub.containers.kill)
@@ -168,6 +200,15 @@ class Controllers:
         pods = () if cluster is None else self.caches.pods.owned_by(cluster.metadata.uid)
         return images.of_spawned(spec, cluster, images.workers(pods))
 
+    def _object_changed(
+        self,
+        key: tuple[str, str],
+        old: task_object.TaskObject | None,
+        new: task_object.TaskObject | None,
+    ) -> None:
+        self._tasks.object_changed(key, old, new)
+        self._jobs.object_changed(key, old, new)
+
     def _loops(self) -> tuple[controller.Controller, ...]:
         return (
             controller.Controller(
@@ -178,6 +219,15 @@ class Controllers:
                 self._clusters.reconcile,
                 self._clusters_queue,
                 workers=CLUSTER_WORKERS,
+            ),
+            controller.Controller(
+                "job", self._jobs.reconcile, self._jobs_queue, workers=JOB_WORKERS
+            ),
+            controller.Controller(
+                "jobconfig",
+                self._configs.reconcile,
+                self._configs_queue,
+                workers=CONFIG_WORKERS,
             ),
             controller.Controller(
                 "attempt", self._attempts.reconcile, self._attempts_queue, workers=ATTEMPT_WORKERS
@@ -209,6 +259,21 @@ class Controllers:
         pods = reflector.Reflector(kube, resource.PODS, pod.Pod, known.pods, part, scope=ours)
         pods.subscribe(self._pods.changed)
         pods.subscribe(self._containers.changed)
+        configs = reflector.Reflector(
+            kube, kinds.JOB_CONFIGS, job_config.JobConfig, known.job_configs, scope=here
+        )
+        configs.subscribe(self._configs.config_changed)
+        configs.subscribe(self._jobs.config_changed)
+        jobs = reflector.Reflector(
+            kube,
+            kinds.JOBS,
+            job.Job,
+            known.jobs,
+            self._jobs.job_changed,
+            # Those created while no manager ran wait in this order.
+            scope=reflector.Scope(namespace=namespace, oldest_first=True),
+        )
+        jobs.subscribe(self._configs.job_changed)
         claims = reflector.Reflector(
             kube, kinds.TASK_CLAIMS, task_claim.TaskClaim, known.claims, scope=here
         )
@@ -229,12 +294,14 @@ class Controllers:
                 kinds.TASK_OBJECTS,
                 task_object.TaskObject,
                 known.objects,
-                self._tasks.object_changed,
+                self._object_changed,
                 scope=here,
             ),
             clusters,
             pods,
             claims,
+            configs,
+            jobs,
             reflector.Reflector(
                 kube, resource.SECRETS, caches.Secret, known.secrets, part, scope=ours
             ),

@@ -6,7 +6,7 @@ only those that kilnwork made (by label).
 
 import msgspec
 
-from kilnwork.api import meta, pod, task, task_claim, task_cluster, task_object
+from kilnwork.api import job, job_config, meta, pod, task, task_claim, task_cluster, task_object
 from kilnwork.kube import cache
 
 
@@ -24,6 +24,8 @@ class Caches(msgspec.Struct, frozen=True):
     objects: cache.Cache[task_object.TaskObject] = msgspec.field(default_factory=cache.Cache)
     clusters: cache.Cache[task_cluster.TaskCluster] = msgspec.field(default_factory=cache.Cache)
     claims: cache.Cache[task_claim.TaskClaim] = msgspec.field(default_factory=cache.Cache)
+    jobs: cache.Cache[job.Job] = msgspec.field(default_factory=cache.Cache)
+    job_configs: cache.Cache[job_config.JobConfig] = msgspec.field(default_factory=cache.Cache)
     pods: cache.Cache[pod.Pod] = msgspec.field(default_factory=cache.Cache)
     secrets: cache.Cache[Secret] = msgspec.field(default_factory=cache.Cache)
     accounts: cache.Cache[meta.Partial] = msgspec.field(default_factory=cache.Cache)

@@ -4,11 +4,14 @@ Implemented by `dispatch.hub.hub.Hub`. Everything here may be repeated.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import Any, Protocol
+
+import msgspec
 
 from kilnwork.api import attempts
 from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import instructions
+from kilnwork.jobs import index_model, turns
 from kilnwork.kit import ids
 from kilnwork.kube import events
 
@@ -40,6 +43,83 @@ class TaskHub(Protocol):
 
     async def changes(self, since: int) -> tuple[int, list[model.TaskView]]:
         """Wait for something newer than `since`; 0 gives everything known."""
+        ...
+
+
+class JobHub(Protocol):
+    """The engine of jobs, as the Job and JobConfig controllers use it. Implemented by
+    `jobs.index_jobs.IndexJobs`; what a coroutine method did is durable when it returns."""
+
+    async def put(self, new: index_model.NewIndexJob) -> index_model.IndexJobView:
+        """Accept a Job; one that is known already is returned unchanged. Raises InvalidJob."""
+        ...
+
+    async def set_hold(self, uid: str, hold: turns.Hold | None) -> None:
+        """Say why a Job may not start yet; None: it may."""
+        ...
+
+    async def provide(
+        self, uid: str, *, items: list[Any] | None = None, inputs: dict[str, Any] | None = None
+    ) -> None:
+        """Give what was not known when it was accepted."""
+        ...
+
+    async def fail(self, uid: str, reason: str, message: str) -> None:
+        """End it as failed, and all that runs of it."""
+        ...
+
+    async def kill(self, uid: str, *, reason: str = "Killed", message: str = "") -> None:
+        """Kill it, and all that runs of it. Over: nothing happens."""
+        ...
+
+    async def suspend(self, uid: str, *, suspended: bool) -> None:
+        """Start no attempt of it, or go on."""
+        ...
+
+    async def adjust(
+        self,
+        uid: str,
+        *,
+        max_in_flight: int | msgspec.UnsetType | None = msgspec.UNSET,
+        priority: int | msgspec.UnsetType = msgspec.UNSET,
+    ) -> None:
+        """Change how it runs."""
+        ...
+
+    async def rerun(self, uid: str, run: int) -> None:
+        """Run again what has not succeeded of a Job that is over."""
+        ...
+
+    async def release(self, uid: str) -> None:
+        """The object is gone: what runs of it is killed, the rest forgotten."""
+        ...
+
+    async def changes(self, since: int) -> tuple[int, list[index_model.IndexJobView]]:
+        """Wait for something newer than `since`; 0 gives everything known."""
+        ...
+
+    def view(self, uid: str) -> index_model.IndexJobView | None:
+        """Return what is known of a Job."""
+        ...
+
+    def limit(self, group: turns.Group) -> None:
+        """Tell the concurrency of a JobConfig."""
+        ...
+
+    def group(self, config: str) -> index_model.GroupView:
+        """Return which Jobs of a JobConfig have started, and which wait."""
+        ...
+
+    def schedule(self, config: str) -> index_model.ScheduleRow | None:
+        """Return what was decided of a schedule."""
+        ...
+
+    async def decide(self, decision: index_model.Decision) -> index_model.ScheduleRow:
+        """Decide ticks of a schedule. Raises TickDecided if a later one was decided."""
+        ...
+
+    async def forget_schedule(self, config: str) -> None:
+        """The JobConfig is gone."""
         ...
 
 

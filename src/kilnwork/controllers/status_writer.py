@@ -47,6 +47,8 @@ class StatusWriter(Generic[S]):
         self._kind = kind
         self._type = type
         self._written: dict[str, _Written[S]] = {}
+        self._under_way: dict[str, str] = {}
+        """Uid of objects that are being written, and the version that was postponed meanwhile."""
 
     def current(self, seen: Seen[S]) -> S:
         """The status as it stands: what we wrote last, unless somebody wrote over it since."""
@@ -61,8 +63,29 @@ class StatusWriter(Generic[S]):
         last = self._written.get(seen.metadata.uid)
         return last is not None and seen.metadata.resource_version == last.version
 
-    async def write(self, seen: Seen[S], wanted: S) -> None:
-        """Put `wanted`; raises Conflict when the object is no longer as the cache has it."""
+    def postpone(self, seen: Seen[S]) -> bool:
+        """Whether a write of this object is under way, of which the watch may hear before its
+        response is here: then `write` says if it was another."""
+        uid = seen.metadata.uid
+        if uid not in self._under_way:
+            return False
+        self._under_way[uid] = seen.metadata.resource_version
+        return True
+
+    async def write(self, seen: Seen[S], wanted: S) -> bool:
+        """Put `wanted`; raises Conflict when the object is no longer as the cache has it.
+
+        Returns whether another version was postponed meanwhile, which is to be looked at.
+        """
+        uid = seen.metadata.uid
+        self._under_way[uid] = ""
+        try:
+            version = await self._put(seen, wanted)
+        finally:
+            postponed = self._under_way.pop(uid)
+        return postponed not in ("", version)
+
+    async def _put(self, seen: Seen[S], wanted: S) -> str:
         metadata = seen.metadata
         last = self._written.get(metadata.uid)
         version = metadata.resource_version
@@ -83,6 +106,7 @@ class StatusWriter(Generic[S]):
         stored = msgspec.convert(response.get("status") or {}, self._type, strict=False)
         version = response["metadata"]["resourceVersion"]
         self._written[metadata.uid] = _Written(version, wanted, stored)
+        return str(version)
 
     def forget(self, uid: str) -> None:
         self._written.pop(uid, None)

@@ -142,8 +142,12 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     tick: int
     """The latest tick that is decided; later than all before."""
+    fingerprint: str = ""
+    """Of the schedule: another one marks an edit."""
     run: tuple[int, ...] = ()
     """Ticks up to `tick` that are to run."""
+    abandon: tuple[int, ...] = ()
+    """Ticks that were to run, and cannot."""
     dropped: dict[str, int] = {}
     """How many more were dropped, by reason."""
     latest_dropped: int | None = None
@@ -158,6 +162,8 @@ class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     tick: int
     """The latest that was decided."""
+    fingerprint: str = ""
+    """Of the schedule for which it was decided."""
     pending: tuple[int, ...] = ()
     """Those that are to run and of which no Job was taken up yet."""
     taken: dict[int, str] = {}

@@ -24,6 +24,7 @@ _encode = msgspec.json.Encoder().encode
 class _State(msgspec.Struct, frozen=True, omit_defaults=True):
     """What a row has beside its columns."""
 
+    fingerprint: str = ""
     pending: tuple[int, ...] = ()
     taken: dict[int, str] = {}
     dropped: dict[str, int] = {}
@@ -56,7 +57,8 @@ class Schedules:
             known = index_model.ScheduleRow(
                 config=new.config, namespace=new.namespace, name=new.name, tick=-1
             )
-        if new.tick <= known.tick:
+        edit = new.fingerprint != known.fingerprint or bool(new.abandon)
+        if new.tick < known.tick or (new.tick == known.tick and not edit):
             raise errors.TickDecided(
                 f"tick {new.tick} of JobConfig {new.namespace}/{new.name}: tick {known.tick} was "
                 "decided before; read its row again"
@@ -71,7 +73,11 @@ class Schedules:
             msgspec.structs.replace(
                 known,
                 tick=new.tick,
-                pending=(*known.pending, *sorted(new.run)),
+                fingerprint=new.fingerprint,
+                pending=(
+                    *(tick for tick in known.pending if tick not in new.abandon),
+                    *sorted(new.run),
+                ),
                 dropped=dropped,
                 **more,
             )

@@ -23,8 +23,11 @@ _METADATA = frozenset(
 )  # fmt: skip
 """Where machines in clouds learn their credentials: AWS, Google, Alibaba, Azure, Oracle."""
 
-_CARRIERS = (ipaddress.ip_network("64:ff9b::/96"), ipaddress.ip_network("::/96"))
-"""IPv6 networks whose last four bytes are an IPv4 address (RFC 6052, RFC 4291 2.5.5.1)."""
+_CARRIERS = tuple(
+    map(ipaddress.ip_network, ("64:ff9b::/96", "64:ff9b:1::/48", "::ffff:0:0:0/96", "::/96"))
+)
+"""IPv6 networks whose last four bytes are an IPv4 address (RFC 6052, RFC 8215, RFC 2765 2.1,
+RFC 4291 2.5.5.1)."""
 
 
 class EgressRefused(errors.KilnError):

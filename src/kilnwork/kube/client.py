@@ -199,6 +199,17 @@ class Client:
         path = self._path(resource, name, namespace, subresource)
         return await self._send("PATCH", path, patch, content_type=http_types.MERGE_PATCH)
 
+    async def json_patch(
+        self,
+        resource: resources.Resource,
+        name: str,
+        operations: Sequence[meta.JsonObject],
+        namespace: str | None = None,
+    ) -> meta.JsonObject:
+        """JSON patch (RFC 6902); Conflict if it replaces an outdated resourceVersion."""
+        path = self._path(resource, name, namespace)
+        return await self._send("PATCH", path, operations, content_type=http_types.JSON_PATCH)
+
     async def apply(
         self,
         resource: resources.Resource,
@@ -287,9 +298,8 @@ class Client:
             timeout_s=WATCH_S + LATE_S,
             head_timeout_s=self._timeout_s,
         )
-        async with self._http.open(request) as response:
-            watching.keep_alive(response)
-            async for lines in watching.batches(self._http, response):
+        async with self._http.watch(request) as content:
+            async for lines in watching.batches(self._http, content):
                 for line in lines:
                     yield watching.change(line, type)
 
@@ -332,8 +342,8 @@ class Client:
             head_timeout_s=self._timeout_s,
         )
         async with self._http.open(request) as response:
-            watching.keep_alive(response)
-            async for piece in watching.pieces(self._http, response):
+            transport.keep_alive(response)
+            async for piece in watching.pieces(self._http, response.content):
                 yield piece
 
     async def _send(

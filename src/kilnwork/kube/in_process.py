@@ -1,12 +1,12 @@
 """Requests to an API server of the same process, without the sockets and TLS between.
 
-Used by `transport` for a manager beside its own API server, for requests with a whole response:
-streams take a connection, whose end both sides see. A request that its sender gives up goes on, as
-one that has arrived over a connection does.
+Used by `transport` for a manager beside its own API server, for requests with a whole response and
+for watches; logs take a connection. A request that its sender gives up goes on, as one that has
+arrived over a connection does. A watch that is closed ends, as when a connection is lost.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from urllib import parse
 
 import multidict
@@ -14,6 +14,8 @@ import multidict
 from kilnwork.kit import asgi, coroutines, http_types
 
 _END_S = 5.0
+MAX_UNREAD_BYTES = 1 << 18
+"""Of a stream; with more the server waits, as for a connection whose client does not read."""
 
 
 class Server:
@@ -22,9 +24,12 @@ class Server:
     def __init__(self, app: asgi.App) -> None:
         self._app = app
         self._crew = coroutines.Crew("requests in this process")
+        self._streams: set[Stream] = set()
 
     async def close(self) -> None:
         """Wait a while for requests that were given up, then end them."""
+        for stream in tuple(self._streams):
+            stream.close()
         await self._crew.wait(timeout_s=_END_S)
         await self._crew.stop()
 
@@ -39,7 +44,24 @@ class Server:
             await asyncio.shield(work)
         return served.response()
 
-    async def _serve(self, scope: asgi.Scope, served: "_Exchange") -> None:
+    async def open(
+        self, request: http_types.Request, headers: Iterable[tuple[str, str]]
+    ) -> "Stream":
+        """Have it served; returns when the head is there. To be closed. Raises TimeoutError after
+        `head_timeout_s`; once `timeout_s` are over, whoever reads the body gets that."""
+        stream = Stream(self._streams.discard, timeout_s=request.timeout_s)
+        self._streams.add(stream)
+        work = self._crew.start(request.path, self._serve(_scope(request, headers), stream))
+        work.add_done_callback(stream.served)
+        try:
+            async with asyncio.timeout(request.head_timeout_s):
+                await stream.begun()
+        except BaseException:
+            stream.close()
+            raise
+        return stream
+
+    async def _serve(self, scope: asgi.Scope, served: "_Exchange | Stream") -> None:
         await self._app(scope, served.receive, served.send)
 
 
@@ -65,10 +87,103 @@ class _Exchange:
             self._pieces.append(message.get("body", b""))
 
     def response(self) -> http_types.Response:
-        headers = multidict.CIMultiDict(
-            (name.decode("latin-1"), value.decode("latin-1")) for name, value in self._headers
-        )
+        headers = _read_headers(self._headers)
         return http_types.Response(self._status, "", b"".join(self._pieces), headers)
+
+
+class Stream:
+    """A response whose body comes bit by bit: the server's side and the reader's. `closed` is
+    called with it."""
+
+    def __init__(self, closed: "Callable[[Stream], None]", *, timeout_s: float | None) -> None:
+        self.status = 0
+        self.headers: multidict.CIMultiDict[str] = multidict.CIMultiDict()
+        self._closed = closed
+        self._pieces: list[bytes] = []
+        self._unread = 0
+        self._error: Exception | None = None
+        self._asked = False
+        self._over = False
+        self._hung_up = asyncio.Event()
+        self._news = asyncio.Event()
+        self._taken = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        self._timer = None if timeout_s is None else loop.call_later(timeout_s, self._too_late)
+
+    async def begun(self) -> None:
+        """Return when there is a status, or there will be none: then it raises."""
+        while not self.status:
+            await self._more()
+
+    async def readany(self) -> bytes:
+        """What has come, as soon as there is something; b"" at the end. Raises TimeoutError,
+        ConnectionError when the server has failed."""
+        while not self._pieces and not self._over:
+            await self._more()
+        found, self._pieces, self._unread = b"".join(self._pieces), [], 0
+        self._taken.set()
+        return found
+
+    async def read(self) -> bytes:
+        """All that comes."""
+        found = []
+        while some := await self.readany():
+            found.append(some)
+        return b"".join(found)
+
+    def close(self) -> None:
+        """Hang up: what comes now is dropped, and the server hears of it."""
+        self._closed(self)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._hung_up.set()
+        self._taken.set()
+
+    async def receive(self) -> asgi.Message:
+        """The request, which has no body; then that its sender has hung up."""
+        if not self._asked:
+            self._asked = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await self._hung_up.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: asgi.Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status, self.headers = message["status"], _read_headers(message["headers"])
+        elif not self._hung_up.is_set():
+            body = message.get("body", b"")
+            if body:
+                self._pieces.append(body)
+                self._unread += len(body)
+            self._over = not message.get("more_body", False)
+        self._news.set()
+        while self._unread > MAX_UNREAD_BYTES and not self._hung_up.is_set():
+            self._taken.clear()
+            await self._taken.wait()
+
+    def served(self, work: "asyncio.Task[None]") -> None:
+        """The server is done with it, or has failed."""
+        if not self._over:
+            self._fail(ConnectionResetError("the server has cut the response off"))
+
+    def _too_late(self) -> None:
+        self._fail(TimeoutError())
+
+    def _fail(self, error: Exception) -> None:
+        self._error = error
+        self._news.set()
+
+    async def _more(self) -> None:
+        if self._error is not None:
+            raise self._error
+        self._news.clear()
+        await self._news.wait()
+
+
+def _read_headers(headers: asgi.Headers) -> multidict.CIMultiDict[str]:
+    return multidict.CIMultiDict(
+        (name.decode("latin-1"), value.decode("latin-1")) for name, value in headers
+    )
 
 
 def _scope(request: http_types.Request, headers: Iterable[tuple[str, str]]) -> asgi.Scope:

@@ -6,14 +6,11 @@ gets its turn in between; a slow consumer fills the socket's buffer, not ours.
 """
 
 import asyncio
-import contextlib
 from collections.abc import AsyncIterator
 from typing import Generic, Literal, TypeVar, cast
 
-import aiohttp
 import msgspec
 
-from kilnwork.kit import keepalive
 from kilnwork.kube import decoding, errors, objects, transport
 
 T = TypeVar("T")
@@ -90,38 +87,22 @@ def change(line: bytes, as_type: type[T]) -> Change[T]:
 
 
 async def batches(
-    http: transport.Transport, response: aiohttp.ClientResponse
+    http: transport.Transport, content: transport.Content
 ) -> AsyncIterator[list[bytes]]:
     """The complete lines of each piece; a line cut off by the stream's end is dropped."""
     cutter = Cutter()
-    async for some in pieces(http, response):
+    async for some in pieces(http, content):
         lines = cutter.feed(some)
         if lines:
             yield lines
 
 
-async def pieces(
-    http: transport.Transport, response: aiohttp.ClientResponse
-) -> AsyncIterator[bytes]:
+async def pieces(http: transport.Transport, content: transport.Content) -> AsyncIterator[bytes]:
     """The body as it comes; lets others run between two pieces even if more is already here."""
     while True:
         with http.failures():
-            some = await response.content.readany()
+            some = await content.readany()
         if not some:
             return
         yield some
         await asyncio.sleep(0)
-
-
-def keep_alive(response: aiohttp.ClientResponse) -> None:
-    """Let the kernel notice a peer that vanished without closing: a quiet watch sends nothing."""
-    connection = response.connection
-    raw = (
-        connection.transport.get_extra_info("socket")
-        if connection and connection.transport
-        else None
-    )
-    if raw is None:
-        return
-    with contextlib.suppress(OSError, AttributeError):
-        keepalive.watch(raw)

@@ -6,6 +6,7 @@ zeros; at most one byte more than allowed is read.
 """
 
 import codecs
+import errno
 import mmap
 import os
 import re
@@ -26,6 +27,8 @@ MAX_BYTES = 1 << 30
 
 _PIECE_BYTES = 1 << 20
 
+_NOT_REGULAR = "KILN_OUTPUT is not a regular file any more"
+
 _CLASSES = bytes.maketrans(b"123456789E", b"000000000e")
 _SUSPECTS = (b"0" * 200, b"0e000", b"0e+000")
 """What a number that is out of range has in it once all its digits are 0 (floats end at 1.8e308,
@@ -45,7 +48,7 @@ def read(path: Path, *, output_type: str, follow_links: bool = True) -> attempts
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise _invalid(f"the result file cannot be read: {error.strerror}") from error
+        raise _unreadable(error) from error
     if len(content) > attempts.MAX_INLINE_BYTES:
         raise errors.BadResult(
             reasons.Reason.RESULT_TOO_LARGE,
@@ -62,7 +65,7 @@ def _content(path: Path, flags: int) -> bytes:
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | flags)
     with os.fdopen(descriptor, "rb", buffering=0) as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise _invalid("KILN_OUTPUT is not a regular file any more")
+            raise _invalid(_NOT_REGULAR)
         return file.read(attempts.MAX_INLINE_BYTES + 1) or b""
 
 
@@ -81,6 +84,14 @@ def _not_json(error: Exception) -> errors.BadResult:
     )
 
 
+def _unreadable(error: OSError) -> errors.BadResult:
+    if error.errno in (errno.EISDIR, errno.ENXIO):
+        return _invalid(_NOT_REGULAR)
+    if error.errno == errno.ELOOP:
+        return _invalid("KILN_OUTPUT is a symbolic link, which is no result: copy the file there")
+    return _invalid(f"the result file cannot be read: {error.strerror}")
+
+
 def _invalid(message: str) -> errors.BadResult:
     return errors.BadResult(reasons.Reason.INVALID_RESULT, message)
 
@@ -96,7 +107,7 @@ class OutputFile:
         try:
             self._file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
         except OSError as error:
-            raise _invalid(f"the result file cannot be read: {error.strerror}") from error
+            raise _unreadable(error) from error
         self.media_type = BYTES if output_type == "bytes" else JSON
         seen = os.fstat(self._file)
         self.size = seen.st_size
@@ -132,7 +143,7 @@ class OutputFile:
 
     def _check(self, mode: int) -> None:
         if not stat.S_ISREG(mode):
-            raise _invalid("KILN_OUTPUT is not a regular file any more")
+            raise _invalid(_NOT_REGULAR)
         if self.size > MAX_BYTES:
             raise errors.BadResult(
                 reasons.Reason.RESULT_TOO_LARGE,

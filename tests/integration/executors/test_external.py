@@ -215,6 +215,18 @@ async def test_without_an_acknowledgement_the_kill_is_unconfirmed(
     await asyncio.wait_for(_confirmed(world, task), 30)
 
 
+async def test_what_waits_for_a_busy_program_says_for_whose(
+    world: external_executors.World,
+) -> None:
+    async def hold(task: external.ClaimedTask) -> Any:
+        await asyncio.Event().wait()
+
+    await world.executor(hold, slots=1)
+    await world.becomes(await world.submit(), "Running")
+    view = await world.becomes(await world.submit(), "Pending", "NoFreeSlot")
+    assert view.message.startswith("executor mine runs 1 attempts")
+
+
 async def _confirmed(world: external_executors.World, task: Any) -> None:
     while not (view := await world.becomes(task, "Killed")).stopped:
         await asyncio.sleep(0.01)

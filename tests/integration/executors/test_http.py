@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import gc
 import gzip
 import hashlib
 import json
@@ -125,6 +126,7 @@ async def test_what_a_response_means(
         ),
         (b"HTTP/1.1 200 OK\r\nX-A: " + b"a" * 100_000 + b"\r\n\r\n", "InvalidResponse"),
         (b"", "RequestFailed"),
+        (b"HTTP/1.1 200 OK\r\nX-A: ", "RequestFailed"),
     ],
 )
 async def test_a_server_that_lies_or_leaves_early_is_a_failure(
@@ -135,12 +137,14 @@ async def test_a_server_that_lies_or_leaves_early_is_a_failure(
     view = await world.runs(f"{site.base}/bad", request={"method": "POST"})
     assert (view.state, view.reason) == ("Failed", reason), view.message
     assert "\n" not in view.message
+    assert "RawResponseMessage" not in view.message
     assert len(site.got("/bad")) == 1
     assert world.failures == []
 
 
+@pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_a_server_that_resets_the_connection_is_a_failure(
-    world: http_executors.World, site: http_site.Site
+    world: http_executors.World, site: http_site.Site, method: str
 ) -> None:
     async def reset(site: Any, request: Any, writer: asyncio.StreamWriter) -> None:
         no_linger = struct.pack("ii", 1, 0)
@@ -148,10 +152,14 @@ async def test_a_server_that_resets_the_connection_is_a_failure(
         writer.transport.abort()
 
     site.routes["/reset"] = reset
+    loop, complaints = asyncio.get_running_loop(), []
+    loop.set_exception_handler(lambda _, context: complaints.append(context["message"]))
     await world.executor()
-    view = await world.runs(f"{site.base}/reset", request={"method": "POST"})
+    view = await world.runs(f"{site.base}/reset", request={"method": method})
     assert (view.state, view.reason) == ("Failed", "RequestFailed"), view.message
     assert world.failures == []
+    gc.collect()
+    assert complaints == []
 
 
 @pytest.mark.parametrize("late", [False, True])
@@ -527,6 +535,13 @@ async def test_secrets_are_in_no_log_and_no_message(
     assert "s3cret" not in log
     assert "***" in log
 
+    world.secrets["word"] = _secret("127.0.0.1", token="s3cret-word")
+    word = {"name": "t", "_secretRef": _ref("word", "token")}
+    raw = http_site.response(headers=(("X-s3cret-word", "1"),))
+    site.routes["/named"] = http_site.sends(raw)
+    view = await world.runs(f"{site.base}/named", request={"headers": [word]})
+    assert "s3cret" not in world.hub.log_file(view.task, run=1, attempt=1).read_text()
+
     raw = http_site.response(b"no: s3cret value/+", status="403 s3cret value/+")
     site.routes["/no"] = http_site.sends(raw)
     view = await world.runs(f"{site.base}/no", request={"headers": [ref]})
@@ -627,8 +642,13 @@ async def test_a_client_certificate_is_shown(world: http_executors.World) -> Non
         tls = {"caBundle": authority.pem}
         view = await world.runs(f"{site.base}/echo", tls=tls)
         assert view.state == "Failed"
-        view = await world.runs(f"{site.base}/echo", tls={**tls, "clientCertificateSecret": "pair"})
+        tls["clientCertificateSecret"] = "pair"
+        view = await world.runs(f"{site.base}/echo", tls=tls)
         assert view.state == "Success", view.message
+        async with http_site.running() as first:
+            first.routes["/away"] = _redirect(f"{site.base}/echo")
+            view = await world.runs(f"{first.base}/away", tls=tls, redirects={"follow": 1})
+            assert (view.state, view.reason) == ("Failed", "RequestFailed"), view.message
 
 
 def _redirect(location: str, status: str = "302 Found") -> http_site.Handler:

@@ -48,6 +48,16 @@ async def test_without_an_executor_it_waits_and_says_what_to_do(
     assert (view.state, view.worker) == ("Success", "there")
 
 
+async def test_without_an_executor_it_fails_in_time(
+    world: http_executors.World, site: http_site.Site
+) -> None:
+    spec = {"timeouts": {"pendingSeconds": 0.2}}
+    view = await world.runs(f"{site.base}/a", spec=spec)
+    assert (view.state, view.reason) == ("Failed", "PendingTimedOut")
+    assert "kiln executor http" in view.message
+    assert site.requests == []
+
+
 async def test_what_nobody_can_send_holds_up_nothing_else(
     world: http_executors.World, site: http_site.Site
 ) -> None:
@@ -281,6 +291,32 @@ async def test_202_is_polled_and_takes_no_slot(
     assert {request.method for request in site.got("/status/1")} == {"GET"}
 
 
+@pytest.mark.parametrize("retry_after", ["Mon, 01 Jan 2024 00:00:00 +9999999999999", "soon", "-5"])
+async def test_a_retry_after_that_is_no_time_is_ignored(
+    world: http_executors.World, site: http_site.Site, retry_after: str
+) -> None:
+    headers = (("Location", "/status/1"), ("Retry-After", retry_after))
+    accepted = http_site.response(status="202 Accepted", headers=headers)
+    site.routes |= {"/start": http_site.sends(accepted), "/status/1": http_site.says({"n": 7})}
+    await world.executor()
+    view = await world.runs(f"{site.base}/start", polling={"intervalSeconds": 0.1})
+    assert (view.state, world.result(view)) == ("Success", {"n": 7}), view.message
+
+
+@pytest.mark.parametrize("retry_after", ["0", "3600"])
+async def test_polling_ends_in_time(
+    world: http_executors.World, site: http_site.Site, retry_after: str
+) -> None:
+    headers = (("Location", "/held"), ("Retry-After", retry_after))
+    accepted = http_site.response(status="202 Accepted", headers=headers)
+    site.routes["/start"] = http_site.sends(accepted)
+    await world.executor()
+    view = await world.runs(f"{site.base}/start", polling={"timeoutSeconds": 0.5})
+    assert (view.state, view.reason) == ("Failed", "RequestTimedOut")
+    assert "no result within polling.timeoutSeconds, 0.5 s" in view.message
+    assert len(site.got("/held")) == (1 if retry_after == "0" else 0)
+
+
 @pytest.mark.parametrize("manager", ["stays", "restarts"])
 async def test_what_is_polled_for_is_handed_over_when_its_executor_is_lost(
     world: http_executors.World, site: http_site.Site, manager: str
@@ -429,6 +465,22 @@ async def test_yaml_that_takes_long_holds_up_no_other_request(
     assert len(world.result(view)["a"]) == 2049
     assert len(threads) == 1 + len(more)
     assert threading.main_thread() not in threads
+
+
+async def test_a_callback_over_the_cap_is_a_failure(
+    world: http_executors.World, site: http_site.Site
+) -> None:
+    site.routes["/start"] = http_site.sends(http_site.response(status="202 Accepted"))
+    await world.executor()
+    task = await world.submit(
+        f"{site.base}/start", request={"method": "POST"}, callback={}, response={"maxBytes": 10}
+    )
+    await world.says(task, "Running", "WaitingForResult")
+    ref = world.hub._core.machine.memory.tasks[task].ref
+    body = b'"12345678910"'
+    await world.hub.call_back(ref, media_type="application/json", body=body, wait_s=10)
+    view = world.view(task)
+    assert (view.state, view.reason) == ("Failed", "ResponseTooLarge")
 
 
 async def test_of_two_callbacks_at_once_one_is_stored(

@@ -27,7 +27,9 @@ async def world() -> AsyncIterator[http_executors.World]:
         yield made
 
 
-@pytest.mark.skipif(nginx.PROGRAM is None, reason="nginx is not there: apt install nginx")
+@pytest.mark.skipif(
+    nginx.PROGRAM is None, reason="nginx is missing: make kube, or apt install nginx"
+)
 async def test_requests_go_through_nginx(world: http_executors.World, site: http_site.Site) -> None:
     authority, folder = certificates.Authority(), short.folder()
     certificate = authority.issue_file("nginx", folder)

@@ -104,7 +104,13 @@ def test_times(text: str, first: str | None, second: str | None) -> None:
         ("0 0 * * THU#1,1", ["01-01", "01-05", "01-12"]),
         ("0 0 13 * FRI", ["01-02", "01-09", "01-13", "01-16"]),  # either is enough
         ("0 0 */10 * 1", ["01-01", "01-05", "01-11", "01-12"]),
-        ("0 0 */1 * 1", ["01-05", "01-12"]),  # */1 leaves the choice to the other field
+        ("0 0 */1 * 1", ["01-01", "01-02", "01-03"]),  # a day with a step chooses, as in Furiko
+        ("0 0 ** * 1", ["01-05", "01-12"]),  # so does Furiko read more than one star
+        ("0 0 ?? * ??", ["01-01", "01-02"]),
+        ("0 0 /10 * *", ["01-01", "01-11"]),  # and a step alone
+        ("0 0 13 june,March Friday", ["03-06", "03-13", "03-20"]),
+        ("0 0 * * fridayL", ["01-30", "02-27"]),
+        ("0 0 ? april-May WEDNESDAY#1", ["04-01", "05-06"]),
         ("0 0 1,* * 1", ["01-05", "01-12"]),
         ("0 0 31 2 1", ["02-02", "02-09"]),
     ],
@@ -156,6 +162,9 @@ def test_days_of_the_week_in_quartz(text: str, wanted: list[str]) -> None:
         ("+1 * * * *", "minute: '+1'", "it may be 0-59"),
         ("1.5 * * * *", "minute: '1.5'", "it may be 0-59"),
         ("*5 * * * *", "minute: '*5'", "it may be 0-59"),
+        ("*** * * * *", "minute: '***'", "it may be 0-59"),
+        ("*? * * * *", "minute: '*?'", "it may be 0-59"),
+        ("/ * * * *", "minute: '/'", "it may be 0-59"),
         ("*-5 * * * *", "minute: '*-5'", "it may be 0-59"),
         ("*/0 * * * *", "minute: '*/0'", "a step may be 1 to 59"),
         ("*/60 * * * *", "minute: '*/60'", "a step may be 1 to 59"),
@@ -163,7 +172,7 @@ def test_days_of_the_week_in_quartz(text: str, wanted: list[str]) -> None:
         ("5/5/5 * * * *", "minute: '5/5/5'", "it may be 0-59"),
         ("0 22-2 * * *", "hour: '22-2'", "write 22-23,0-2"),
         ("* * * nov-Feb *", "month: 'nov-Feb'", "write 11-12,1-2"),
-        ("* * * JANUARY *", "month: 'JANUARY'", "JAN-DEC"),
+        ("* * * JANU *", "month: 'JANU'", "JAN-DEC"),
         ("* * * * JAN", "day of week: 'JAN'", "SUN-SAT"),
         ("MON * * * *", "minute: 'MON'", "it may be 0-59"),
         ("٣ * * * *", "minute: '٣'", "it may be 0-59"),

@@ -358,6 +358,13 @@ DIFFERENCES = [
     Difference("0 22-2 * * *", "write 22-23,0-2", by_croniter, ["2026-01-01T01:00"], "no wrapping"),
     # croniter: read differently
     Difference(
+        "5-5/10 0 * * *",
+        ["2026-01-01T00:05", "2026-01-02T00:05"],
+        by_croniter,
+        ["2026-01-01T00:10", "2026-01-01T00:20"],
+        "a range of one is that one",
+    ),
+    Difference(
         "0 0 31W * *",
         ["2026-01-30T00:00", "2026-03-31T00:00"],
         by_croniter,

@@ -338,10 +338,21 @@ def test_any_value_arrives_unchanged_through_two_passes(
     ).render({"task.index_item": later})
     assert made.external is not None
     final = at_attempt(made.external.payload)["text"]
+    values = {"now": now, "later": later}
+    alone = [place for place in places if isinstance(place, tuple) or values.get(place) != ""]
     if len(places) == 1 and not isinstance(places[0], tuple):
         assert final == [{"now": now, "later": later, "attempt": 2}[places[0]], "-"]
+    elif alone == ["attempt"]:
+        assert final == [2, "-"]
     else:
         assert final == [expected, "-"]
+
+
+def test_a_variable_of_an_attempt_beside_an_empty_value_is_alone_and_keeps_its_type() -> None:
+    external = {"executor": "e", "payload": ["${option.none}${task.attempt}"]}
+    made = rendered({"external": external}, {"option.none": ""}).external
+    assert made is not None
+    assert at_attempt(made.payload) == [2]
 
 
 def _text_of(places: list[Any], now: Any, later: Any) -> tuple[str, str]:

@@ -46,6 +46,10 @@ def test_call_instead_of_a_command_is_fine() -> None:
         ),
         ({"pod": {"spec": {"containers": [{}]}}, "args": ["a"]}, "spec.pod"),
         ({"command": (), "pod": {"spec": {}}}, "spec.pod.spec.containers"),
+        (
+            {"command": (), "pod": {"spec": {"containers": [{}], "restartPolicy": "Always"}}},
+            "spec.pod.spec.restartPolicy",
+        ),
         (CALL_IN_POD | {"pod": {"spec": {"containers": []}}}, "spec.pod.spec.containers"),
         (CALL_IN_POD | {"pod": {"spec": {"containers": [{}, {}]}}}, "spec.pod.spec.containers"),
         (
@@ -97,6 +101,8 @@ def test_wrong_field_is_named(spec: dict[str, Any], field: str) -> None:
         ),
         ({"containers": [{}], "initContainers": {"name": "a"}}, "spec.initContainers"),
         ({"containers": [{}], "volumes": "x"}, "spec.volumes"),
+        ({"containers": [{}], "volumes": ["x"]}, "spec.volumes[0]"),
+        ({"containers": [{"env": [{"name": {}}]}]}, "spec.containers[0].env[0].name"),
     ],
 )
 def test_a_pod_of_the_wrong_shape_is_refused_at_once(spec: dict[str, Any], field: str) -> None:

@@ -1,22 +1,31 @@
-"""docs/reference/executors.md has the table of states that the code declares."""
+"""docs/reference/executors.md and http.md have the tables of states that the code declares."""
 
 import re
 
+import pytest
+
 from kilnwork.api import reasons, substitution
-from kilnwork.executors.pod import states
+from kilnwork.executors import state_pages, state_tables
 from support import pages
 
-PAGE = (pages.DOCS / "reference" / "executors.md").read_text()
+REFERENCE = pages.DOCS / "reference"
+PAGE = (REFERENCE / "executors.md").read_text()
 
 
-def test_the_page_is_current() -> None:
-    assert states.written(PAGE) == PAGE, "run `make docs`"
+@pytest.mark.parametrize("name", state_pages.PAGES)
+def test_its_tables_are_current(name: str) -> None:
+    page = (REFERENCE / name).read_text()
+    assert state_tables.written(page, state_pages.PAGES[name]) == page, "run `make docs`"
 
 
-def test_its_reasons_are_those_of_the_reference() -> None:
-    named = {row.cells[2] for row in pages.table(pages.sections(PAGE, 2)["States"])}
-    assert named == {row.reason.value for row in states.TABLE}
-    assert named <= {reason.value for reason in reasons.Reason}
+def test_every_reason_is_one_of_the_reference() -> None:
+    known = {reason.value for reason in reasons.Reason}
+    page = (REFERENCE / "reasons.md").read_text()
+    for tables in state_pages.PAGES.values():
+        for table in tables:
+            named = {row.reason.value for row in table.rows}
+            assert named <= known
+            assert [reason for reason in named if f"`{reason}`" not in page] == []
 
 
 def test_every_variable_is_on_the_page_and_no_other() -> None:

@@ -1,14 +1,16 @@
 """A client of an API server in its own process: the same as over a connection, without one."""
 
 import asyncio
+import contextlib
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import msgspec
 import pytest
 
-from kilnwork.api import resource
+from kilnwork.api import meta, resource
 from kilnwork.kit import asgi
-from kilnwork.kube import client, config, errors
+from kilnwork.kube import client, config, errors, in_process, watching
 
 SETTINGS = config.Config(server="https://127.0.0.1:1", token="t")  # nobody listens there
 
@@ -92,9 +94,115 @@ async def test_who_is_cancelled_does_not_cut_off_the_server() -> None:
     assert app.served == 1
 
 
-async def test_streams_take_a_connection() -> None:
+async def test_logs_take_a_connection() -> None:
     app = App()
     async with client.Client(SETTINGS, app=app) as kube:
         with pytest.raises(errors.Unavailable):
             [piece async for piece in kube.stream("/x")]
     assert app.seen == []
+
+
+class Watched:
+    """Streams what it is told to, until the client hangs up or it is told the end."""
+
+    def __init__(self, status: int = 200) -> None:
+        self.status = status
+        self.lines: asyncio.Queue[bytes] = asyncio.Queue()
+        self.sent = 0
+        self.hung_up = asyncio.Event()
+
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        request, response = asgi.Request(scope, receive), asgi.Response(send)
+        await response.start(self.status, asgi.JSON)
+        writing = asyncio.create_task(self._write(response))
+        leaving = asyncio.create_task(request.wait_disconnected())
+        await asyncio.wait({writing, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        if leaving.done():
+            self.hung_up.set()
+        leaving.cancel()
+        writing.cancel()
+        if writing.done():
+            writing.result()
+
+    async def _write(self, response: asgi.Response) -> None:
+        while line := await self.lines.get():
+            if line == b"fail":
+                raise RuntimeError("the server has a defect")
+            await response.write(line)
+            self.sent += len(line)
+        await response.end()
+
+    def tell(self, name: str, *, padding: int = 0) -> None:
+        metadata = {"name": name, "resourceVersion": "7", "annotations": {"p": "x" * padding}}
+        body = {"type": "ADDED", "object": {"metadata": metadata}}
+        self.lines.put_nowait(msgspec.json.encode(body) + b"\n")
+
+
+def watched(kube: client.Client) -> AsyncGenerator[watching.Change[meta.Partial], None]:
+    return kube.watch(resource.PODS, "ns", resource_version="1", type=meta.Partial)
+
+
+async def test_a_watch_needs_no_connection_and_ends_as_one_over_it() -> None:
+    app = Watched()
+    app.tell("a")
+    app.tell("b")
+    app.lines.put_nowait(b"")
+    async with client.Client(SETTINGS, app=app) as kube:
+        assert [change.key async for change in watched(kube)] == [("", "a"), ("", "b")]
+
+
+async def test_the_server_hears_of_it_when_a_watch_is_closed() -> None:
+    app = Watched()
+    app.tell("a")
+    async with client.Client(SETTINGS, app=app) as kube:
+        async with contextlib.aclosing(watched(kube)) as changes:
+            assert (await anext(changes)).key == ("", "a")
+        await asyncio.wait_for(app.hung_up.wait(), 5)
+
+
+async def test_the_server_waits_for_who_reads_a_watch_slowly() -> None:
+    app = Watched()
+    for number in range(30):
+        app.tell(f"pod-{number}", padding=in_process.MAX_UNREAD_BYTES // 10)
+    app.lines.put_nowait(b"")
+    async with (
+        client.Client(SETTINGS, app=app) as kube,
+        contextlib.aclosing(watched(kube)) as changes,
+    ):
+        await anext(changes)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert app.sent < 2.5 * in_process.MAX_UNREAD_BYTES
+        assert len([change async for change in changes]) == 29
+
+
+async def test_a_watch_that_is_refused_raises_what_it_is() -> None:
+    app = Watched(410)
+    app.lines.put_nowait(msgspec.json.encode({"kind": "Status", "reason": "Expired", "code": 410}))
+    app.lines.put_nowait(b"")
+    async with client.Client(SETTINGS, app=app) as kube:
+        with pytest.raises(errors.Expired):
+            await anext(watched(kube))
+
+
+async def test_a_watch_of_a_server_that_fails_is_unavailable() -> None:
+    app = Watched()
+    app.tell("a")
+    app.lines.put_nowait(b"fail")
+    async with client.Client(SETTINGS, app=app) as kube:
+        changes = watched(kube)
+        assert (await anext(changes)).key == ("", "a")
+        with pytest.raises(errors.Unavailable, match="cut"):
+            await anext(changes)
+
+
+async def test_a_watch_that_says_nothing_for_too_long_is_unavailable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(client, "WATCH_S", 0.0)
+    monkeypatch.setattr(client, "LATE_S", 0.05)
+    app = Watched()
+    async with client.Client(SETTINGS, app=app) as kube:
+        with pytest.raises(errors.Unavailable):
+            await anext(watched(kube))
+        await asyncio.wait_for(app.hung_up.wait(), 5)

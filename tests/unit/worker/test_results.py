@@ -1,6 +1,7 @@
 """The result file is the task's: it may be anything."""
 
 import os
+import socket
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,18 @@ def test_no_regular_file(tmp_path: Path) -> None:
     for name in ("folder", "pipe", "zero", "loop"):
         with pytest.raises(errors.BadResult):
             results.read(tmp_path / name, output_type="json")
+
+
+def test_what_is_no_file_is_told_as_what_it_is(tmp_path: Path) -> None:
+    (tmp_path / "directory").mkdir()
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(tmp_path / "socket"))
+    for name, text in (("directory", "regular"), ("socket", "regular"), ("link", "symbolic link")):
+        with pytest.raises(errors.BadResult, match=text):
+            results.OutputFile(tmp_path / name, output_type="bytes")
+        with pytest.raises(errors.BadResult, match=text):
+            results.read(tmp_path / name, output_type="bytes", follow_links=False)
 
 
 def test_a_link_is_no_result_of_a_command_with_other_files(tmp_path: Path) -> None:

@@ -98,7 +98,8 @@ class Dispatcher:
         self._fail = fail
         self._files = files
         self._running_jobs: service.Jobs | None = None
-        self.indexes: index_jobs.IndexJobs | None = None
+        self.indexes: index_jobs.IndexJobs
+        """Jobs, once it has started."""
         """Jobs; None before the start."""
         self._api, self._metrics = guard.Gate(), guard.Gate()
         self._channel, self._blobs = guard.Gate(), guard.Gate()

@@ -4,6 +4,8 @@ Used by `assembly`. Decides nothing: see `plan` and `status`. A task is submitte
 sees it first; statuses follow when they are due, so that a short task costs one or two writes.
 """
 
+from collections.abc import Callable
+
 import msgspec
 
 from kilnwork.api import inputs, kinds, task, task_cluster, task_object
@@ -31,6 +33,8 @@ class Reconciler:
         self._wakes = wakes.Wakes()
         self._writer = status_writer.StatusWriter(given.kube, kinds.TASKS, task.TaskStatus)
         self._memories: dict[Key, memory.Memory] = {}
+        self.on_task: Callable[[Key], None] = lambda key: None
+        """Called with the key of a Task that is over, came or went."""
         self._submitting: set[Key] = set()
         """Their passes decide once more with the view that comes."""
 
@@ -45,11 +49,12 @@ class Reconciler:
         self._queue.add(key)
 
     def _is_own_write(self, old: task.Task, new: task.Task) -> bool:
-        """Nothing but our own status is new, with which the pass that wrote it has reckoned."""
+        """Nothing but our own status is new, with which the pass that wrote it has reckoned, or
+        will when it hears what it has written."""
         version = new.metadata.resource_version
         before = msgspec.structs.replace(old.metadata, resource_version=version)
         same = before == new.metadata and old.spec == new.spec
-        return same and self._writer.has_written(new)
+        return same and (self._writer.has_written(new) or self._writer.postpone(new))
 
     def object_changed(
         self, key: Key, old: task_object.TaskObject | None, new: task_object.TaskObject | None
@@ -148,9 +153,10 @@ class Reconciler:
         except inputs.InputError:
             return {}  # the plan finds the same, and says so
         namespace = seen.metadata.namespace
-        return {source: self._find(source, namespace) for source, _ in wanted.values()}
+        return {source: self.find_input(source, namespace) for source, _ in wanted.values()}
 
-    def _find(self, source: inputs.Source, namespace: str) -> plan.Found:
+    def find_input(self, source: inputs.Source, namespace: str) -> plan.Found:
+        """Return the data of a TaskObject or the result of a Task, or why it is not there."""
         key = (namespace, source.name)
         if source.kind is inputs.Kind.OBJECT:
             found = self._caches.objects.get(key)
@@ -196,6 +202,8 @@ class Reconciler:
             self._wake("Task", key)
 
     def _wake(self, kind: str, key: Key) -> None:
+        if kind == "Task":
+            self.on_task(key)
         for waiting in self._wakes.waiting(kind, *key):
             self._queue.add(waiting)
 
@@ -274,9 +282,11 @@ class Reconciler:
         if wait_s is None or wait_s > 0:
             return [wait_s, later_s]
         try:
-            await self._writer.write(seen, wanted)
+            others = await self._writer.write(seen, wanted)
         except errors.NotFound:
             return []
+        if others:
+            self._queue.add(key)
         known.held = None
         tale = status.tale(seen.status, wanted, loss="" if view is None else view.loss)
         if tale is not None:

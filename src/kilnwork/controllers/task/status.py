@@ -8,12 +8,10 @@ over), when a kill or a loss leaves room for doubt `Stopped` (nothing of it runs
 `FieldsIgnored` when fields of the spec have no effect, and `ImageIgnored` when its image has none.
 """
 
-import hashlib
-from typing import Any
-
 import msgspec
 
-from kilnwork.api import attempts, documents, kinds, meta, reasons, task, task_fields
+from kilnwork.api import attempts, kinds, meta, reasons, task, task_fields
+from kilnwork.controllers import results
 from kilnwork.dispatch import model
 from kilnwork.executors.pod import template
 from kilnwork.kit import clock
@@ -24,14 +22,16 @@ WAITING_HOLD_S = 0.5
 RUNNING_HOLD_S = 0.05
 """How long a task runs before that is written: a shorter one costs one write, its end."""
 
-POD_START_HOLD_S = 0.9
-"""As `WAITING_HOLD_S`, of a Pod that starts: most on a local node have started by then."""
-
-POD_RUNNING_HOLD_S = 0.5
-"""As `RUNNING_HOLD_S`, of a Pod: its end is seen some hundred milliseconds after it was."""
-
-POD_SETTLE_S = 0.05
+POD_SETTLE_S = 0.2
 """How long the steps of a Pod may wait to be looked at together: none is written so soon."""
+
+POD_START_HOLD_S = 0.7
+"""As `WAITING_HOLD_S`, of a Pod that starts, after `POD_SETTLE_S`: most on a local node have
+started by then."""
+
+POD_RUNNING_HOLD_S = 0.2
+"""As `RUNNING_HOLD_S`, of a Pod, after `POD_SETTLE_S` and what its executor waits: its end is seen
+some hundred milliseconds after it was."""
 
 MINOR_HOLD_S = 5.0
 """Between writes of what changes often and decides nothing: counts of children."""
@@ -110,7 +110,7 @@ def of_view(
         pod_name=view.worker or _own_pod(view),
         node_name=view.node or "",
         exit_code=view.exit_code,
-        result=_result(view.result),
+        result=results.in_status(view.result),
         output_object=output_object,
         start_time=None if view.started is None else clock.rfc3339(view.started),
         finish_time=None if view.finished is None else clock.rfc3339(view.finished),
@@ -131,42 +131,6 @@ def _own_pod(view: model.TaskView) -> str:
         return ""
     ref = attempts.AttemptRef(view.task, view.run, view.attempt)
     return template.pod_name(view.name, ref)
-
-
-def _result(payload: attempts.Payload | None) -> task.Result | None:
-    if payload is None:
-        return None
-    if payload.digest is not None:
-        digest = f"sha256:{payload.digest.hex()}"
-        return task.Result(media_type=payload.media_type, size_bytes=payload.size, digest=digest)
-    value: Any = msgspec.UNSET
-    if payload.media_type == "application/json" and len(payload.data) <= attempts.MAX_STATUS_BYTES:
-        value = _storable(payload.data)
-    return task.Result(
-        value=value,
-        media_type=payload.media_type,
-        size_bytes=len(payload.data),
-        digest="sha256:" + hashlib.sha256(payload.data).hexdigest(),
-    )
-
-
-def _storable(data: bytes) -> Any:
-    """A JSON value, if it may be in a status: the integers of API servers have 64 bits, and who
-    reads it must not fail because of its depth. Else UNSET."""
-    try:
-        value = msgspec.json.decode(data)
-        documents.measure(value)
-    except (documents.LimitExceeded, RecursionError):
-        return msgspec.UNSET
-    return value if _fits_64_bits(value) else msgspec.UNSET
-
-
-def _fits_64_bits(value: Any) -> bool:
-    if isinstance(value, int):
-        return -(1 << 63) <= value < 1 << 63
-    if isinstance(value, dict):
-        return all(map(_fits_64_bits, value.values()))
-    return all(map(_fits_64_bits, value)) if isinstance(value, list) else True
 
 
 def _with_conditions(

@@ -90,7 +90,10 @@ class TaskClaims:
 
     async def _execute(self, held: claim.Claim) -> tuple[str, str]:
         """Be an executor for it until its end; reason and message of that."""
-        running = executor.ClaimExecutor(held, self._manager, time=self._time)
+        try:
+            running = executor.ClaimExecutor(held, self._manager, time=self._time)
+        except executor.InvalidClaim as error:
+            return reasons.Reason.WORKER_LOST.value, str(error)
         try:
             await running.start(say=_ignore)
             return await running.finished()

@@ -22,6 +22,7 @@ from kilnwork.controllers.task_claim import claim
 from kilnwork.data import blobs
 from kilnwork.executors import attempt, external, service
 from kilnwork.kit import clock, ids
+from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import errors
 
 log = logging.getLogger(__name__)
@@ -36,8 +37,13 @@ ACKNOWLEDGED_S = 10.0
 _R = reasons.Reason
 
 
+class InvalidClaim(kit_errors.KilnError):
+    """`status.task` of a claim is not what the manager has written there."""
+
+
 class ClaimExecutor(service.Service):
-    """See the module. `start` it, wait for `finished`, then `leave`."""
+    """See the module. `start` it, wait for `finished`, then `leave`. Making one raises
+    InvalidClaim."""
 
     def __init__(self, held: claim.Claim, manager: service.Manager, *, time: clock.Clock) -> None:
         spec, metadata = held.first.spec, held.first.metadata
@@ -183,11 +189,15 @@ class BlobDirectory:
 
 def _run_again(seen: task_claim.TaskClaim, had: task_claim.AssignedTask) -> messages.Run:
     """The order of a task that the holder was given before the manager was started again. Its
-    payload is in the claim already, so it is not repeated here."""
+    payload is in the claim already, so it is not repeated here. Raises InvalidClaim."""
     spec = task.TaskSpec(
         external=task.ExternalTask(executor=seen.spec.executor), output_type=had.output_type
     )
-    ref = attempts.AttemptRef(ids.task_id(had.id), had.run, had.attempt)
+    try:  # who may report on the claim may write all of its status
+        named = ids.task_id(had.id), had.run, had.attempt
+        ref = msgspec.convert(named, attempts.AttemptRef)
+    except ValueError as error:
+        raise InvalidClaim(f"status.task names no attempt: {error}") from error
     return messages.Run(ref, seen.metadata.namespace, had.name, spec, None)
 
 

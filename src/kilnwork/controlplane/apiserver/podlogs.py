@@ -62,7 +62,7 @@ class PodLogs:
         node = await self._node(server)
         try:
             async with node.open(wanted) as found:
-                await _pass_on(watching.pieces(node, found), request.http, response)
+                await _pass_on(watching.pieces(node, found.content), request.http, response)
         except errors.NotFound as error:
             raise statuses.StatusError(404, "NotFound", str(error)) from error
         except errors.Invalid as error:

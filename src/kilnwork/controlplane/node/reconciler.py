@@ -60,6 +60,8 @@ class Reconciler:
     def __init__(self, tools: Tools) -> None:
         self._tools = tools
         self._held: dict[str, held.Held] = {}
+        self._keyed: dict[objects.Key, set[str]] = {}
+        """Their uids by key: of a name there may be one that goes and one that comes."""
         self._early: dict[str, container.Record] = {}
         self._leaving_s: float | None = None
         self._crew = coroutines.Crew("container hooks")
@@ -105,7 +107,7 @@ class Reconciler:
     def on_change(self, key: objects.Key, _: pods.Pod | None, new: pods.Pod | None) -> None:
         """A Pod object changed, or was found in the first list."""
         if new is not None and (of := self._held.get(new.metadata.uid)) is not None:
-            of.key = key
+            self._set_key(of, key)
         self._tools.queue.add(key)
 
     def _key(self, uid: str) -> objects.Key:
@@ -158,7 +160,21 @@ class Reconciler:
     def _new(self, uid: str, key: objects.Key) -> held.Held:
         made = held.Held(uid, key, self._folder(uid))
         self._held[uid] = made
+        self._keyed.setdefault(key, set()).add(uid)
         return made
+
+    def _set_key(self, of: held.Held, key: objects.Key) -> None:
+        """Its object is the one of that key."""
+        if of.key != key:
+            self._drop_key(of)
+            of.key = key
+            self._keyed.setdefault(key, set()).add(of.uid)
+
+    def _drop_key(self, of: held.Held) -> None:
+        uids = self._keyed[of.key]
+        uids.discard(of.uid)
+        if not uids:
+            del self._keyed[of.key]
 
     # What is asked
 
@@ -209,12 +225,12 @@ class Reconciler:
         """Bring one Pod a step further; gives when to look again."""
         pod = self._tools.cache.get(key)
         uid = pod.metadata.uid if pod is not None else ""
-        for of in [h for h in self._held.values() if h.key == key and h.uid != uid]:
-            await self._end_orphan(of)
+        for other in self._keyed.get(key, set()) - {uid}:
+            await self._end_orphan(self._held[other])
         if pod is None:
             return None
         of = self._held.get(uid) or self._new(uid, key)
-        of.key = key
+        self._set_key(of, key)
         self._tell.ignored(pod, of)
         self._recall(pod, of)
         now = lifecycle.Moment(self._tools.now.monotonic(), self._tools.now.wall(), self._leaving_s)
@@ -385,7 +401,8 @@ class Reconciler:
             return
         for record in of.records():
             await self._tools.link().forget(record.id)
-        self._held.pop(of.uid, None)
+        if self._held.pop(of.uid, None) is not None:
+            self._drop_key(of)
         await asyncio.to_thread(of.folder.remove)
 
     async def _forget(self, record: container.Record) -> None:

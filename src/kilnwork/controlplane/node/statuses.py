@@ -99,6 +99,8 @@ def _phase(pod: pods.Pod, views: lifecycle.Views) -> str:
         if _any_running(views):
             return "Running"
         return "Failed" if any(ends) else "Succeeded"
+    if pod.metadata.deletion_timestamp is not None and not _any_running(views):
+        return "Failed"  # none is started any more (kubelet, status manager, TerminatePod)
     if not _initialised(pod, views):
         failed = any(_end(pod, c, _view(views, c.name)) for c in pod.init_containers)
         return "Failed" if failed and not _any_running(views) else "Pending"

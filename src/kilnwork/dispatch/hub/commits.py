@@ -31,6 +31,10 @@ MAX_UNWRITTEN_TASKS = 20_000
 class Observer(Protocol):
     """Follows what is stored: the hub."""
 
+    def handed_over(self, batch: instructions.Batch) -> None:
+        """The batch is about to be written; its records may change before it is stored."""
+        ...
+
     def committed(self, batch: instructions.Batch) -> None:
         """The batch is stored, and its frames are sent."""
         ...
@@ -222,6 +226,7 @@ class Core:
                 self.schedule()
 
         self._writing, self._wanted = True, False
+        self._observer.handed_over(batch)
         self.store.write(batch, committed)
         if self._writing:
             prepared.append(self._delivery.prepare(batch))

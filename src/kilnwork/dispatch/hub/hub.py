@@ -354,6 +354,10 @@ class Hub:
         mem = self._core.machine.memory
         return bool(mem.tasks) and any(worker.ready for worker in mem.workers.values())
 
+    def handed_over(self, batch: instructions.Batch) -> None:
+        """`commits.Observer`: a batch is about to be written."""
+        self._views.handed_over(batch)
+
     def committed(self, batch: instructions.Batch) -> None:
         """`commits.Observer`: a batch is stored; publish what changed."""
         self._views.committed(batch)

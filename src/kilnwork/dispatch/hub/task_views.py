@@ -1,16 +1,21 @@
 """Views of tasks: what is stored, with the facts of the moment.
 
-Used by the hub. What is stored of a task that is not over is read once after each change of it:
-most changes that others follow (a Pod has got a node, a message is new) are of the moment.
+Used by the hub. What is stored of a declared task is kept from the moment it was written: whoever
+follows it need not read the disk for what memory has just given to it. Most changes that others
+follow (a Pod has got a node, a message is new) are of the moment, and change nothing of it.
 """
 
 import msgspec
 
+from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import commits, feed
 from kilnwork.dispatch.journal import task_rows
 from kilnwork.dispatch.machine import instructions, views
 from kilnwork.kit import ids
+
+MAX_ENDED = 256
+"""Views of tasks that are over which are kept: they are asked for right after they have ended."""
 
 
 class TaskViews:
@@ -20,11 +25,15 @@ class TaskViews:
         self._core = core
         self._numbers = numbers
         self._stored: dict[ids.TaskId, model.TaskView] = {}
-        """Of declared tasks in memory, as they were read since their last change."""
+        """Of declared tasks in memory, as they are on disk."""
+        self._ended: dict[ids.TaskId, model.TaskView] = {}
+        """The same of the newest that are over."""
+        self._writing: list[task_rows.TaskRow] = []
+        """Rows of the batch that is on its way to the disk."""
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
         """The newest run of a task as it is on disk, None when there is no such task."""
-        known = self._stored.get(task)
+        known = self._stored.get(task) or self._ended.get(task)
         if known is not None:
             return self.current(msgspec.structs.replace(known, seq=self._numbers.number(task)))
         row = self._core.reader.task_row(task)
@@ -43,16 +52,40 @@ class TaskViews:
         """A view from disk with the facts of the moment: why the task waits, and its progress."""
         return views.with_current_facts(view, self._core.machine.task(view.task))
 
+    def handed_over(self, batch: instructions.Batch) -> None:
+        """A batch is about to be written: its rows are what will be stored, however its records
+        change meanwhile. A view of some tasks needs more than their row: that is read."""
+        self._writing = [
+            task_rows.of_record(task)
+            for task in batch.dirty
+            if task.declared and task.family is None and not (task.losses or task.excused)
+        ]
+
     def committed(self, batch: instructions.Batch) -> None:
-        """What a batch has changed is read again. A task shows its children, too."""
-        if not self._stored:
-            return
+        """A batch is on disk. A task shows its children, too."""
+        written, self._writing = self._writing, []
+        if not (written or self._stored or self._ended):
+            return  # no declared task anywhere: batches of calls are large
         if batch.forgotten or batch.writes:  # children that are deleted are not named
             self._stored.clear()
-            return
+            self._ended.clear()
         for task in batch.dirty:
-            self._stored.pop(task.id, None)
+            self._drop(task.id)
             if task.parent is not None:
-                self._stored.pop(task.parent.task, None)
+                self._drop(task.parent.task)
         for past in batch.released:
-            self._stored.pop(past, None)
+            self._drop(past)
+        for row in written:
+            self._keep(task_rows.view(row, api_task.ChildCounts()))
+
+    def _keep(self, view: model.TaskView) -> None:
+        if not view.state.final:
+            self._stored[view.task] = view
+            return
+        self._ended[view.task] = view
+        if len(self._ended) > MAX_ENDED:
+            del self._ended[next(iter(self._ended))]
+
+    def _drop(self, task: ids.TaskId) -> None:
+        self._stored.pop(task, None)
+        self._ended.pop(task, None)

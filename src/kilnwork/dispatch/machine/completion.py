@@ -19,6 +19,7 @@ from kilnwork.dispatch.machine import (
     reservations,
     retries,
     transitions,
+    views,
 )
 from kilnwork.kit import ids
 
@@ -367,6 +368,9 @@ def _waited_too_long(task: records.Task, now: inputs.Moment) -> bool:
 def stop_pending(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
     """It waited longer than it was ready to."""
     message = f"not started within {task.spec.timeouts.pending_seconds:g} s"
+    waits = views.shown_reason(task)
+    if waits is not None:
+        message += f": {waits[0]}: {waits[1]}"
     if task.stopped is None:
         task.stopped = True
     finish(mem, task, now, state=_S.FAILED, reason=_R.PENDING_TIMED_OUT, message=message)

@@ -1,6 +1,7 @@
 """Views of what memory knows at this moment: why a task waits, clusters with their workers. Pure.
 
-Used by the hub. What is stored comes from the store's reader, and is completed here.
+Used by the hub, and for the message of a task that has waited too long. What is stored comes from
+the store's reader, and is completed here.
 """
 
 from collections.abc import Iterator
@@ -63,14 +64,18 @@ def _explain_executor(task: records.Task) -> tuple[str, str]:
     executor = task.spec.executor
     ahead = cluster.queue.ahead(task, priority=task.spec.priority)
     line = f"; {ahead} wait before it" if ahead else ""
+    external = task.spec.external
     capacity = sum(worker.slots for worker in cluster.eligible if worker.ready)
     if capacity:
-        return _R.NO_FREE_SLOT, f"executor {executor} runs {capacity} attempts, its limit{line}"
+        name = executor if external is None else external.executor
+        return _R.NO_FREE_SLOT, f"executor {name} runs {capacity} attempts, its limit{line}"
     if executor not in api_task.OUTSIDE:
         return _R.EXECUTOR_UNAVAILABLE, f"this manager has no executor {executor}{line}"
-    if task.spec.external is not None:
-        name = task.spec.external.executor
-        message = f"no program claims tasks of executor {name} in namespace {task.namespace}{line}"
+    if external is not None:
+        message = (
+            f"no program claims tasks of executor {external.executor} in namespace"
+            f" {task.namespace}{line}"
+        )
         return _R.EXECUTOR_UNAVAILABLE, message
     labels = ",".join(f"{key}={value}" for key, value in cluster.required.items())
     which = f" with labels {labels}" if labels else ""

@@ -341,8 +341,8 @@ class ObjectExecutor:
         except errors.NotFound:
             self._kinds.forget(place.kind)  # it may be its kind that is gone
             found = await self._kinds.find(place.kind.api_version, place.kind.kind)
-            if isinstance(found, served.Absent) and found.elsewhere:
-                raise errors.Unavailable(0, "NotServed", found.message) from None
+            if isinstance(found, served.Absent):
+                await self._check_hidden(attempt, found, place.name)
             return None
 
     async def _place(self, attempt: port.Attempt) -> _Place | None:
@@ -356,12 +356,20 @@ class ObjectExecutor:
             return None  # it was never created
         kind = await self._kinds.find(wanted.api_version, wanted.kind)
         if isinstance(kind, served.Absent):
-            if kind.elsewhere:
-                raise errors.Unavailable(0, "NotServed", kind.message)
+            await self._check_hidden(attempt, kind, wanted.name)
             return None
         self._objects.follow(kind)
         place = self._places[attempt.ref] = _Place(kind, wanted.name)
         return place
+
+    async def _check_hidden(self, attempt: port.Attempt, absent: served.Absent, name: str) -> None:
+        """Raise Unavailable if its object is there in another version only: its rules may not fit
+        that."""
+        if absent.elsewhere is None:
+            return
+        with contextlib.suppress(errors.NotFound):
+            await self._client.get(absent.elsewhere, name, attempt.namespace)
+            raise errors.Unavailable(0, "NotServed", absent.message)
 
     async def _what(self, attempt: port.Attempt) -> str:
         place = await self._place(attempt)

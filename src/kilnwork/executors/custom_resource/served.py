@@ -47,11 +47,11 @@ def _is_custom(group: str) -> bool:
 
 
 class Absent(msgspec.Struct, frozen=True):
-    """A kind that is not served. `elsewhere`: its group has it in another version, so that its
-    objects may be there although they cannot be seen."""
+    """A kind that is not served. `elsewhere`: how its group has it in another version, by which its
+    objects may be there although they cannot be read as they were made."""
 
     message: str
-    elsewhere: bool = False
+    elsewhere: resource.Resource | None = None
 
 
 class _Kind(msgspec.Struct, frozen=True, rename="camel"):
@@ -140,9 +140,10 @@ class Kinds:
         message = f"the API server has no kind {kind} in {api_version}: it is created when there is"
         others = await self._other_versions(api_version)
         for other in others:
-            if any(found.kind == kind for found in await self._of_version(other)):
-                text = f"the API server has kind {kind} in {other}, and not in {api_version}"
-                return Absent(text, elsewhere=True)
+            for found in await self._of_version(other):
+                if found.kind == kind:
+                    text = f"the API server has kind {kind} in {other}, and not in {api_version}"
+                    return Absent(text, elsewhere=found)
         return Absent(message)
 
     async def _of_version(self, api_version: str) -> list[resource.Resource]:

@@ -1,23 +1,19 @@
 """How an attempt fares by what is seen of its object, or Workflow: docs/reference/executors.md.
 
-`make docs` writes the two tables; a test judges an object for each row. Not used by the manager.
+tests/unit/executors compares them with what the code says. Not used by the manager.
 """
 
-import sys
-from collections.abc import Iterator
-from pathlib import Path
-
 from kilnwork.api import reasons, task
-from kilnwork.executors.pod import states
-from kilnwork.executors.pod.states import Counts, Row
+from kilnwork.executors import state_tables
+from kilnwork.executors.state_tables import Counts, Group
 
 _R = reasons.Reason
 _S = task.State
-_MODULE = "custom_resource.states"
 
-_BEFORE = (
+_BEFORE: tuple[Group, ...] = (
     (_S.STAGING, Counts.NOTHING, (
         (_R.EXECUTOR_UNAVAILABLE, "none: its kind is not there; the API server is away or refuses"),
+        (_R.INTERNAL_ERROR, "none, or any: a defect of the manager, which tries again"),
         (_R.WAITING_FOR_SERVICE_ACCOUNT, "none: `serviceAccountName` does not exist yet"),
         (_R.QUOTA_EXCEEDED, "none: a ResourceQuota has no room"),
     )),
@@ -29,7 +25,7 @@ _BEFORE = (
     )),
 )  # fmt: skip
 
-_OBJECTS = (
+_OBJECTS: tuple[Group, ...] = (
     *_BEFORE,
     (_S.STAGING, Counts.NOTHING, (
         (_R.STARTING, "`runningCondition` is not true yet"),
@@ -49,6 +45,7 @@ _OBJECTS = (
     )),
     (_S.PENDING, Counts.LOSS, (
         (_R.OBJECT_LOST, "somebody deleted it before it had succeeded; its finalizers have run"),
+        (_R.RESULT_LOST, "it had succeeded, and was gone before its result was read"),
     )),
     (_S.KILLING, Counts.NOTHING, (
         (_R.KILLED, "we are deleting it, and its finalizers have not run"),
@@ -59,7 +56,7 @@ _OBJECTS = (
     )),
 )  # fmt: skip
 
-_WORKFLOWS = (
+_WORKFLOWS: tuple[Group, ...] = (
     *_BEFORE,
     (_S.STAGING, Counts.NOTHING, (
         (_R.STARTING, "no phase: no workflow-controller has seen it yet"),
@@ -81,6 +78,7 @@ _WORKFLOWS = (
     )),
     (_S.PENDING, Counts.LOSS, (
         (_R.OBJECT_LOST, "somebody deleted it before it had succeeded; its finalizers have run"),
+        (_R.RESULT_LOST, "it had succeeded, and was gone before its result was read"),
     )),
     (_S.KILLING, Counts.NOTHING, (
         (_R.KILLED, "we have stopped it, and it or one of its Pods is not over"),
@@ -91,31 +89,6 @@ _WORKFLOWS = (
     )),
 )  # fmt: skip
 
-
-def _table(groups: tuple[tuple[_S, Counts, tuple[tuple[_R, str], ...]], ...]) -> tuple[Row, ...]:
-    return tuple(
-        Row(state, seen, reason, counts) for state, counts, rows in groups for reason, seen in rows
-    )
-
-
-OBJECTS = _table(_OBJECTS)
-WORKFLOWS = _table(_WORKFLOWS)
-
-
-def lines(name: str) -> Iterator[str]:
-    """A table as Markdown: `objects` or `workflows`."""
-    if name == "objects":
-        return states.lines(OBJECTS, what="object")
-    return states.lines(WORKFLOWS, what="Workflow")
-
-
-def written(page: str) -> str:
-    """The page with both tables as they are now."""
-    for name in ("objects", "workflows"):
-        page = states.replaced(page, lines(name), name=name, module=_MODULE)
-    return page
-
-
-if __name__ == "__main__":
-    path = Path(sys.argv[1])
-    path.write_text(written(path.read_text()))
+_MODULE = "custom_resource.states"
+OBJECTS = state_tables.Table("objects", _MODULE, "object", state_tables.rows(_OBJECTS))
+WORKFLOWS = state_tables.Table("workflows", _MODULE, "Workflow", state_tables.rows(_WORKFLOWS))

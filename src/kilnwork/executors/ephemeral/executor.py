@@ -204,7 +204,8 @@ class EphemeralExecutor:
         """A container of its name is there."""
         if await self._is_ours(attempt):
             return _judge(seen, attempt)
-        return judge.name_taken(seen.metadata.name, template.container_name(attempt.ref))
+        name = template.container_name(attempt.ref)
+        return judge.name_taken(seen.metadata.name, name, attempt)
 
     async def _is_ours(self, attempt: port.Attempt) -> bool:
         """Whether it was added for the attempt; the cache has no variables, of hundreds of them."""

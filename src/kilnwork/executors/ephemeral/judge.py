@@ -54,9 +54,12 @@ def lost(pod_name: str) -> port.Observation:
     return over(attempts.Outcome(_E.LOST, _R.WORKER_STOPPING, message))
 
 
-def name_taken(pod_name: str, name: str) -> port.Observation:
+def name_taken(pod_name: str, name: str, attempt: port.Attempt) -> port.Observation:
     """Somebody else has added a container of its name, which stays."""
-    message = f"Pod {pod_name} has a container {name} that does not belong to this task"
+    message = (
+        f"container {name} of Pod {pod_name} was not made for this task, and cannot be removed: "
+        f"retry the task (kiln retry {attempt.name} -n {attempt.namespace}) for another name"
+    )
     return over(attempts.Outcome(_E.FAILED, _R.NAME_TAKEN, message, may_retry=False))
 
 

@@ -8,10 +8,12 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import math
 from email import utils
 from typing import Any
 
 import msgspec
+import yarl
 
 from kilnwork.api import (
     attempts,
@@ -25,6 +27,7 @@ from kilnwork.api import (
 from kilnwork.channel import messages
 from kilnwork.executors import attempt as base
 from kilnwork.executors.http import (
+    delayed,
     errors,
     exchange,
     har,
@@ -63,8 +66,8 @@ class _Handover(msgspec.Struct, frozen=True):
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Tools:
-    """What attempts of one process share. `polls`: how many polls are on their way at once;
-    `resumed`: requests whose function they had to wait for."""
+    """What attempts of one process share. `late`: what they say after `STATUS_AFTER_S`. `polls`:
+    how many polls are on their way at once; `resumed`: requests whose function they waited for."""
 
     link: base.Link
     sessions: exchange.Sessions
@@ -74,6 +77,7 @@ class Tools:
     store: results.Store
     clock: clock.Clock
     entropy: ids.Entropy
+    late: delayed.Delayed
     polls: asyncio.Semaphore
     resumed: asyncio.Semaphore
 
@@ -96,7 +100,9 @@ class Attempt(base.Attempt):
         """Made before anything is sent: the result may come before the response."""
         self._polled: exchange.Outgoing | None = None
         self._poll_until = 0.0
-        self._status: asyncio.TimerHandle | None = None
+        self._origin: yarl.URL | None = None
+        """Of the first request: secrets go nowhere else."""
+        self._status_due = False
 
     def _report(self, outcome: attempts.Outcome) -> None:
         self._cancel_status()
@@ -168,7 +174,8 @@ class Attempt(base.Attempt):
 
     async def _carry_out(self) -> attempts.Outcome:
         loop = asyncio.get_running_loop()
-        self._status = loop.call_later(STATUS_AFTER_S, self._report_status)
+        self._status_due = True
+        self._tools.late.add(self._report_status)
         request = await self._prepare()
         if self._run.handover:
             return await self._go_on(request)
@@ -222,7 +229,10 @@ class Attempt(base.Attempt):
         headers = {name.lower(): value for name, value in received.headers}
         url = judge.poll_url(self._template, headers, said.document)
         if not url:
-            message = f"status {received.status} says where to ask for the result nowhere"
+            message = (
+                f"status {received.status} names no URL to ask for the result: neither its header"
+                " Location, nor Operation-Location, nor polling.location in its body"
+            )
             raise errors.AttemptFailed(_R.INVALID_RESPONSE, message)
         self._polled = _asking(request, url)
         lasts_s = 0.0 if self._template.polling is None else self._template.polling.timeout_seconds
@@ -253,7 +263,9 @@ class Attempt(base.Attempt):
         )
         if run.callback:
             self._values.revealed.add(run.callback)
-        return self._built(self._template, self._field)
+        request = self._built(self._template, self._field)
+        self._origin = request.url.origin()
+        return request
 
     def _more_requests(self) -> tuple[http_task.HttpRequest, ...]:
         """Others that name Secrets."""
@@ -284,10 +296,11 @@ class Attempt(base.Attempt):
         return {**super()._variables(), http_task.CALLBACK_URL: self._run.callback}
 
     async def _request(
-        self, request: exchange.Outgoing
+        self, request: exchange.Outgoing, *, until: float = math.inf
     ) -> tuple[exchange.Received, exchange.Outgoing]:
-        """Send it and follow redirects; the last response, and what it is the response to."""
-        until = self._deadline()
+        """Send it and follow redirects, at the longest until then (monotonic); the last response,
+        and what it is the response to."""
+        until = min(until, self._deadline())
         left = self._template.redirects.follow
         while True:
             received = await self._send(request, until=until)
@@ -303,14 +316,15 @@ class Attempt(base.Attempt):
     async def _send(self, request: exchange.Outgoing, *, until: float) -> exchange.Received:
         """One exchange, kept in the archive; monotonic `until` it may take."""
         tools, template = self._tools, self._template
+        tls = self._tls(request)
         terms = exchange.Terms(
             timeout=template.timeout,
             until=until,
             max_bytes=template.response.max_bytes,
             tls=None
             if request.url.scheme == "http"
-            else tools.contexts.context(template.tls, self._values, f"{self._field}.tls"),
-            server_name=template.tls.server_name or None,
+            else tools.contexts.context(tls, self._values, f"{self._field}.tls"),
+            server_name=tls.server_name or None,
         )
         self._exchange = exchange.Exchange(
             tools.sessions,
@@ -337,6 +351,13 @@ class Attempt(base.Attempt):
         keep(received, error="")
         return received
 
+    def _tls(self, request: exchange.Outgoing) -> http_task.Tls:
+        """How to trust its server; who we are is shown to the first origin only."""
+        given = self._template.tls
+        if request.url.origin() == self._origin:
+            return given
+        return msgspec.structs.replace(given, client_certificate_secret="", server_name="")
+
     async def _connected(self) -> None:
         """Say that it has started, before anything is sent; of what may be repeated its end says
         that, unless it takes longer."""
@@ -347,7 +368,7 @@ class Attempt(base.Attempt):
             self._cancel_status()
             await self._tools.link.store(lambda serial: messages.Started(serial, self.ref, at))
             self._see_connected()
-        elif self._status is None:
+        elif not self._status_due:
             self._report_status()
 
     def _report_status(self) -> None:
@@ -361,9 +382,9 @@ class Attempt(base.Attempt):
             self._see_connected()
 
     def _cancel_status(self) -> None:
-        if self._status is not None:
-            self._status.cancel()
-            self._status = None
+        if self._status_due:
+            self._tools.late.cancel(self._report_status)
+            self._status_due = False
 
     def _see_connected(self) -> None:
         if self.seen is not None and self.seen.reason == _R.CONNECTING:
@@ -378,9 +399,11 @@ class Attempt(base.Attempt):
             redirects = received.status in _REDIRECTS and received.redirect
             if error.reason != _R.RESPONSE_REJECTED or not redirects:
                 raise
+            left = self._template.redirects.follow
+            raised = "raise that, or " if left < http_task.MAX_REDIRECTS else ""
             message = (
                 f"status {received.status}, and {self._field}.redirects.follow is"
-                f" {self._template.redirects.follow}: raise that, or request {received.redirect}"
+                f" {left}: {raised}request {received.redirect}"
             )
             raise errors.AttemptFailed(error.reason, message) from error
 
@@ -394,12 +417,15 @@ class Attempt(base.Attempt):
         while True:
             pause_s = delay(wait, polling.interval_seconds, self._tools)
             if clock.monotonic() + pause_s > until:
-                message = f"no result within polling.timeoutSeconds, {polling.timeout_seconds:g} s"
+                message = (
+                    f"no result within polling.timeoutSeconds, {polling.timeout_seconds:g} s:"
+                    f" the next poll would be in {pause_s:.3g} s"
+                )
                 raise errors.AttemptFailed(_R.REQUEST_TIMED_OUT, message)
             await asyncio.sleep(pause_s)
             try:
                 async with self._tools.polls:
-                    answer, _ = await self._request(polled)
+                    answer, _ = await self._request(polled, until=until)
             except errors.AttemptFailed as error:
                 if error.reason not in (_R.REQUEST_FAILED, _R.REQUEST_TIMED_OUT):
                     raise
@@ -426,6 +452,9 @@ class Attempt(base.Attempt):
         except TimeoutError as error:
             message = f"no callback within callback.timeoutSeconds, {limit:g} s"
             raise errors.AttemptFailed(_R.REQUEST_TIMED_OUT, message) from error
+        if len(given.body) > (most := self._template.response.max_bytes):
+            message = f"the body of the callback has more than {most} bytes"
+            raise errors.AttemptFailed(_R.RESPONSE_TOO_LARGE, message)
         headers, output_type = [("Content-Type", given.media_type)], self._run.spec.output_type
         kind = judge.body_format(self._template.response, output_type, given.media_type)
         verdict = await results.judge_body(
@@ -461,7 +490,7 @@ def delay(retry_after: str | None, interval_s: float, tools: Tools) -> float:
     if text.isascii() and text.isdigit():
         return min(max(float(text), MIN_POLL_S), MAX_POLL_S)
     if text:
-        with contextlib.suppress(ValueError, TypeError):
+        with contextlib.suppress(ValueError, TypeError, OverflowError):  # of a time zone far away
             due = utils.parsedate_to_datetime(text).timestamp()
             return min(max(due - tools.clock.wall(), MIN_POLL_S), MAX_POLL_S)
     return interval_s * (0.9 + 0.2 * tools.entropy.random())

@@ -18,6 +18,7 @@ import aiohttp.connector
 import msgspec
 import yarl
 from aiohttp import http_exceptions
+from aiohttp.client_proto import ResponseHandler
 
 from kilnwork.api import http_task, reasons
 from kilnwork.executors.http import connector, errors
@@ -169,7 +170,7 @@ class Exchange:
         self._on_connected = on_connected
         self._timings = Timings(time.monotonic())
         self._transport: asyncio.Transport | None = None
-        self._closed: asyncio.Future[None] | None = None
+        self._protocol: ResponseHandler | None = None
         self._address = ""
 
     def named(self) -> None:
@@ -178,8 +179,7 @@ class Exchange:
     async def connected(self, connection: aiohttp.connector.Connection) -> None:
         self._timings.connected = self._clock.monotonic()
         self._transport = cast(asyncio.Transport, connection.transport)
-        protocol = connection.protocol
-        self._closed = None if protocol is None else protocol.closed
+        self._protocol = connection.protocol
         peer = self._transport.get_extra_info("peername")
         self._address = str(peer[0]) if peer else ""
         await self._on_connected()
@@ -251,11 +251,13 @@ class Exchange:
 
     async def cut(self) -> bool:
         """Abort the connection; True is proof that it is gone."""
-        transport, closed = self._transport, self._closed
+        transport, protocol = self._transport, self._protocol
         self._transport = None
         if transport is None:
             return True  # it was never there, or was closed by whoever was cancelled
         transport.abort()
+        # aiohttp makes this future when it is first asked for; unasked, a reset is no loose end
+        closed = None if protocol is None else protocol.closed
         if closed is None:
             return True
         with contextlib.suppress(TimeoutError, aiohttp.ClientError, OSError):  # it was reset
@@ -266,6 +268,8 @@ class Exchange:
 
 def _text(received: str) -> str:
     """Of a header: bytes that are no UTF-8, which aiohttp escapes, could not be encoded again."""
+    if received.isascii():
+        return received
     return received.encode(errors="surrogateescape").decode(errors="replace")
 
 
@@ -288,6 +292,8 @@ def _failure(
         return errors.AttemptFailed(_R.REQUEST_TIMED_OUT, message)
     if isinstance(error, aiohttp.ClientResponseError):
         return _no_http(error.message)
+    if isinstance(error, aiohttp.ServerDisconnectedError):
+        error = aiohttp.ServerDisconnectedError()  # without the repr of half a response
     text = " ".join(str(error).split())
     what = "the connection ended early" if was_connected else "no connection"
     return errors.AttemptFailed(_R.REQUEST_FAILED, f"{what}: {text or type(error).__name__}")

@@ -5,6 +5,7 @@ Used by `service`. Apart from that, and from a request that ends its work, it is
 """
 
 import asyncio
+import math
 
 from kilnwork.api import attempts, function_task, http_task, reasons
 from kilnwork.channel import messages
@@ -56,10 +57,10 @@ class FunctionAttempt(attempt.Attempt):
             self._tools.resumed.release()
 
     async def _request(
-        self, request: exchange.Outgoing
+        self, request: exchange.Outgoing, *, until: float = math.inf
     ) -> tuple[exchange.Received, exchange.Outgoing]:
         try:
-            return await super()._request(request)
+            return await super()._request(request, until=until)
         finally:
             self._give_permit_back()
 

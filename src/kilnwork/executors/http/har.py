@@ -197,7 +197,10 @@ def _response(received: exchange.Received, hide: _Hiding) -> dict[str, Any]:
 
 def _headers(headers: Sequence[tuple[str, str]], hide: _Hiding) -> list[dict[str, str]]:
     return [
-        {"name": name, "value": REDACTED if name.lower() == "set-cookie" else hide.text(value)}
+        {
+            "name": hide.text(name),
+            "value": REDACTED if name.lower() == "set-cookie" else hide.text(value),
+        }
         for name, value in headers
     ]
 

@@ -4,6 +4,7 @@ Used by `attempt`. Conditions see `{status, headers, body}`; without `successCon
 from 200 to 299 is a success.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from email import message
@@ -194,7 +195,23 @@ def parse(raw: bytes, kind: str, headers: Sequence[tuple[str, str]]) -> Any:
         raise ValueError(f"a tag does not fit its value: {error}") from error
     except TypeError as error:  # JSON has no other keys
         raise ValueError("a key is no text") from error
-    return msgspec.to_builtins(found, str_keys=True)
+    value = msgspec.to_builtins(found, str_keys=True)
+    if not _is_finite(value):
+        raise ValueError("a number is not finite, and would be null in JSON")
+    return value
+
+
+def _is_finite(value: Any) -> bool:
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, float) and not math.isfinite(one):
+            return False
+        if isinstance(one, dict):
+            left.extend(one.values())
+        elif isinstance(one, list):
+            left.extend(one)
+    return True
 
 
 def _charset(headers: Sequence[tuple[str, str]]) -> str:

@@ -17,6 +17,7 @@ from kilnwork.executors import service
 from kilnwork.executors.http import (
     attempt,
     connector,
+    delayed,
     exchange,
     function,
     knative,
@@ -75,6 +76,7 @@ class Service(service.Service):
             store=self,
             clock=time,
             entropy=entropy,
+            late=delayed.Delayed(attempt.STATUS_AFTER_S),
             polls=asyncio.Semaphore(MAX_POLLS),
             resumed=asyncio.Semaphore(settings.slots),
         )
@@ -89,6 +91,7 @@ class Service(service.Service):
         try:
             await super().stop(say=say)
         finally:
+            self._tools.late.close()
             await self._sessions.close()
 
     async def put(self, namespace: str, body: exchange.Body) -> bytes:

@@ -286,7 +286,7 @@ def _is_held(seen: pod.Pod) -> bool:
     return template.FINALIZER in seen.metadata.finalizers
 
 
-SETTLE_S = 0.05
+SETTLE_S = 0.2
 """How long the steps of a Pod that starts (made, bound, running) may wait to be observed together:
 a short one has ended by then, and costs one look."""
 

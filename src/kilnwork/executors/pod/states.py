@@ -1,42 +1,16 @@
 """How an attempt fares by what is seen of its Pod: the table of docs/reference/executors.md.
 
-`make docs` writes it; a test judges a Pod for each row and compares. Not used by the manager.
+A test judges a Pod for each row and compares. Not used by the manager.
 """
 
-import sys
-from collections.abc import Iterable, Iterator
-from enum import StrEnum
-from pathlib import Path
-from typing import NamedTuple
-
 from kilnwork.api import reasons, task
-
-BEGIN = "<!-- {name}: written by `make docs` from kilnwork.executors.{module} -->"
-END = "<!-- end of {name} -->"
+from kilnwork.executors import state_tables
+from kilnwork.executors.state_tables import Counts, Group
 
 _R = reasons.Reason
 _S = task.State
 
-
-class Counts(StrEnum):
-    """What an attempt that ends so is taken from."""
-
-    NOTHING = ""
-    FAILURE = "`maxAttempts`"
-    LOSS = "`maxLosses`"
-    FINAL = "no retry"
-
-
-class Row(NamedTuple):
-    """`state`: of the task while, or after, this is seen of the Pod of its newest attempt."""
-
-    state: task.State
-    seen: str
-    reason: reasons.Reason
-    counts: Counts = Counts.NOTHING
-
-
-_GROUPS = (
+_GROUPS: tuple[Group, ...] = (
     (_S.STAGING, Counts.NOTHING, (
         (_R.EXECUTOR_UNAVAILABLE, "no Pod: the API server is away, or does not let the manager"),
         (_R.INTERNAL_ERROR, "no Pod, or any: a defect of the manager, which tries again"),
@@ -51,6 +25,7 @@ _GROUPS = (
     (_S.RUNNING, Counts.NOTHING, (
         (_R.STARTED, "`Running`, or a container has started while others wait"),
         (_R.STARTED, "a container waits to be started again (`restartPolicy: OnFailure`)"),
+        (_R.STARTED, "somebody is deleting it, and it is not over"),
         (_R.NODE_LOST, "its node is lost"),
     )),
     (_S.SUCCESS, Counts.NOTHING, (
@@ -67,6 +42,7 @@ _GROUPS = (
         (_R.RESULT_TOO_LARGE, "`Succeeded` with a result that is too large"),
     )),
     (_S.FAILED, Counts.FINAL, (
+        (_R.INVALID_SPEC, "no Pod: its template cannot be read with the variables put in"),
         (_R.ADMISSION_ERROR, "no Pod: admission refuses it"),
         (_R.NAMESPACE_ENDING, "no Pod: its namespace is being deleted"),
         (_R.NAME_TAKEN, "a Pod of somebody else has its name"),
@@ -89,33 +65,4 @@ _GROUPS = (
     )),
 )  # fmt: skip
 
-TABLE = tuple(
-    Row(state, seen, reason, counts) for state, counts, rows in _GROUPS for reason, seen in rows
-)
-"""`Pending` as a state: the next attempt follows, while the budget lasts."""
-
-
-def lines(table: Iterable[Row] = TABLE, *, what: str = "Pod") -> Iterator[str]:
-    """A table as Markdown."""
-    yield f"| State of the task | What is seen of the {what} | Reason | Counts against |"
-    yield "|---|---|---|---|"
-    for row in table:
-        yield f"| {row.state} | {row.seen} | {row.reason} | {row.counts} |"
-
-
-def written(page: str) -> str:
-    """The page with the table as it is now."""
-    return replaced(page, lines(), name="states", module="pod.states")
-
-
-def replaced(page: str, table: Iterable[str], *, name: str, module: str) -> str:
-    """The page with the table of that name replaced."""
-    begin, end = BEGIN.format(name=name, module=module), END.format(name=name)
-    before, _, rest = page.partition(begin)
-    _, _, after = rest.partition(end)
-    return "\n".join([before + begin, "", *table, "", end + after])
-
-
-if __name__ == "__main__":
-    path = Path(sys.argv[1])
-    path.write_text(written(path.read_text()))
+TABLE = state_tables.Table("states", "pod.states", "Pod", state_tables.rows(_GROUPS))

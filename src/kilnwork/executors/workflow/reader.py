@@ -40,8 +40,8 @@ class WorkflowReader:
             state=state,
             reason=reason,
             message=message,
-            started=pod.moment(status.get("startedAt")),
-            finished=pod.moment(status.get("finishedAt")),
+            started=_moment(status.get("startedAt")),
+            finished=_moment(status.get("finishedAt")),
             exit_code=_exit_code(status) if state is State.FAILED else None,
             untouched=not any(status.values()),
             stopping=_is_stopping(seen),
@@ -91,6 +91,14 @@ class WorkflowReader:
 
     def spec_of(self, manifest: meta.JsonObject, seen: meta.JsonObject) -> task.TaskSpec:
         return task.TaskSpec(workflow=object_task.WorkflowTemplate(manifest=manifest))
+
+
+def _moment(written: Any) -> float | None:
+    """The time that a status names, wall clock; None where it names none: its schema allows any."""
+    try:
+        return pod.moment(written)
+    except (ValueError, TypeError, AttributeError):
+        return None
 
 
 def _unusable(field: str, value: Any, wanted: str) -> port.ResultError:

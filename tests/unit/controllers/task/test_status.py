@@ -50,7 +50,7 @@ def test_pod_that_starts_and_ends_soon_costs_one_write() -> None:
     assert wait_s == pytest.approx(status.POD_START_HOLD_S)
     running = _first(task.State.RUNNING)
     held, wait_s = status.hold(task.TaskStatus(), running, held=held, now=11.9, is_pod=True)
-    assert wait_s == status.POD_RUNNING_HOLD_S
+    assert wait_s == pytest.approx(status.POD_RUNNING_HOLD_S)
     ended = _first(task.State.SUCCESS)
     assert status.hold(task.TaskStatus(), ended, held=held, now=12.0, is_pod=True)[1] == 0
 

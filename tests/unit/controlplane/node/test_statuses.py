@@ -95,6 +95,23 @@ def test_a_deleted_pod_ends_for_good() -> None:
     assert "terminated" in state(found)
 
 
+def test_a_pod_that_is_deleted_while_a_container_waits_has_failed() -> None:
+    of = pod(deleted=True)
+    main = of.spec.containers[0]
+    two = msgspec.structs.replace(
+        of.spec, containers=(main, msgspec.structs.replace(main, name="beside"))
+    )
+    of = msgspec.structs.replace(of, spec=two)
+    views = {
+        "main": lifecycle.View(last=BAD._replace(exit_code=0, signal=0)),
+        "beside": lifecycle.View(reason="CreateContainerError", message="no command"),
+    }
+    facts = statuses.Facts("127.0.0.1", NOW)
+    assert statuses.status(of, views, facts)["phase"] == "Failed"
+    running = views | {"main": lifecycle.View(last=RUNNING)}
+    assert statuses.status(of, running, facts)["phase"] == "Pending"
+
+
 def test_times_move_only_with_the_state() -> None:
     first = status(pod(), last=RUNNING)
     second = status(pod(**first), now=NOW + 50, last=RUNNING)

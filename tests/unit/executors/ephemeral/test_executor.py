@@ -119,7 +119,8 @@ async def test_a_strangers_container_is_neither_adopted_nor_killed(
     seen = await tested.ensure(ATTEMPT)
     assert seen.outcome is not None
     assert (seen.outcome.reason, seen.outcome.may_retry) == ("NameTaken", False)
-    assert "does not belong to this task" in seen.outcome.message
+    assert "was not made for this task" in seen.outcome.message
+    assert f"kiln retry {ATTEMPT.name} -n {ATTEMPT.namespace}" in seen.outcome.message
     seen = await tested.stop(ATTEMPT, port.Stop(0.0, "Killed"))
     assert seen.outcome is not None
     assert seen.outcome.ending is attempts.Ending.STOPPED

@@ -7,7 +7,8 @@ import pytest
 
 from kilnwork.api import attempts, pod, reasons
 from kilnwork.executors import port
-from kilnwork.executors.ephemeral import judge
+from kilnwork.executors.ephemeral import judge, states
+from kilnwork.executors.state_tables import Counts
 from support import pod_statuses as pods
 
 R = reasons.Reason
@@ -29,6 +30,19 @@ ENDS: dict[str, tuple[dict[str, Any], attempts.Ending, str, str]] = {
         E.FAILED, R.COMMAND_NOT_FOUND, "no such file",
     ),
 }  # fmt: skip
+
+
+def test_the_table_has_every_end_and_what_it_counts_against() -> None:
+    counts = {
+        row.reason: row.counts for row in states.TABLE.rows if row.state in ("Failed", "Pending")
+    }
+    for status, ending, reason, _ in ENDS.values():
+        seen = observed(status)
+        assert seen.outcome is not None
+        if ending is E.SUCCEEDED:
+            continue
+        wanted = Counts.LOSS if ending is E.LOST else Counts.FAILURE
+        assert counts[R(reason)] is wanted
 
 
 def observed(status: dict[str, Any] | None) -> port.Observation:

@@ -91,6 +91,8 @@ def test_yaml_and_text_become_json(raw: bytes, kind: str, result: Any) -> None:
         (b"1: x", "yaml"),
         (b"!!python/object:os.system {}", "yaml"),
         (b"!!timestamp x", "yaml"),
+        (b"a: [1, .nan]", "yaml"),
+        (b"-.inf", "yaml"),
         (b'!!int ""', "yaml"),
         (b"!!bool x", "yaml"),
         (b"[" * 100_000, "json"),

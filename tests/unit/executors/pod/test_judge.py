@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from kilnwork.api import attempts, pod, reasons, task
-from kilnwork.executors import port
+from kilnwork.executors import port, state_tables
 from kilnwork.executors.pod import judge, states
 from kilnwork.kit import clock
 from support import pod_statuses as pods
@@ -91,6 +91,9 @@ CASES = {
     ),
     "one of two is over": Case(
         (S.RUNNING, R.STARTED), pods.made("Running", pods.ended(1), pods.running("side"))
+    ),
+    "being deleted": Case(
+        (S.RUNNING, R.STARTED), pods.made("Running", pods.running(), deleted=pods.FINISHED)
     ),
     "no times": Case(
         (S.RUNNING, R.STARTED), pods.made("Running", pods.running(since=pods.NO_TIME))
@@ -326,34 +329,34 @@ def test_a_pod_is_judged_as_the_table_says(name: str) -> None:
         reason = R.UNCONFIRMED  # what the dispatcher makes of it
     assert (state(seen, case.stop), reason) == case.row
     assert case.says in seen.message
-    assert case.row in {(row.state, row.reason) for row in states.TABLE}
+    assert case.row in {(row.state, row.reason) for row in states.TABLE.rows}
 
 
 def test_each_row_of_the_table_has_a_pod() -> None:
     """Others are judged by the executor (tests/integration/test_pod_tasks.py, names in
     tests/contract), and results by `sidecar` (test_sidecar.py)."""
     elsewhere = ("no Pod", "a Pod of somebody else", "`Succeeded` with", "`Succeeded`, ")
-    rows = {r for r in states.TABLE if not r.seen.startswith(elsewhere)}
+    rows = {r for r in states.TABLE.rows if not r.seen.startswith(elsewhere)}
     judged = {case.row for case in CASES.values()}
     assert [row for row in rows if (row.state, row.reason) not in judged] == []
 
 
 JUDGED = [
-    row for row in states.TABLE if row.counts and row.seen.startswith(("`Failed`", "deleted"))
+    row for row in states.TABLE.rows if row.counts and row.seen.startswith(("`Failed`", "deleted"))
 ]
 
 
 @pytest.mark.parametrize("row", JUDGED)
-def test_what_an_end_counts_against(row: states.Row) -> None:
+def test_what_an_end_counts_against(row: state_tables.Row) -> None:
     endings = {
         seen.outcome.ending: seen.outcome.may_retry
         for case in CASES.values()
         if case.row == (row.state, row.reason) and (seen := observed(case)).outcome is not None
     }
-    if row.counts is states.Counts.LOSS:
+    if row.counts is state_tables.Counts.LOSS:
         assert endings == {E.LOST: True}
     else:
-        assert row.counts is states.Counts.FAILURE
+        assert row.counts is state_tables.Counts.FAILURE
         assert endings == {E.FAILED: True}
 
 

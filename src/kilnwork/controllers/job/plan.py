@@ -1,0 +1,385 @@
+"""What to do about one Job: pure decisions from what is known to what should happen.
+
+Used by `reconciler`, which gathers `Facts` and carries the `Plan` out. The order of the questions:
+is the object gone, is its run over, is its JobConfig copied into it, may the engine have it. Once
+the engine has the Job, its view decides everything but what the object's spec asks for anew.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import msgspec
+
+from kilnwork.api import (
+    inputs,
+    job,
+    job_config,
+    job_expansion,
+    job_settings,
+    job_validation,
+    meta,
+    options,
+    reasons,
+)
+from kilnwork.controllers.job import status
+from kilnwork.controllers.task import plan as task_plan
+from kilnwork.jobs import index_model, turns
+from kilnwork.kit import clock
+
+Reason = reasons.Reason
+JobReason = reasons.JobReason
+_P = job.Phase
+
+
+class DependencyState(msgspec.Struct, frozen=True):
+    """What is known of something that a Job depends on; `problem`: why waiting does not help."""
+
+    dependency: job.Dependency
+    over: bool
+    problem: str = ""
+    waits: str = ""
+    """What it waits for, if it is not over."""
+
+
+class Wake(msgspec.Struct, frozen=True):
+    """An object of the Job's namespace whose change may end its wait."""
+
+    kind: str
+    name: str
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """The Job is to end as `Failed`."""
+
+    reason: str
+    message: str
+
+
+class Provided(msgspec.Struct, frozen=True):
+    """What the Job needed before it could start; None: nothing of that sort."""
+
+    items: list[Any] | None = None
+    inputs: dict[str, Any] | None = None
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known about one Job. `now`: wall clock, seconds.
+
+    `view`: the engine's view of this very object (by uid). `strays`: uids of Jobs that the engine
+    still has under this name whose objects are gone. `config`: the JobConfig that it names or that
+    owns it. `sources`: what was found of each input, and of the task of `withResultOf`. `refused`:
+    why the engine does not take it, "" if it may. `told`: what this process has told the engine of
+    what the Job waits for; UNSET: nothing.
+    """
+
+    job: job.Job | None
+    view: index_model.IndexJobView | None
+    strays: tuple[str, ...] = ()
+    config: job_config.JobConfig | None = None
+    dependencies: tuple[DependencyState, ...] = ()
+    sources: Mapping[inputs.Source, task_plan.Found] = {}
+    refused: str = ""
+    told: turns.Hold | msgspec.UnsetType | None = msgspec.UNSET
+    now: float = 0.0
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What should happen, in this order; repeating it changes nothing.
+
+    `patch`: a JSON patch of the Job, after which it is looked at again. `hold`: UNSET leaves it.
+    `again_s`: look again after so many seconds even if nothing changes.
+    """
+
+    release: tuple[str, ...] = ()
+    patch: list[meta.JsonObject] | None = None
+    put: index_model.NewIndexJob | None = None
+    provide: Provided | None = None
+    hold: turns.Hold | msgspec.UnsetType | None = msgspec.UNSET
+    fail: Failure | None = None
+    kill: str = ""
+    """Why it is to be killed; "": it is not."""
+    rerun: int | None = None
+    suspend: bool | None = None
+    max_in_flight: int | msgspec.UnsetType | None = msgspec.UNSET
+    priority: int | msgspec.UnsetType = msgspec.UNSET
+    status: job.JobStatus | None = None
+    warnings: tuple[str, ...] = ()
+    delete: bool = False
+    wakes: frozenset[Wake] = frozenset()
+    again_s: float | None = None
+
+
+def decide(facts: Facts) -> Plan:
+    """Return what should happen now."""
+    seen = facts.job
+    if seen is None:
+        return Plan(release=facts.strays)
+    if seen.metadata.deletion_timestamp is not None:
+        gone = () if facts.view is None else (facts.view.uid,)
+        return Plan(release=(*facts.strays, *gone))
+    found = _live(facts, seen)
+    return msgspec.structs.replace(found, release=facts.strays)
+
+
+def config_name(seen: job.Job) -> tuple[str, str]:
+    """Return name and uid of the JobConfig that a Job names or that owns it; "" for none."""
+    if seen.spec.config_name is not None:
+        return seen.spec.config_name, ""
+    owner = job_expansion.config_of(seen)
+    return ("", "") if owner is None else (owner.name, owner.uid)
+
+
+def needed(seen: job.Job) -> dict[str, tuple[inputs.Source, str | None]]:
+    """Return the inputs of a Job's tasks by name; the list of `withResultOf` under ""."""
+    template = seen.spec.template
+    if template is None or template.what is None:
+        return {}
+    found = dict(inputs.sources(template.what))
+    if template.parallelism is not None and template.parallelism.with_result_of is not None:
+        source = template.parallelism.with_result_of
+        found[""] = (inputs.Source(inputs.Kind.TASK, source.task), source.path)
+    return found
+
+
+def _live(facts: Facts, seen: job.Job) -> Plan:
+    view, spec = facts.view, seen.spec
+    if view is not None:
+        return _with_engine(facts, seen, view)
+    if _over(seen):
+        return _after(facts, seen)
+    kill_in = _seconds_until(spec.kill_timestamp, facts.now)
+    if kill_in is not None and kill_in <= 0:
+        why = status.Why(
+            Reason.KILLED, f"killTimestamp {spec.kill_timestamp} came before its start"
+        )
+        return _ends(facts, seen, _P.KILLED, why)
+    if facts.refused:
+        return _ends(
+            facts, seen, _P.ADMISSION_ERROR, status.Why(Reason.INVALID_SPEC, facts.refused)
+        )
+    if spec.config_name is not None:
+        return _expand(facts, seen, kill_in)
+    problems = list(job_validation.validate_job(seen))
+    if problems:
+        text = "; ".join(f"{field} {why}" for field, why in problems)
+        return _ends(facts, seen, _P.ADMISSION_ERROR, status.Why(Reason.INVALID_SPEC, text))
+    return _hand_in(facts, seen)
+
+
+def _expand(facts: Facts, seen: job.Job, kill_in: float | None) -> Plan:
+    """Copy what its JobConfig says into the Job."""
+    config = facts.config
+    if config is None or config.metadata.deletion_timestamp is not None:
+        message = (
+            f"JobConfig {seen.spec.config_name} does not exist in namespace "
+            f"{seen.metadata.namespace}"
+        )
+        why = status.Why(JobReason.WAITING_FOR_JOB_CONFIG, message)
+        wakes = frozenset({Wake("JobConfig", seen.spec.config_name or "")})
+        return _waits(facts, seen, why, wakes=wakes, again_s=kill_in)
+    problems = list(job_validation.validate_job_config(config))
+    if problems:
+        text = "; ".join(f"{field} {why}" for field, why in problems)
+        message = f"JobConfig {config.metadata.name} cannot be used: {text}"
+        return _ends(facts, seen, _P.ADMISSION_ERROR, status.Why(Reason.INVALID_SPEC, message))
+    try:
+        expanded = job_expansion.expand(config, seen)
+    except options.InvalidOptions as error:
+        return _ends(facts, seen, _P.ADMISSION_ERROR, status.Why(Reason.INVALID_SPEC, str(error)))
+    return Plan(patch=expanded.patch, warnings=expanded.warnings)
+
+
+def _hand_in(facts: Facts, seen: job.Job) -> Plan:
+    """Give the engine the Job, with what holds it back."""
+    try:
+        provided, missing, broken = _provided(facts, seen)
+    except inputs.InputError as error:
+        return _ends(facts, seen, _P.ADMISSION_ERROR, status.Why(error.reason, str(error)))
+    held, failure = _held(facts, missing, broken)
+    if failure is not None:  # it ends in the next pass, and must not start before
+        held = turns.Hold(reason=failure.reason, message=failure.message)
+    return Plan(put=_new(facts, seen, provided, held))
+
+
+def _new(
+    facts: Facts, seen: job.Job, provided: Provided, held: turns.Hold | None
+) -> index_model.NewIndexJob:
+    group = None if facts.config is None else group_of(facts.config)
+    start_after = seen.spec.start_policy.start_after
+    return index_model.NewIndexJob(
+        uid=seen.metadata.uid,
+        namespace=seen.metadata.namespace,
+        name=seen.metadata.name,
+        spec=seen.spec,
+        created=clock.parse_rfc3339(seen.metadata.creation_timestamp or clock.rfc3339(facts.now)),
+        variables=job_expansion.variables(seen),
+        inputs=provided.inputs,
+        group=group,
+        tick=job_expansion.tick_of(seen) if group is not None else None,
+        start_after=None if start_after is None else clock.parse_rfc3339(start_after),
+        hold=held,
+    )
+
+
+def group_of(config: job_config.JobConfig) -> turns.Group:
+    """Return the concurrency of a JobConfig as the engine has it."""
+    concurrency = config.spec.concurrency
+    return turns.Group(
+        config=config.metadata.uid,
+        name=config.metadata.name,
+        policy=concurrency.policy,
+        max_concurrency=concurrency.max_concurrency or 1,
+        max_queued=concurrency.max_queued,
+    )
+
+
+def _provided(
+    facts: Facts, seen: job.Job
+) -> tuple[Provided, list[tuple[inputs.Source, str]], list[str]]:
+    """Return what was found of inputs and items, what is missing, and what will not come. Raises
+    InputError."""
+    wanted = needed(seen)
+    found = {source: facts.sources[source] for source, _ in wanted.values()}
+    broken = [one.message for one in found.values() if isinstance(one, task_plan.Broken)]
+    missing = [
+        (source, one.message) for source, one in found.items() if isinstance(one, task_plan.Missing)
+    ]
+    if broken or missing or not wanted:
+        return Provided(), missing, broken
+    values = {s: one.value for s, one in found.items() if isinstance(one, task_plan.Ready)}
+    named = {name: inputs.pick(name, values[s], path) for name, (s, path) in wanted.items()}
+    items = named.pop("", msgspec.UNSET)
+    if items is not msgspec.UNSET and not isinstance(items, list):
+        source = wanted[""][0]
+        return Provided(), [], [f"the result of {source} is no list"]
+    inputs.encode(named)
+    return Provided(None if items is msgspec.UNSET else items, named or None), [], []
+
+
+def _held(
+    facts: Facts, missing: list[tuple[inputs.Source, str]], broken: list[str]
+) -> tuple[turns.Hold | None, Failure | None]:
+    """Return what a Job waits for that the engine does not know, or why it cannot start."""
+    for state in facts.dependencies:
+        if state.problem:
+            return None, Failure(JobReason.DEPENDENCY_FAILED, state.problem)
+    if broken:
+        return None, Failure(Reason.INPUT_FAILED, broken[0])
+    waits = [state.waits for state in facts.dependencies if not state.over]
+    if waits:
+        more = f" (and {len(waits) - 1} more)" if len(waits) > 1 else ""
+        return turns.Hold(reason=JobReason.WAITING_FOR_DEPENDENCY, message=waits[0] + more), None
+    if missing:
+        objects = [text for source, text in missing if source.kind is inputs.Kind.OBJECT]
+        reason = Reason.WAITING_FOR_OBJECT if objects else Reason.WAITING_FOR_TASK
+        text = (objects or [text for _, text in missing])[0]
+        return turns.Hold(reason=reason, message=text), None
+    return None, None
+
+
+def _with_engine(facts: Facts, seen: job.Job, view: index_model.IndexJobView) -> Plan:
+    spec = seen.spec
+    shown = status.of_view(seen, view, now=facts.now)
+    if view.phase.final:
+        if spec.run > view.run and view.phase is not _P.ADMISSION_ERROR:
+            return Plan(rerun=spec.run, status=shown)
+        rest = _after(facts, msgspec.structs.replace(seen, status=shown))
+        return msgspec.structs.replace(rest, status=shown)
+    kill_in = _seconds_until(spec.kill_timestamp, facts.now)
+    due = kill_in is not None and kill_in <= 0
+    if due or view.phase is _P.KILLING:
+        why = f"killTimestamp {spec.kill_timestamp} has come"
+        return Plan(kill=why if view.phase is not _P.KILLING else "", status=shown)
+    found = Plan(status=shown, again_s=kill_in, **_differences(seen, view))
+    if view.started is not None:
+        return found
+    return _before_start(facts, seen, view, found)
+
+
+def _differences(seen: job.Job, view: index_model.IndexJobView) -> dict[str, Any]:
+    """Return what may change while the Job is there, and is not yet as the engine has it."""
+    spec = seen.spec
+    changed: dict[str, Any] = {}
+    if spec.suspend != view.suspended:
+        changed["suspend"] = spec.suspend
+    parallelism = None if spec.template is None else spec.template.parallelism
+    wanted = None if parallelism is None else parallelism.max_in_flight
+    if wanted != view.max_in_flight:
+        changed["max_in_flight"] = wanted
+    if spec.priority != view.priority:
+        changed["priority"] = spec.priority
+    return changed
+
+
+def _before_start(facts: Facts, seen: job.Job, view: index_model.IndexJobView, found: Plan) -> Plan:
+    """It waits in the engine: pass on what has come meanwhile."""
+    try:
+        provided, missing, broken = _provided(facts, seen)
+    except inputs.InputError as error:
+        return msgspec.structs.replace(found, fail=Failure(error.reason, str(error)))
+    held, failure = _held(facts, missing, broken)
+    wakes = frozenset(
+        {Wake(s.dependency.kind, s.dependency.name) for s in facts.dependencies if not s.over}
+        | {Wake(source.kind, source.name) for source, _ in missing}
+    )
+    if failure is not None:
+        return msgspec.structs.replace(found, fail=failure)
+    changed: dict[str, Any] = {}
+    if held != facts.told:
+        changed["hold"] = held
+    if held is None and provided != Provided() and view.counts.total == 0:
+        changed["provide"] = provided
+    return msgspec.structs.replace(found, wakes=wakes, **changed)
+
+
+def _after(facts: Facts, seen: job.Job) -> Plan:
+    """What is left for a run that is over: to delete the object when its time to live is up."""
+    finished = seen.status.finish_time
+    if finished is None:
+        return Plan()
+    ttl = job_settings.seconds_to_live(seen.spec, succeeded=seen.status.phase == _P.SUCCEEDED)
+    left = clock.parse_rfc3339(finished) + ttl - facts.now
+    return Plan(delete=True) if left <= 0 else Plan(again_s=left)
+
+
+def _over(seen: job.Job) -> bool:
+    known = seen.status
+    return known.run == seen.spec.run and bool(known.phase) and _P(known.phase).final
+
+
+def _waits(
+    facts: Facts,
+    seen: job.Job,
+    why: status.Why,
+    *,
+    wakes: frozenset[Wake] = frozenset(),
+    again_s: float | None = None,
+) -> Plan:
+    shown = status.without_view(seen, _P.QUEUED, why, now=facts.now)
+    return Plan(status=shown, wakes=wakes, again_s=again_s)
+
+
+def _ends(
+    facts: Facts,
+    seen: job.Job,
+    phase: Literal[job.Phase.KILLED, job.Phase.ADMISSION_ERROR],
+    why: status.Why,
+) -> Plan:
+    return Plan(status=status.without_view(seen, phase, why, now=facts.now))
+
+
+def _seconds_until(time: str | None, now: float) -> float | None:
+    """Return seconds until then, None without one. What is no time has come: `Valid` says why."""
+    if time is None:
+        return None
+    try:
+        return clock.parse_rfc3339(time) - now
+    except ValueError:
+        return 0.0
+
+
+def judge(wanted: job.Dependency, why: str, succeeded: bool) -> DependencyState:  # noqa: FBT001
+    """Return what the end of something means for a Job that depends on it."""
+    if succeeded or wanted.outcome is job.Outcome.FINISHED:
+        return DependencyState(wanted, over=True)
+    return DependencyState(wanted, over=True, problem=why)

@@ -1,0 +1,329 @@
+"""The shell of the Job controller: reads what is known of one Job, carries out its plan.
+
+Used by `assembly`. Decides nothing: see `plan` and `status`. A Job is handed to the engine in the
+pass that sees it first; statuses follow when they are due, so that a short Job costs few writes.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import inputs, job, job_config, kinds, meta, task, task_object
+from kilnwork.controllers import ports, status_writer, tools, wakes
+from kilnwork.controllers.job import plan, status
+from kilnwork.controllers.task import plan as task_plan
+from kilnwork.jobs import errors as jobs_errors
+from kilnwork.jobs import index_model, turns
+from kilnwork.kube import errors, events, queue
+
+Key = tuple[str, str]
+
+FindInput = Callable[[inputs.Source, str], task_plan.Found]
+"""Find the data or result of a source in a namespace: the Task controller's."""
+
+
+class _Memory(msgspec.Struct):
+    """What is remembered of one object between two passes; nothing that must survive."""
+
+    uid: str
+    held: status.Hold | None = None
+    refused: str = ""
+    told: turns.Hold | msgspec.UnsetType | None = msgspec.UNSET
+    """What the engine was told that it waits for; UNSET: nothing yet."""
+
+
+class Reconciler:
+    """Makes the world of one Job as it should be. `find_input`: of the Task controller."""
+
+    def __init__(self, given: tools.Tools, work: queue.WorkQueue, *, find_input: FindInput) -> None:
+        self._client = given.kube
+        self._caches = given.caches
+        self._emit = given.emit
+        self._clock = given.time
+        self._queue = work
+        self._find_input = find_input
+        self._hub: ports.JobHub | None = None
+        self._views: dict[str, index_model.IndexJobView] = {}
+        self._names: dict[Key, set[str]] = {}
+        """Uids that the engine has under a name."""
+        self._wakes = wakes.Wakes()
+        self._writer = status_writer.StatusWriter(given.kube, kinds.JOBS, job.JobStatus)
+        self._memories: dict[Key, _Memory] = {}
+        self.on_change: Callable[[str, str], None] = lambda namespace, config_uid: None
+        """Called with the JobConfig of a Job that started or is over."""
+
+    # What happens around us: each only names the keys that must be looked at.
+
+    def job_changed(self, key: Key, old: job.Job | None, new: job.Job | None) -> None:
+        """A Job came, changed or went."""
+        if old is None or new is None:
+            self._wake("Job", key)
+        elif self._is_own_write(old, new):
+            return
+        self._queue.add(key)
+
+    def config_changed(
+        self, key: Key, old: job_config.JobConfig | None, new: job_config.JobConfig | None
+    ) -> None:
+        """A JobConfig came or went."""
+        if old is None or new is None:
+            self._wake("JobConfig", key)
+
+    def object_changed(
+        self, key: Key, old: task_object.TaskObject | None, new: task_object.TaskObject | None
+    ) -> None:
+        """A TaskObject came or went."""
+        if old is None or new is None:
+            self._wake("TaskObject", key)
+
+    def task_over(self, key: Key) -> None:
+        """A Task is over, came or went."""
+        self._wake("Task", key)
+
+    async def follow(self, hub: ports.JobHub) -> None:
+        """Take in what the engine publishes, until cancelled."""
+        self._hub = hub
+        since = 0
+        while True:
+            since, changed = await hub.changes(since)
+            for view in changed:
+                self._seen_view(view)
+
+    async def reconcile(self, key: Key) -> float | None:
+        """One pass; gives when to look again, which replaces what the passes before have said."""
+        self._queue.cancel(key)
+        decided, facts = self._decide(key)
+        for uid in decided.release:
+            await self._release(uid)
+        if facts.job is None:
+            self._forget(key)
+            return None
+        for text in decided.warnings:
+            self._say(facts.job, "Warning", "FieldsReplaced", text)
+        if decided.patch is not None:
+            await self._patch(facts.job, decided.patch)
+            return None
+        if decided.put is not None:
+            await self._put(key, facts.job, decided.put)
+            decided, facts = self._decide(key)
+        if facts.job is not None and facts.view is not None:
+            await self._change(key, facts.job, decided)
+            decided, facts = self._decide(key)
+        if facts.job is None:
+            return 0.0
+        if decided.delete:
+            await self._delete(facts.job)
+        waits = [decided.again_s]
+        if decided.status is not None:
+            waits.append(await self._write(key, facts.job, decided.status))
+        return min((w for w in waits if w is not None), default=None)
+
+    # Reading
+
+    def _is_own_write(self, old: job.Job, new: job.Job) -> bool:
+        version = new.metadata.resource_version
+        before = msgspec.structs.replace(old.metadata, resource_version=version)
+        same = before == new.metadata and old.spec == new.spec
+        return same and self._writer.has_written(new)
+
+    def _decide(self, key: Key) -> tuple[plan.Plan, plan.Facts]:
+        facts = self._facts(key)
+        decided = plan.decide(facts)
+        self._wakes.set(key, ((w.kind, key[0], w.name) for w in decided.wakes))
+        return decided, facts
+
+    def _facts(self, key: Key) -> plan.Facts:
+        found = self._caches.jobs.get(key)
+        named = self._names.get(key, set())
+        if found is None:
+            return plan.Facts(job=None, view=None, strays=tuple(named))
+        uid = found.metadata.uid
+        seen = msgspec.structs.replace(found, status=self._writer.current(found))
+        view = self._views.get(uid)
+        waits = view is None or view.started is None
+        known = self._memory(key, seen)
+        return plan.Facts(
+            job=seen,
+            view=view,
+            strays=tuple(one for one in named if one != uid),
+            config=self._config(seen),
+            dependencies=self._dependencies(seen) if waits else (),
+            sources=self._sources(seen) if waits else {},
+            refused=known.refused,
+            told=known.told,
+            now=self._clock.wall(),
+        )
+
+    def _config(self, seen: job.Job) -> job_config.JobConfig | None:
+        name, uid = plan.config_name(seen)
+        found = self._caches.job_configs.get((seen.metadata.namespace, name)) if name else None
+        return found if found is None or uid in ("", found.metadata.uid) else None
+
+    def _sources(self, seen: job.Job) -> dict[inputs.Source, task_plan.Found]:
+        try:
+            wanted = plan.needed(seen)
+        except inputs.InputError:
+            return {}  # the plan finds the same, and says so
+        namespace = seen.metadata.namespace
+        return {source: self._find_input(source, namespace) for source, _ in wanted.values()}
+
+    def _dependencies(self, seen: job.Job) -> tuple[plan.DependencyState, ...]:
+        return tuple(self._dependency(seen, one) for one in seen.spec.depends_on)
+
+    def _dependency(self, seen: job.Job, wanted: job.Dependency) -> plan.DependencyState:
+        namespace = seen.metadata.namespace
+        if wanted.kind is job.DependencyKind.TASK:
+            return self._task_dependency(wanted, namespace)
+        found = self._caches.jobs.get((namespace, wanted.name))
+        what = f"Job {wanted.name}"
+        if found is None:
+            waits = f"{what} does not exist in namespace {namespace}"
+            return plan.DependencyState(wanted, over=False, waits=waits)
+        view = self._views.get(found.metadata.uid)
+        phase, why = found.status.phase, found.status.message or found.status.reason
+        run = found.status.run
+        if view is not None:
+            phase, why, run = view.phase, view.message or view.reason, view.run
+        if not phase or not job.Phase(phase).final or run < found.spec.run:
+            return plan.DependencyState(wanted, over=False, waits=f"{what} is not over yet")
+        return plan.judge(wanted, f"{what} is {phase}: {why}", phase == job.Phase.SUCCEEDED)
+
+    def _task_dependency(self, wanted: job.Dependency, namespace: str) -> plan.DependencyState:
+        found = self._caches.tasks.get((namespace, wanted.name))
+        what = f"Task {wanted.name}"
+        if found is None:
+            waits = f"{what} does not exist in namespace {namespace}"
+            return plan.DependencyState(wanted, over=False, waits=waits)
+        known = found.status
+        if not known.state or not task.State(known.state).final or known.run < found.spec.run:
+            return plan.DependencyState(wanted, over=False, waits=f"{what} is not over yet")
+        why = f"{what} is {known.state}: {known.message or known.reason}"
+        return plan.judge(wanted, why, known.state == task.State.SUCCESS)
+
+    def _memory(self, key: Key, seen: job.Job) -> _Memory:
+        known = self._memories.get(key)
+        if known is None or known.uid != seen.metadata.uid:
+            if known is not None:
+                self._writer.forget(known.uid)
+            known = self._memories[key] = _Memory(seen.metadata.uid)
+        return known
+
+    def _forget(self, key: Key) -> None:
+        known = self._memories.pop(key, None)
+        if known is not None:
+            self._writer.forget(known.uid)
+
+    def _seen_view(self, view: index_model.IndexJobView) -> None:
+        key = (view.namespace, view.name)
+        before = self._views.get(view.uid)
+        if before is not None and before.version >= view.version:
+            return
+        self._views[view.uid] = view
+        self._names.setdefault(key, set()).add(view.uid)
+        self._queue.add(key)
+        if view.phase.final:
+            self._wake("Job", key)
+        moved = before is None or (before.started, before.phase) != (view.started, view.phase)
+        if view.group and moved:
+            self.on_change(view.namespace, view.group)
+
+    def _wake(self, kind: str, key: Key) -> None:
+        for waiting in self._wakes.waiting(kind, *key):
+            self._queue.add(waiting)
+
+    # Writing
+
+    async def _release(self, uid: str) -> None:
+        await self._engine().release(uid)
+        view = self._views.pop(uid, None)
+        if view is None:
+            return
+        key = (view.namespace, view.name)
+        self._names[key].discard(uid)
+        if not self._names[key]:
+            del self._names[key]
+        if view.group:
+            self.on_change(view.namespace, view.group)
+
+    async def _put(self, key: Key, seen: job.Job, new: index_model.NewIndexJob) -> None:
+        known = self._memory(key, seen)
+        try:
+            self._seen_view(await self._engine().put(new))
+            known.told = new.hold
+        except jobs_errors.InvalidJob as error:
+            known.refused = str(error)
+
+    async def _change(self, key: Key, seen: job.Job, decided: plan.Plan) -> None:
+        """Tell the engine what the object asks for, and what has come that it waited for."""
+        engine, uid = self._engine(), seen.metadata.uid
+        if decided.kill:
+            await engine.kill(uid, message=decided.kill)
+        if decided.fail is not None:
+            await engine.fail(uid, decided.fail.reason, decided.fail.message)
+        if decided.provide is not None:
+            given = decided.provide
+            await engine.provide(uid, items=given.items, inputs=given.inputs)
+        if decided.hold is not msgspec.UNSET:
+            await engine.set_hold(uid, decided.hold)
+            self._memory(key, seen).told = decided.hold
+        if decided.suspend is not None:
+            await engine.suspend(uid, suspended=decided.suspend)
+        changed: dict[str, Any] = {}
+        if decided.max_in_flight is not msgspec.UNSET:
+            changed["max_in_flight"] = decided.max_in_flight
+        if decided.priority is not msgspec.UNSET:
+            changed["priority"] = decided.priority
+        if changed:
+            await engine.adjust(uid, **changed)
+        if decided.rerun is not None:
+            await engine.rerun(uid, decided.rerun)
+        newer = engine.view(uid)
+        if newer is not None:
+            self._seen_view(newer)
+
+    async def _patch(self, seen: job.Job, patch: list[meta.JsonObject]) -> None:
+        metadata = seen.metadata
+        try:
+            await self._client.json_patch(kinds.JOBS, metadata.name, patch, metadata.namespace)
+        except errors.NotFound:
+            return
+        except errors.Invalid as error:
+            self._memory((metadata.namespace, metadata.name), seen).refused = str(error)
+
+    async def _delete(self, seen: job.Job) -> None:
+        metadata = seen.metadata
+        try:
+            await self._client.delete(
+                kinds.JOBS,
+                metadata.name,
+                metadata.namespace,
+                uid=metadata.uid,
+                propagation="Background",
+            )
+        except errors.NotFound:
+            return
+
+    async def _write(self, key: Key, seen: job.Job, wanted: job.JobStatus) -> float | None:
+        """Write the status if that is due; gives when to look again."""
+        known, now = self._memory(key, seen), self._clock.monotonic()
+        known.held, wait_s = status.hold(seen.status, wanted, held=known.held, now=now)
+        if wait_s is None or wait_s > 0:
+            return wait_s
+        try:
+            await self._writer.write(seen, wanted)
+        except errors.NotFound:
+            return None
+        known.held = None
+        announced = status.announcement(seen.status, wanted)
+        if announced is not None:
+            self._say(seen, announced.type, announced.reason, announced.message)
+        return None
+
+    def _say(self, seen: job.Job, type_: str, reason: str, message: str) -> None:
+        self._emit(events.reference(kinds.JOBS, seen), type_, str(reason), message)
+
+    def _engine(self) -> ports.JobHub:
+        if self._hub is None:
+            raise errors.NotSynced("the engine of jobs is not there yet")
+        return self._hub

@@ -1,0 +1,196 @@
+"""What to do about one JobConfig: which ticks are decided, which Jobs are made and deleted. Pure.
+
+Used by `reconciler`, which gathers `Facts` and carries the `Plan` out, in two steps: a decision is
+durable before the Jobs that it names are made.
+"""
+
+import hashlib
+from collections.abc import Iterator
+
+import msgspec
+
+from kilnwork.api import job, job_config, job_validation, reasons, schedules
+from kilnwork.controllers.job_config import status
+from kilnwork.jobs import index_model
+from kilnwork.kit import clock
+
+Reason = reasons.ConfigReason
+
+MAX_WAIT_S = 60.0
+"""Longest time between two looks at a schedule: the wall clock may be set meanwhile, of which
+nobody tells."""
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known about one JobConfig. `now`: wall clock, seconds.
+
+    `jobs`: those that it owns. `group`: which of them have started or wait, says the engine.
+    `row`: what was decided of its schedule; None before anything was. `taken`: ticks whose Jobs
+    cannot be made, since their names are taken.
+    """
+
+    config: job_config.JobConfig
+    jobs: tuple[job.Job, ...]
+    group: index_model.GroupView
+    row: index_model.ScheduleRow | None
+    taken: frozenset[int] = frozenset()
+    now: float
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What should happen; repeating it changes nothing.
+
+    `decision`: to be made durable first; the JobConfig is then looked at again. `make`: ticks whose
+    Jobs are to be there. `delete`: Jobs that are over and more than are kept.
+    """
+
+    decision: index_model.Decision | None = None
+    make: tuple[int, ...] = ()
+    delete: tuple[job.Job, ...] = ()
+    status: job_config.JobConfigStatus
+    again_s: float | None = None
+
+
+def decide(facts: Facts) -> Plan:
+    """Return what should happen now."""
+    config = facts.config
+    problems = job_validation.validate_job_config(config)
+    surplus = tuple(_surplus(facts))
+    if problems:
+        text = "; ".join(f"{field} {why}" for field, why in problems)
+        return Plan(delete=surplus, status=status.invalid(config, text, now=facts.now))
+    schedule, found = _schedule(config), schedules.Plan()
+    if schedule is not None:
+        found = schedules.plan(schedule, _known(facts))
+    decision = _decision(facts, schedule, found)
+    make: tuple[int, ...] = ()
+    if decision is None and facts.row is not None:
+        make = tuple(tick for tick in facts.row.pending if tick not in facts.taken)
+    upcoming: tuple[int, ...] = ()
+    if schedule is not None and not schedule.disabled:
+        after = max(int(facts.now), 0 if facts.row is None else facts.row.tick)
+        upcoming = schedules.upcoming(schedule, after, status.NEXT_RUNS)
+    shown = status.of(
+        config,
+        jobs=facts.jobs,
+        group=facts.group,
+        row=facts.row,
+        ticks=status.Ticks(upcoming, found),
+        now=facts.now,
+    )
+    again_s = None
+    if found.next_tick is not None:
+        again_s = min(max(found.next_tick - facts.now, 0.0), MAX_WAIT_S)
+    return Plan(decision=decision, make=make, delete=surplus, status=shown, again_s=again_s)
+
+
+def fingerprint(config: job_config.JobConfig) -> str:
+    """Return what changes when a schedule does: what passed before is then over."""
+    encoded = msgspec.json.encode(config.spec.schedule)
+    return hashlib.sha256(encoded).hexdigest()[:16]
+
+
+def _schedule(config: job_config.JobConfig) -> schedules.Schedule | None:
+    spec, metadata = config.spec.schedule, config.metadata
+    if spec is None or spec.cron is None:
+        return None
+    return schedules.Schedule.of(spec, namespace=metadata.namespace, name=metadata.name)
+
+
+def _known(facts: Facts) -> schedules.Facts:
+    row = facts.row
+    return schedules.Facts(
+        now=facts.now,
+        epoch=_begin(facts.config),
+        decided=None if row is None else row.tick,
+    )
+
+
+def _begin(config: job_config.JobConfig) -> float:
+    """Up to when ticks are over, whatever the journal has: a schedule begins with its JobConfig."""
+    spec = config.spec.schedule
+    given = None if spec is None else spec.last_updated
+    times = (config.metadata.creation_timestamp, given)
+    return max((clock.parse_rfc3339(one) for one in times if one is not None), default=0.0)
+
+
+def _decision(
+    facts: Facts, schedule: schedules.Schedule | None, found: schedules.Plan
+) -> index_model.Decision | None:
+    """Return what is to be decided now, None if nothing is."""
+    config, row = facts.config, facts.row
+    made = index_model.Decision(
+        config=config.metadata.uid,
+        namespace=config.metadata.namespace,
+        name=config.metadata.name,
+        fingerprint=fingerprint(config),
+        tick=int(_begin(config)),
+    )
+    if row is None:
+        return None if schedule is None else made
+    if row.fingerprint != made.fingerprint:
+        # What passed before an edit, or while it was disabled, is over.
+        to = max(int(facts.now), row.tick, made.tick)
+        return msgspec.structs.replace(made, tick=to)
+    lost = tuple(tick for tick in row.pending if tick in facts.taken)
+    counts = {str(Reason.NAME_TAKEN): len(lost)} if lost else {}
+    latest, why = (max(lost), str(Reason.NAME_TAKEN)) if lost else (0, "")
+    run: tuple[int, ...] = ()
+    tick = row.tick
+    if found.decided is not None and found.decided > row.tick:
+        tick = found.decided
+        run, over, reason = _admitted(facts, found.run)
+        for one in found.dropped:
+            counts[str(one.reason)] = counts.get(str(one.reason), 0) + one.count
+            latest, why = max((latest, why), (one.latest, str(one.reason)))
+        if over:
+            counts[reason] = counts.get(reason, 0) + len(over)
+            latest, why = max((latest, why), (over[-1], reason))
+    elif not lost:
+        return None
+    return msgspec.structs.replace(
+        made,
+        tick=tick,
+        run=run,
+        abandon=lost,
+        dropped=counts,
+        latest_dropped=latest or None,
+        latest_reason=why,
+    )
+
+
+def _admitted(facts: Facts, ticks: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], str]:
+    """Return the ticks that make Jobs, those that the concurrency drops, and the reason."""
+    concurrency, group = facts.config.spec.concurrency, facts.group
+    pending = len(facts.row.pending) if facts.row is not None else 0
+    room = (concurrency.max_concurrency or 1) - len(group.active) - pending
+    if concurrency.policy is job.ConcurrencyPolicy.FORBID:
+        reason = Reason.FORBIDDEN
+    elif concurrency.policy is job.ConcurrencyPolicy.ENQUEUE:
+        room = max(room, 0) + concurrency.max_queued - len(group.queued)
+        reason = Reason.QUEUE_FULL
+    else:
+        return ticks, (), ""
+    room = max(room, 0)
+    return ticks[:room], ticks[room:], str(reason)
+
+
+def _surplus(facts: Facts) -> Iterator[job.Job]:
+    """Jobs that are over and older than as many as are kept."""
+    spec = facts.config.spec
+    for limit, wanted in (
+        (spec.successful_jobs_history_limit, True),
+        (spec.failed_jobs_history_limit, False),
+    ):
+        if limit is None:
+            continue
+        over = [
+            one
+            for one in facts.jobs
+            if one.status.phase
+            and job.Phase(one.status.phase).final
+            and (one.status.phase == job.Phase.SUCCEEDED) is wanted
+            and one.metadata.deletion_timestamp is None
+        ]
+        over.sort(key=lambda one: (one.status.finish_time or "", one.metadata.name))
+        yield from over[: max(len(over) - limit, 0)]

@@ -1,0 +1,225 @@
+"""The shell of the JobConfig controller: reads what is known of one, carries out its plan.
+
+Used by `assembly`. Decides nothing: see `plan` and `status`.
+"""
+
+import logging
+
+import msgspec
+
+from kilnwork.api import job, job_config, job_expansion, kinds, meta, reasons
+from kilnwork.controllers import ports, status_writer, tools
+from kilnwork.controllers.job import plan as job_plan
+from kilnwork.controllers.job_config import plan, status
+from kilnwork.jobs import errors as jobs_errors
+from kilnwork.kube import errors, events, queue
+
+log = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+
+
+class _Memory(msgspec.Struct):
+    """What is remembered of one object between two passes; nothing that must survive.
+
+    `held`: since when a status waits to be written (monotonic). `made`: ticks whose Jobs were made,
+    which the cache may not have heard of. `taken`: ticks the names of whose Jobs are taken.
+    `limits`: what the engine knows of its concurrency.
+    """
+
+    uid: str
+    held: float | None = None
+    made: set[int] = msgspec.field(default_factory=set)
+    taken: set[int] = msgspec.field(default_factory=set)
+    limits: object = None
+
+
+class Reconciler:
+    """Makes the world of one JobConfig as it should be."""
+
+    def __init__(self, given: tools.Tools, work: queue.WorkQueue) -> None:
+        self._client = given.kube
+        self._caches = given.caches
+        self._emit = given.emit
+        self._clock = given.time
+        self._queue = work
+        self._hub: ports.JobHub | None = None
+        self._writer = status_writer.StatusWriter(
+            given.kube, kinds.JOB_CONFIGS, job_config.JobConfigStatus
+        )
+        self._memories: dict[Key, _Memory] = {}
+        self._keys: dict[str, Key] = {}
+        """Of the JobConfigs that are there, by uid."""
+
+    def use(self, hub: ports.JobHub) -> None:
+        """Ask this engine from now on."""
+        self._hub = hub
+
+    # What happens around us: each only names the keys that must be looked at.
+
+    def config_changed(
+        self, key: Key, old: job_config.JobConfig | None, new: job_config.JobConfig | None
+    ) -> None:
+        """A JobConfig came, changed or went."""
+        if old is not None and new is not None and self._is_own_write(old, new):
+            return
+        self._queue.add(key)
+
+    def job_changed(self, key: Key, old: job.Job | None, new: job.Job | None) -> None:
+        """A Job came, changed or went."""
+        seen = new or old
+        owner = None if seen is None else job_expansion.config_of(seen)
+        if owner is None:
+            return
+        if old is None or new is None or old.status.phase != new.status.phase:
+            self._queue.add((key[0], owner.name))
+
+    def group_changed(self, namespace: str, config: str) -> None:
+        """A Job of the JobConfig with this uid started or is over."""
+        key = self._keys.get(config)
+        if key is not None and key[0] == namespace:
+            self._queue.add(key)
+
+    async def reconcile(self, key: Key) -> float | None:
+        """One pass; gives when to look again, which replaces what the passes before have said."""
+        self._queue.cancel(key)
+        config = self._caches.job_configs.get(key)
+        if config is None or config.metadata.deletion_timestamp is not None:
+            await self._forget(key, config)
+            return None
+        known = self._memory(key, config)
+        self._set_limits(known, config)
+        decided = plan.decide(self._facts(known, config))
+        if decided.decision is not None:
+            try:
+                await self._engine().decide(decided.decision)
+            except jobs_errors.TickDecided:
+                return 1.0  # another manager leads, or our cache is behind
+            decided = plan.decide(self._facts(known, config))
+        known.made &= set(decided.make)
+        for tick in decided.make:
+            await self._make(known, config, tick)
+        for surplus in decided.delete:
+            await self._delete(surplus)
+        waits = [decided.again_s, await self._write(known, config, decided.status)]
+        return min((w for w in waits if w is not None), default=None)
+
+    # Reading
+
+    def _is_own_write(self, old: job_config.JobConfig, new: job_config.JobConfig) -> bool:
+        version = new.metadata.resource_version
+        before = msgspec.structs.replace(old.metadata, resource_version=version)
+        same = before == new.metadata and old.spec == new.spec
+        return same and self._writer.has_written(new)
+
+    def _facts(self, known: _Memory, config: job_config.JobConfig) -> plan.Facts:
+        uid = config.metadata.uid
+        engine = self._engine()
+        return plan.Facts(
+            config=msgspec.structs.replace(config, status=self._writer.current(config)),
+            jobs=tuple(self._caches.jobs.owned_by(uid)),
+            group=engine.group(uid),
+            row=engine.schedule(uid),
+            taken=frozenset(known.taken),
+            now=self._clock.wall(),
+        )
+
+    def _memory(self, key: Key, config: job_config.JobConfig) -> _Memory:
+        known = self._memories.get(key)
+        if known is None or known.uid != config.metadata.uid:
+            if known is not None:
+                self._writer.forget(known.uid)
+                self._keys.pop(known.uid, None)
+            known = self._memories[key] = _Memory(config.metadata.uid)
+            self._keys[known.uid] = key
+        return known
+
+    def _set_limits(self, known: _Memory, config: job_config.JobConfig) -> None:
+        if known.limits != config.spec.concurrency:
+            self._engine().limit(job_plan.group_of(config))
+            known.limits = config.spec.concurrency
+
+    async def _forget(self, key: Key, config: job_config.JobConfig | None) -> None:
+        known = self._memories.pop(key, None)
+        if known is not None:
+            self._writer.forget(known.uid)
+            self._keys.pop(known.uid, None)
+            if config is None:
+                await self._engine().forget_schedule(known.uid)
+
+    # Writing
+
+    async def _make(self, known: _Memory, config: job_config.JobConfig, tick: int) -> None:
+        """Make the Job of a tick, unless it is there."""
+        if tick in known.made:
+            return
+        metadata = config.metadata
+        body = job_expansion.new_job(config, tick=tick)
+        name = body["metadata"]["name"]
+        if (metadata.namespace, name) not in self._caches.jobs:
+            try:
+                await self._client.create(kinds.JOBS, body, metadata.namespace)
+            except errors.AlreadyExists:
+                if not await self._is_ours(config, name):
+                    known.taken.add(tick)
+                    self._queue.add((metadata.namespace, metadata.name))
+                    return
+            except (errors.Invalid, errors.Forbidden, errors.NotFound) as error:
+                self._say(config, "JobNotMade", f"Job {name} cannot be made: {error}")
+                return
+        known.made.add(tick)
+
+    async def _is_ours(self, config: job_config.JobConfig, name: str) -> bool:
+        """Return whether the Job of that name is one of the JobConfig; if not, tell."""
+        metadata = config.metadata
+        try:
+            found = await self._client.get(kinds.JOBS, name, metadata.namespace, type=meta.Partial)
+        except errors.NotFound:
+            return True  # it was there a moment ago
+        if any(owner.uid == metadata.uid for owner in found.metadata.owner_references):
+            return True
+        text = f"Job {name} exists and is none of this JobConfig: its tick makes no Job"
+        self._say(config, reasons.ConfigReason.NAME_TAKEN, text)
+        return False
+
+    async def _delete(self, surplus: job.Job) -> None:
+        metadata = surplus.metadata
+        try:
+            await self._client.delete(
+                kinds.JOBS,
+                metadata.name,
+                metadata.namespace,
+                uid=metadata.uid,
+                propagation="Background",
+            )
+        except errors.NotFound:
+            return
+
+    async def _write(
+        self, known: _Memory, config: job_config.JobConfig, wanted: job_config.JobConfigStatus
+    ) -> float | None:
+        """Write the status if that is due; gives when to look again."""
+        current, now = self._writer.current(config), self._clock.monotonic()
+        delay_s = status.delay_s(current, wanted)
+        if delay_s is None:
+            known.held = None
+            return None
+        if known.held is None:
+            known.held = now
+        wait_s = known.held + delay_s - now
+        if wait_s > 0:
+            return wait_s
+        try:
+            await self._writer.write(config, wanted)
+        except errors.NotFound:
+            return None
+        known.held = None
+        return None
+
+    def _say(self, config: job_config.JobConfig, reason: str, message: str) -> None:
+        self._emit(events.reference(kinds.JOB_CONFIGS, config), "Warning", reason, message)
+
+    def _engine(self) -> ports.JobHub:
+        if self._hub is None:
+            raise errors.NotSynced("the engine of jobs is not there yet")
+        return self._hub

@@ -1,0 +1,161 @@
+"""The status of a JobConfig: counts of its Jobs, its next ticks, what was dropped. Pure.
+
+Used by `plan`. The engine says which Jobs have started and which wait; names come from the cache.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import msgspec
+
+from kilnwork.api import job, job_config, meta, reasons, schedules
+from kilnwork.jobs import index_model
+from kilnwork.kit import clock
+
+NEXT_RUNS = 5
+"""How many of the next ticks are shown."""
+
+MAX_REFERENCES = 20
+"""How many Jobs are named in each list."""
+
+HOLD_S = 1.0
+"""Between writes of counts and ticks, which change with each Job."""
+
+_S = job_config.ConfigState
+
+
+class Ticks(NamedTuple):
+    """What is to come of a schedule."""
+
+    upcoming: tuple[int, ...]
+    """The next ticks; none without a schedule."""
+    planned: schedules.Plan
+    """What is done about it now, and what it waits for."""
+
+
+def invalid(config: job_config.JobConfig, text: str, *, now: float) -> job_config.JobConfigStatus:
+    """Return the status of one that cannot be used; `text`: why."""
+    before = config.status
+    return msgspec.structs.replace(
+        before,
+        state=_S.INVALID,
+        next_runs=(),
+        observed_generation=config.metadata.generation,
+        conditions=_conditions(config, text, None, now=now),
+    )
+
+
+def of(
+    config: job_config.JobConfig,
+    *,
+    jobs: Iterable[job.Job],
+    group: index_model.GroupView,
+    row: index_model.ScheduleRow | None,
+    ticks: Ticks,
+    now: float,
+) -> job_config.JobConfigStatus:
+    """Return the status that says what is known."""
+    by_uid = {one.metadata.uid: one for one in jobs}
+    started = [one.status.start_time for one in by_uid.values() if one.status.start_time]
+    before = config.status.last_executed
+    executed = max([*started, *([before] if before else [])], default=None)
+    return job_config.JobConfigStatus(
+        state=_state(config, group),
+        queued=len(group.queued),
+        queued_jobs=_references(group.queued, by_uid),
+        active=len(group.active),
+        active_jobs=_references(group.active, by_uid),
+        last_scheduled=_last(config, row),
+        last_executed=executed,
+        next_runs=tuple(clock.rfc3339(tick) for tick in ticks.upcoming),
+        missed=_missed(row),
+        observed_generation=config.metadata.generation,
+        conditions=_conditions(config, "", ticks.planned, now=now),
+    )
+
+
+def _state(config: job_config.JobConfig, group: index_model.GroupView) -> job_config.ConfigState:
+    if group.active:
+        return _S.EXECUTING
+    if group.queued:
+        return _S.JOB_QUEUED
+    schedule = config.spec.schedule
+    if schedule is None:
+        return _S.READY
+    return _S.READY_DISABLED if schedule.disabled else _S.READY_ENABLED
+
+
+def _references(
+    uids: tuple[str, ...], by_uid: dict[str, job.Job]
+) -> tuple[job_config.JobReference, ...]:
+    found = (by_uid[uid] for uid in uids if uid in by_uid)
+    return tuple(
+        job_config.JobReference(
+            uid=one.metadata.uid,
+            name=one.metadata.name,
+            creation_timestamp=one.metadata.creation_timestamp,
+            phase=one.status.phase,
+            start_time=one.status.start_time,
+        )
+        for one, _ in zip(found, range(MAX_REFERENCES), strict=False)
+    )
+
+
+def _last(config: job_config.JobConfig, row: index_model.ScheduleRow | None) -> str | None:
+    """The latest tick; what was decided before the first one, or by an edit, is none."""
+    latest = (
+        0 if row is None else max([*row.taken, *row.pending, row.latest_dropped or 0], default=0)
+    )
+    return clock.rfc3339(latest) if latest else config.status.last_scheduled
+
+
+def _missed(row: index_model.ScheduleRow | None) -> job_config.MissedTicks | None:
+    if row is None or not row.dropped:
+        return None
+    latest = row.latest_dropped
+    return job_config.MissedTicks(
+        total=sum(row.dropped.values()),
+        reasons=row.dropped,
+        latest=None if latest is None else clock.rfc3339(latest),
+        latest_reason=row.latest_reason,
+    )
+
+
+def _conditions(
+    config: job_config.JobConfig, text: str, planned: schedules.Plan | None, *, now: float
+) -> tuple[meta.Condition, ...]:
+    """`Valid`; and `Scheduled`, if there is a schedule and what it waits for is more than time."""
+    valid = meta.Condition(
+        type="Valid",
+        status="False" if text else "True",
+        reason=str(reasons.Reason.INVALID_SPEC) if text else "Valid",
+        message=text,
+        observed_generation=config.metadata.generation,
+    )
+    new = [valid]
+    if planned is not None and config.spec.schedule is not None:
+        stuck = planned.waiting not in (None, schedules.Waiting.NOT_YET_DUE)
+        scheduled = meta.Condition(
+            type="Scheduled",
+            status="False" if stuck else "True",
+            reason=str(planned.waiting) if stuck else "Scheduled",
+            message=planned.message if stuck else "",
+            observed_generation=config.metadata.generation,
+        )
+        new.append(scheduled)
+    types = {condition.type for condition in new}
+    kept = tuple(c for c in config.status.conditions if c.type in types)
+    return meta.merge_conditions(kept, tuple(new), now=clock.rfc3339(now))
+
+
+def delay_s(
+    current: job_config.JobConfigStatus, wanted: job_config.JobConfigStatus
+) -> float | None:
+    """Return how long a difference may wait to be written; None: there is none."""
+    if current == wanted:
+        return None
+    at_once = (current.observed_generation, current.state == _S.INVALID) != (
+        wanted.observed_generation,
+        wanted.state == _S.INVALID,
+    )
+    return 0.0 if at_once else HOLD_S

@@ -1,0 +1,48 @@
+"""How the result of a task looks in the status of the object that it belongs to. Pure.
+
+Used by the statuses of Tasks and Jobs.
+"""
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import attempts, documents, task
+
+
+def in_status(payload: attempts.Payload | None) -> task.Result | None:
+    """Return what a status says of a result; the value itself only if it is small JSON."""
+    if payload is None:
+        return None
+    if payload.digest is not None:
+        digest = f"sha256:{payload.digest.hex()}"
+        return task.Result(media_type=payload.media_type, size_bytes=payload.size, digest=digest)
+    value: Any = msgspec.UNSET
+    if payload.media_type == "application/json" and len(payload.data) <= attempts.MAX_STATUS_BYTES:
+        value = _storable(payload.data)
+    return task.Result(
+        value=value,
+        media_type=payload.media_type,
+        size_bytes=len(payload.data),
+        digest="sha256:" + hashlib.sha256(payload.data).hexdigest(),
+    )
+
+
+def _storable(data: bytes) -> Any:
+    """Return a JSON value if it may be in a status: the integers of API servers have 64 bits, and
+    whoever reads it must not fail because of its depth. Else UNSET."""
+    try:
+        value = msgspec.json.decode(data)
+        documents.measure(value)
+    except (documents.LimitExceeded, RecursionError):
+        return msgspec.UNSET
+    return value if _fits_64_bits(value) else msgspec.UNSET
+
+
+def _fits_64_bits(value: Any) -> bool:
+    if isinstance(value, int):
+        return -(1 << 63) <= value < 1 << 63
+    if isinstance(value, dict):
+        return all(map(_fits_64_bits, value.values()))
+    return all(map(_fits_64_bits, value)) if isinstance(value, list) else True

@@ -1,0 +1,30 @@
+"""Writes the tables of states of all executors into the reference: `make docs`.
+
+A test says whether they are current. Not used by the manager.
+"""
+
+import sys
+from pathlib import Path
+
+from kilnwork.executors import external_states, state_tables
+from kilnwork.executors.custom_resource import states as object_states
+from kilnwork.executors.ephemeral import states as ephemeral_states
+from kilnwork.executors.http import states as http_states
+from kilnwork.executors.pod import states as pod_states
+
+PAGES: dict[str, tuple[state_tables.Table, ...]] = {
+    "executors.md": (
+        pod_states.TABLE,
+        object_states.OBJECTS,
+        object_states.WORKFLOWS,
+        ephemeral_states.TABLE,
+        external_states.TABLE,
+    ),
+    "http.md": (http_states.TABLE,),
+}
+"""Pages of docs/reference, and the tables on each."""
+
+if __name__ == "__main__":
+    for name, tables in PAGES.items():
+        path = Path(sys.argv[1]) / name
+        path.write_text(state_tables.written(path.read_text(), tables))

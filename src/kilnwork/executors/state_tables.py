@@ -1,0 +1,74 @@
+"""How tables of states are written: what is seen of an attempt, and what that means for its task.
+
+Used by the modules `states` of the executors, which have the tables, and by `state_pages`, which
+writes them into the reference. Not used by the manager.
+"""
+
+from collections.abc import Iterable, Iterator
+from enum import StrEnum
+from typing import NamedTuple
+
+from kilnwork.api import reasons, task
+
+BEGIN = "<!-- {name}: written by `make docs` from kilnwork.executors.{module} -->"
+END = "<!-- end of {name} -->"
+
+
+class Counts(StrEnum):
+    """What an attempt that ends so is taken from."""
+
+    NOTHING = ""
+    FAILURE = "`maxAttempts`"
+    LOSS = "`maxLosses`"
+    FINAL = "no retry"
+
+
+class Row(NamedTuple):
+    """`state`: of the task while, or after, this is seen of what its newest attempt is. `Pending`
+    after a loss: the next attempt follows, while the budget lasts."""
+
+    state: task.State
+    seen: str
+    reason: reasons.Reason
+    counts: Counts = Counts.NOTHING
+
+
+Group = tuple[task.State, Counts, tuple[tuple[reasons.Reason, str], ...]]
+"""Rows of one state that count alike: reason, and what is seen."""
+
+
+class Table(NamedTuple):
+    """`name`: in the comments around it; `module`: below `executors`; `what`: is seen."""
+
+    name: str
+    module: str
+    what: str
+    rows: tuple[Row, ...]
+
+    def lines(self) -> Iterator[str]:
+        """The table as Markdown."""
+        seen = f"What is seen of the {self.what}" if self.what else "What is seen"
+        yield f"| State of the task | {seen} | Reason | Counts against |"
+        yield "|---|---|---|---|"
+        for row in self.rows:
+            yield f"| {row.state} | {row.seen} | {row.reason} | {row.counts} |"
+
+
+def rows(groups: Iterable[Group]) -> tuple[Row, ...]:
+    """The rows of some groups."""
+    return tuple(
+        Row(state, seen, reason, counts) for state, counts, each in groups for reason, seen in each
+    )
+
+
+def written(page: str, tables: Iterable[Table]) -> str:
+    """The page with these tables as they are now."""
+    for table in tables:
+        begin = BEGIN.format(name=table.name, module=table.module)
+        end = END.format(name=table.name)
+        before, found, rest = page.partition(begin)
+        _, closed, after = rest.partition(end)
+        if not (found and closed):
+            raise ValueError(f"the page has no place for table {table.name}: {begin} … {end}")
+        page = "\n".join([before + begin, "", *table.lines(), "", end + after])
+    return page

@@ -1,0 +1,157 @@
+"""Jobs and JobConfigs on the real Kubernetes, with the installed rights: indexes, ticks, turns."""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from support import kube_manager, waiting
+
+pytestmark = pytest.mark.timeout(180)
+
+FINAL = {"Succeeded", "Failed", "Killed", "AdmissionError"}
+GROUP = "/apis/kilnwork.dev/v1alpha1/namespaces"
+
+
+class World:
+    """A namespace with a worker, and what one asks about Jobs there."""
+
+    def __init__(self, manager: kube_manager.Manager, namespace: str) -> None:
+        self.manager = manager
+        self.namespace = namespace
+
+    def apply(self, kind: str, name: str, **spec: Any) -> None:
+        """Create or change a Job or JobConfig."""
+        made = {
+            "apiVersion": "kilnwork.dev/v1alpha1",
+            "kind": kind,
+            "metadata": {"name": name},
+            "spec": spec,
+        }
+        self.manager.kube.apply(made, namespace=self.namespace)
+
+    def patch(self, plural: str, name: str, spec: dict[str, Any]) -> None:
+        path = f"{GROUP}/{self.namespace}/{plural}/{name}"
+        self.manager.kube.http.patch(path, {"spec": spec}).ok()
+
+    def get(self, plural: str, name: str = "") -> Any:
+        path = f"{GROUP}/{self.namespace}/{plural}/{name}".rstrip("/")
+        return json.loads(self.manager.kube.http.get(path).body)
+
+    def status(self, name: str, plural: str = "jobs") -> dict[str, Any]:
+        return dict(self.get(plural, name).get("status") or {})
+
+    def wait(
+        self, name: str, what: Callable[[dict[str, Any]], bool], *, plural: str = "jobs"
+    ) -> dict[str, Any]:
+        """Wait until that holds of a status; return it."""
+        try:
+            waiting.wait_until(
+                lambda: what(self.status(name, plural)), what=f"{plural} {name}", timeout_s=60
+            )
+        except AssertionError as error:
+            said = f"{error}\n{self.status(name, plural)}\n{self.manager.log()[-3000:]}"
+            raise AssertionError(said) from error
+        return self.status(name, plural)
+
+    def phase(self, name: str, *wanted: str) -> dict[str, Any]:
+        found = self.wait(name, lambda s: s.get("phase") in (*wanted, *FINAL))
+        assert found["phase"] in wanted, found
+        return found
+
+
+@pytest.fixture(scope="module")
+def world(manager: kube_manager.Manager, team: str) -> World:
+    return World(manager, team)
+
+
+def command(*argv: str, **more: Any) -> dict[str, Any]:
+    return {"taskTemplate": {"command": list(argv)}, **more}
+
+
+def test_indexes_and_finalizer(world: World) -> None:
+    template = command(
+        "sh", "-c", "echo $((${task.index_num} * 2)) > $KILN_OUTPUT",
+        parallelism={"withCount": 5},
+        finalizer={"taskTemplate": {"command": ["sh", "-c", "cp $KILN_INPUT $KILN_OUTPUT"]}},
+    )  # fmt: skip
+    world.apply("Job", "sum", template=template)
+    found = world.phase("sum", "Succeeded")
+    assert found["result"]["value"] == {"results": [0, 2, 4, 6, 8]}
+    assert found["indexes"]["succeeded"] == 5
+    made = world.get("jobs", "sum")
+    assert len(json.dumps(made)) < 256 * 1024
+
+
+def test_job_of_a_config_is_expanded_and_owned(world: World) -> None:
+    options = {"options": [{"type": "String", "name": "who", "string": {"default": "you"}}]}
+    world.apply(
+        "JobConfig", "greet",
+        concurrency={"policy": "Enqueue"},
+        option=options,
+        template={"spec": command("sh", "-c", "echo '\"${option.who}\"' > $KILN_OUTPUT")},
+    )  # fmt: skip
+    world.apply("Job", "greet-ada", configName="greet", optionValues={"who": "Ada"})
+    assert world.phase("greet-ada", "Succeeded")["result"]["value"] == "Ada"
+    made = world.get("jobs", "greet-ada")
+    assert made["metadata"]["ownerReferences"][0]["name"] == "greet"
+    assert "configName" not in made["spec"]
+    world.apply("Job", "greet-typo", configName="greet", optionValues={"wo": "Ada"})
+    assert "wo" in world.phase("greet-typo", "AdmissionError")["message"]
+
+
+def test_forbid_and_kill(world: World) -> None:
+    world.apply(
+        "JobConfig", "alone",
+        concurrency={"policy": "Forbid"},
+        template={"spec": command("sleep", "300", timeouts={"killGraceSeconds": 1})},
+    )  # fmt: skip
+    world.apply("Job", "alone-1", configName="alone")
+    world.phase("alone-1", "Running")
+    world.apply("Job", "alone-2", configName="alone")
+    assert world.phase("alone-2", "AdmissionError")["reason"] == "Forbidden"
+    world.patch("jobs", "alone-1", {"killTimestamp": "2020-01-01T00:00:00Z"})
+    found = world.phase("alone-1", "Killed")
+    assert {c["type"]: c["status"] for c in found["conditions"]}["Stopped"] == "True"
+    world.wait("alone", lambda s: not s.get("active"), plural="jobconfigs")
+
+
+def test_schedule_makes_one_job_for_each_tick(world: World) -> None:
+    world.apply(
+        "JobConfig", "ticks",
+        concurrency={"policy": "Allow"},
+        schedule={"cron": {"expression": "*/2 * * * * * *"}},
+        template={"spec": command("true")},
+    )  # fmt: skip
+
+    def ticks() -> list[int]:
+        names = [one["metadata"]["name"] for one in world.get("jobs")["items"]]
+        return sorted(int(n.removeprefix("ticks-")) for n in names if n.startswith("ticks-"))
+
+    waiting.wait_until(lambda: len(ticks()) >= 3, what="three ticks", timeout_s=30)
+    world.patch("jobconfigs", "ticks", {"schedule": {"disabled": True}})
+    world.wait("ticks", lambda s: s.get("state") == "ReadyDisabled", plural="jobconfigs")
+    time.sleep(2.2)  # a tick that must not come
+    found = ticks()
+    assert found == list(range(found[0], found[-1] + 1, 2))
+    for tick in found:
+        world.phase(f"ticks-{tick}", "Succeeded")
+    path = f"{GROUP}/{world.namespace}/jobconfigs/ticks"
+    world.manager.kube.http.delete(path).ok()
+    waiting.wait_until(lambda: not ticks(), what="its Jobs are collected", timeout_s=60)
+
+
+def test_immutable_fields_are_refused(world: World) -> None:
+    world.apply("Job", "fixed", template=command("true"), suspend=True)
+    path = f"{GROUP}/{world.namespace}/jobs/fixed"
+    changed = {"spec": {"template": command("false")}}
+    response = world.manager.kube.http.patch(path, changed)
+    assert response.status == 422
+    world.patch("jobs", "fixed", {"suspend": False})
+    world.phase("fixed", "Succeeded")
+
+
+def test_the_manager_has_the_rights_that_it_needs(world: World) -> None:
+    assert world.manager.refusals() == []

@@ -1,0 +1,23 @@
+"""What the tests of the contract of executors take: a world with each of the subjects."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from support import executor_contract, executor_world, short
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "world" in metafunc.fixturenames:
+        subjects = executor_contract.subjects(metafunc.function.__name__)
+        metafunc.parametrize("world", subjects, indirect=True)
+
+
+@pytest.fixture
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[executor_world.World]:
+    folder = short.folder()
+    async with (
+        executor_contract.SUBJECTS[request.param](folder) as subject,
+        executor_world.running(folder, subject) as made,
+    ):
+        yield made

@@ -1,0 +1,82 @@
+"""What every executor keeps to where things go while they are to end, and where results are large.
+
+As test_executors.py, of which this is the rest.
+"""
+
+import pytest
+
+from kilnwork.api import task as api_task
+from support import executor_world, waiting
+
+GRACE = 1.0
+
+
+async def removed_while_its_api_is_away(world: executor_world.World) -> None:
+    """A stranger removes the only object, whatever holds it, and no manager sees that."""
+    await world.subject.absent(now=True)
+    [name] = await world.subject.objects()
+    await world.subject.remove(name, by_force=True)
+
+
+async def settled(world: executor_world.World) -> None:
+    """Wait until the dispatcher has heard the end of an attempt."""
+    await waiting.wait_until_async(
+        lambda: "after finished" in world.steps.names, what="its end is reported"
+    )
+
+
+async def test_a_timeout_of_what_somebody_has_removed_ends(world: executor_world.World) -> None:
+    timeouts = api_task.Timeouts(running_seconds=1.5, kill_grace_seconds=GRACE)
+    task = await world.submit("sleep 300", timeouts=timeouts)
+    await world.has_started(task)
+    await world.says(task, "Running")
+    await removed_while_its_api_is_away(world)
+    await world.is_to_end(task)
+    await world.subject.absent(now=False)
+    await settled(world)
+    view = await world.says(task, "Failed", "TimedOut")
+    assert (view.attempt, view.losses, world.starts(task)) == (1, 0, [1])
+    await world.nothing_is_left()
+
+
+async def test_a_kill_of_what_somebody_has_removed_ends(world: executor_world.World) -> None:
+    task = await world.submit("sleep 300", timeouts=api_task.Timeouts(kill_grace_seconds=GRACE))
+    await world.has_started(task)
+    await world.says(task, "Running")
+    await removed_while_its_api_is_away(world)
+    await world.kill(task)
+    await world.says(task, "Killing")
+    await world.subject.absent(now=False)
+    await settled(world)
+    view = await world.says(task, "Killed")
+    assert (view.attempt, view.losses, world.starts(task)) == (1, 0, [1])
+    await world.nothing_is_left()
+
+
+async def test_what_a_late_manager_creates_is_ended(world: executor_world.World) -> None:
+    """Its request arrives when the next manager has long decided about the attempt."""
+    await world.subject.absent(now=True)
+    task = await world.submit()
+    await world.says(task, "Staging", "ExecutorUnavailable")
+    attempt = world.attempt(task, script=world.script("sleep 300"))
+    await world.kill(task)
+    await world.is_to_end(task)
+    await world.subject.absent(now=False)
+    await world.says(task, "Killed", "Killed")
+    await world.subject.create_late(attempt)
+    await world.nothing_is_left()
+    await world.has_ended(task)
+    assert len(world.starts(task)) <= 1  # it may have started: nobody could prevent that
+    assert world.view(task).state == "Killed"
+
+
+@pytest.mark.parametrize("attempts", [1, 2])
+async def test_a_result_that_is_too_large_fails_it(
+    world: executor_world.World, attempts: int
+) -> None:
+    retry = api_task.Retry(max_attempts=attempts, delay_seconds=0.01)
+    task = await world.submit(too_large=True, retry=retry)
+    view = await world.says(task, "Failed", world.subject.too_large_reason)
+    assert (view.attempt, view.losses, view.result) == (attempts, 0, None)
+    await waiting.wait_until_async(lambda: view.stopped, what="it is proved to have stopped")
+    await world.nothing_is_left()

@@ -1,0 +1,421 @@
+"""Jobs and JobConfigs under `kiln up`, as objects that users make: what becomes of them."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import up as up_support
+from support import waiting
+
+PATIENCE_S = 30.0
+FINAL = {"Succeeded", "Failed", "Killed", "AdmissionError"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+    with up_support.serving(tmp_path_factory.mktemp("jobs"), slots=4) as made:
+        yield made
+
+
+def apply(server: up_support.Up, *objects: dict[str, Any]) -> None:
+    """Create or change objects."""
+    text = "\n---\n".join(json.dumps(one) for one in objects)
+    server.kiln("apply", "-f", "-", stdin=text)
+
+
+def job(name: str, *argv: str, **spec: Any) -> dict[str, Any]:
+    """A Job; `template`: more of its template."""
+    template = {"taskTemplate": {"command": list(argv)}, **spec.pop("template", {})}
+    return {
+        "apiVersion": "kilnwork.dev/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"template": template, **spec},
+    }
+
+
+def run(name: str, config: str, **spec: Any) -> dict[str, Any]:
+    """A Job of a JobConfig."""
+    made = job(name)
+    made["spec"] = {"configName": config, **spec}
+    return made
+
+
+def config(name: str, *argv: str, policy: str = "Allow", **spec: Any) -> dict[str, Any]:
+    """A JobConfig; `template`: more of its template, `concurrency`: more of that."""
+    template = {"taskTemplate": {"command": list(argv)}, **spec.pop("template", {})}
+    concurrency = {"policy": policy, **spec.pop("concurrency", {})}
+    return {
+        "apiVersion": "kilnwork.dev/v1alpha1",
+        "kind": "JobConfig",
+        "metadata": {"name": name},
+        "spec": {"template": {"spec": template}, "concurrency": concurrency, **spec},
+    }
+
+
+def status(server: up_support.Up, name: str, kind: str = "jobs") -> dict[str, Any]:
+    """The status of an object, empty before it has one."""
+    return dict(server.get(kind, name).get("status") or {})
+
+
+def wait_for(
+    server: up_support.Up, name: str, what: Callable[[dict[str, Any]], bool], *, kind: str = "jobs"
+) -> dict[str, Any]:
+    """Wait until that holds of a status; return it."""
+    waiting.wait_until(
+        lambda: what(status(server, name, kind)),
+        what=f"{kind} {name}: {status(server, name, kind)}",
+        timeout_s=PATIENCE_S,
+    )
+    return status(server, name, kind)
+
+
+def wait_phase(server: up_support.Up, name: str, *phases: str) -> dict[str, Any]:
+    """Wait for one of these phases; another end fails at once."""
+
+    def reached(found: dict[str, Any]) -> bool:
+        phase = found.get("phase")
+        assert phase in phases or phase not in FINAL, found
+        return phase in phases
+
+    return wait_for(server, name, reached)
+
+
+def lines(path: Path) -> list[str]:
+    return path.read_text().split() if path.exists() else []
+
+
+def append(path: Path, what: str) -> tuple[str, str, str]:
+    return "sh", "-c", f"echo {what} >> {path}"
+
+
+# One Job
+
+
+def test_job_of_one_task_has_its_result(server: up_support.Up) -> None:
+    apply(server, job("one", "sh", "-c", "echo 42 > $KILN_OUTPUT"))
+    found = wait_phase(server, "one", "Succeeded")
+    assert found["result"]["value"] == 42
+    assert found["state"] == "Finished"
+    assert found["condition"]["finished"]["result"] == "Success"
+    assert found["createdTasks"] == 1
+    assert found["tasks"][0]["name"] == "one-0"
+    conditions = {c["type"]: c["status"] for c in found["conditions"]}
+    assert conditions == {"Valid": "True", "Started": "True", "Finished": "True"}
+
+
+def test_indexes_have_their_variables(server: up_support.Up, tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    matrix = {"city": ["oslo", "lima"], "floor": ["1", "2"]}
+    word = "${task.index_matrix.city}/${task.index_matrix.floor}/${task.name}/${job.name}/$HOME"
+    apply(
+        server,
+        job("matrix", *append(seen, word), template={"parallelism": {"withMatrix": matrix}}),
+    )
+    found = wait_phase(server, "matrix", "Succeeded")
+    assert found["indexes"] | {"running": 0} == {
+        "total": 4, "succeeded": 4, "failed": 0, "running": 0, "failedIndexes": "",
+    }  # fmt: skip
+    assert found["parallelStatus"] == {"complete": True, "successful": True}
+    assert sorted(word.rpartition("/matrix/")[0] for word in lines(seen)) == [
+        "lima/1/matrix-2", "lima/2/matrix-3", "oslo/1/matrix-0", "oslo/2/matrix-1",
+    ]  # fmt: skip
+    assert found["tasks"][0]["parallelIndex"]["matrixValues"] == {"city": "oslo", "floor": "1"}
+
+
+def test_first_failure_ends_the_others(server: up_support.Up) -> None:
+    argv = ("sh", "-c", "[ ${task.index_num} != 1 ] && exec sleep 60; exit 3")
+    apply(server, job("strict", *argv, template={"parallelism": {"withCount": 3}}))
+    found = wait_phase(server, "strict", "Failed")
+    assert found["reason"] == "IndexesFailed"
+    assert "exit code 3" in found["message"]
+    assert found["indexes"]["failedIndexes"] == "1"
+
+
+def test_first_success_ends_the_others(server: up_support.Up) -> None:
+    argv = ("sh", "-c", "[ ${task.index_num} != 1 ] && exec sleep 60; exit 0")
+    parallelism = {"withCount": 3, "completionStrategy": "AnySuccessful"}
+    apply(server, job("any", *argv, template={"parallelism": parallelism}))
+    assert wait_phase(server, "any", "Succeeded")["indexes"]["succeeded"] == 1
+
+
+def test_some_may_fail(server: up_support.Up) -> None:
+    argv = ("sh", "-c", "[ ${task.index_num} -lt 8 ]")
+    parallelism = {"withCount": 10, "completionStrategy": {"maxFailed": "20%"}}
+    apply(server, job("some", *argv, template={"parallelism": parallelism}))
+    found = wait_phase(server, "some", "Succeeded")
+    assert found["indexes"]["failedIndexes"] == "8-9"
+
+
+def test_retries_are_per_index(server: up_support.Up, tmp_path: Path) -> None:
+    marks = tmp_path / "mark-${task.index_num}"
+    argv = ("sh", "-c", f"echo x >> {marks}; [ $(wc -l < {marks}) -gt ${{task.index_num}} ]")
+    template = {"maxAttempts": 3, "retryDelaySeconds": 0, "parallelism": {"withCount": 3}}
+    apply(server, job("retried", *argv, template=template))
+    found = wait_phase(server, "retried", "Succeeded")
+    assert [len(lines(tmp_path / f"mark-{index}")) for index in range(3)] == [1, 2, 3]
+    assert found["createdTasks"] >= 3
+
+
+def test_finalizer_gets_the_results_in_order(server: up_support.Up) -> None:
+    program = (
+        "import json, os; "
+        "found = json.load(open(os.environ['KILN_INPUT']))['results']; "
+        "json.dump(found, open(os.environ['KILN_OUTPUT'], 'w'))"
+    )
+    finalizer = {"taskTemplate": {"command": ["python3", "-c", program]}}
+    template = {"parallelism": {"withCount": 4}, "finalizer": finalizer}
+    argv = ("sh", "-c", "echo $((${task.index_num} * 10)) > $KILN_OUTPUT")
+    apply(server, job("sum", *argv, template=template))
+    assert wait_phase(server, "sum", "Succeeded")["result"]["value"] == [0, 10, 20, 30]
+
+
+def test_kill_ends_what_runs(server: up_support.Up, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    argv = ("sh", "-c", f"echo $$ >> {pids}; exec sleep 300")
+    template = {"parallelism": {"withCount": 2}, "timeouts": {"killGraceSeconds": 1}}
+    apply(server, job("doomed", *argv, template=template))
+    waiting.wait_until(lambda: len(lines(pids)) == 2, what="both run", timeout_s=PATIENCE_S)
+    kill = {"spec": {"killTimestamp": datetime.now(UTC).isoformat(timespec="seconds")}}
+    server.kubectl("patch", "kjob", "doomed", "--type", "merge", "-p", json.dumps(kill))
+    found = wait_phase(server, "doomed", "Killed")
+    assert not [pid for pid in lines(pids) if Path(f"/proc/{pid}").exists()]
+    assert {c["type"]: c["status"] for c in found["conditions"]}["Stopped"] == "True"
+
+
+def test_deleted_job_ends_what_runs(server: up_support.Up, tmp_path: Path) -> None:
+    pids = tmp_path / "pids"
+    template = {"timeouts": {"killGraceSeconds": 1}}
+    apply(server, job("gone", "sh", "-c", f"echo $$ >> {pids}; exec sleep 300", template=template))
+    waiting.wait_until(lambda: len(lines(pids)) == 1, what="it runs", timeout_s=PATIENCE_S)
+    server.kubectl("delete", "kjob", "gone")
+    waiting.wait_until(
+        lambda: not Path(f"/proc/{lines(pids)[0]}").exists(), what="it ends", timeout_s=PATIENCE_S
+    )
+
+
+def test_higher_run_does_again_what_failed(server: up_support.Up, tmp_path: Path) -> None:
+    log, gate = tmp_path / "log", tmp_path / "gate"
+    argv = (
+        "sh",
+        "-c",
+        f"echo ${{task.index_num}} >> {log}; [ ${{task.index_num}} != 2 ] || [ -e {gate} ]",
+    )
+    parallelism = {"withCount": 4, "completionStrategy": {"minSuccessful": 4}}
+    made = job("again", *argv, template={"parallelism": parallelism})
+    apply(server, made)
+    assert wait_phase(server, "again", "Failed")["indexes"]["failedIndexes"] == "2"
+    gate.touch()
+    before = len(lines(log))
+    server.kubectl("patch", "kjob", "again", "--type", "merge", "-p", '{"spec": {"run": 2}}')
+    found = wait_for(server, "again", lambda s: s.get("run") == 2 and s["phase"] == "Succeeded")
+    assert found["indexes"]["succeeded"] == 4
+    assert lines(log)[before:].count("2") == 1
+    assert sorted(set(lines(log))) == ["0", "1", "2", "3"]
+
+
+def test_it_is_deleted_when_its_time_is_up(server: up_support.Up) -> None:
+    apply(server, job("short-lived", "true", ttlSecondsAfterFinished=1))
+    waiting.wait_until(
+        lambda: "short-lived" not in server.kubectl("get", "kjob", "-o", "name").stdout,
+        what="it is deleted",
+        timeout_s=PATIENCE_S,
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ({"template": {"parallelism": {"withCount": 1, "withKeys": ["a"]}}}, "parallelism"),
+        ({"template": {"retry": {}, "maxAttempts": 2}}, "maxAttempts"),
+        ({"dependsOn": [{"name": "bad"}]}, "dependsOn"),
+    ],
+)
+def test_what_cannot_be_is_refused(server: up_support.Up, spec: dict[str, Any], text: str) -> None:
+    made = job("bad", "true", **spec)
+    done = server.kiln("apply", "-f", "-", stdin=json.dumps(made), check=False)
+    assert done.returncode != 0
+    assert text in done.stderr
+
+
+# What a Job waits for
+
+
+def test_dependency_is_waited_for(server: up_support.Up, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    after = job("after", *append(log, "after"), dependsOn=[{"name": "before"}])
+    apply(server, after)
+    found = wait_for(server, "after", lambda s: s.get("reason") == "WaitingForDependency")
+    assert "Job before does not exist" in found["message"]
+    apply(server, job("before", *append(log, "before")))
+    wait_phase(server, "after", "Succeeded")
+    assert lines(log) == ["before", "after"]
+
+
+def test_failed_dependency_fails_it(server: up_support.Up) -> None:
+    apply(
+        server,
+        job("bad-base", "false"),
+        job("on-base", "true", dependsOn=[{"name": "bad-base"}]),
+        job("anyway", "true", dependsOn=[{"name": "bad-base", "outcome": "Finished"}]),
+    )
+    found = wait_phase(server, "on-base", "Failed")
+    assert found["reason"] == "DependencyFailed"
+    assert "Job bad-base is Failed" in found["message"]
+    wait_phase(server, "anyway", "Succeeded")
+
+
+def test_indexes_of_a_list_that_a_task_returns(server: up_support.Up, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    template = {"parallelism": {"withResultOf": {"task": "lister", "path": "$.files"}}}
+    apply(server, job("each", *append(log, "${task.index_item}"), template=template))
+    wait_for(server, "each", lambda s: s.get("reason") == "WaitingForTask")
+    lister = {
+        "apiVersion": "kilnwork.dev/v1alpha1",
+        "kind": "Task",
+        "metadata": {"name": "lister"},
+        "spec": {"command": ["sh", "-c", 'echo \'{"files": ["a", "b", "c"]}\' > $KILN_OUTPUT']},
+    }
+    apply(server, lister)
+    assert wait_phase(server, "each", "Succeeded")["indexes"]["total"] == 3
+    assert sorted(lines(log)) == ["a", "b", "c"]
+
+
+def test_start_after(server: up_support.Up) -> None:
+    at = datetime.fromtimestamp(time.time() + 2, UTC).isoformat(timespec="seconds")
+    apply(server, job("later", "true", startPolicy={"startAfter": at}))
+    wait_for(server, "later", lambda s: s.get("reason") == "NotYetDue")
+    found = wait_phase(server, "later", "Succeeded")
+    assert datetime.fromisoformat(found["startTime"]) >= datetime.fromisoformat(at)
+
+
+def test_locks_exclude_each_other(server: up_support.Up, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    argv = ("sh", "-c", f"echo in >> {log}; sleep 0.3; echo out >> {log}")
+    lock = {"locks": [{"name": "warehouse"}]}
+    apply(server, *(job(f"locked-{n}", *argv, **lock) for n in range(3)))
+    for number in range(3):
+        wait_phase(server, f"locked-{number}", "Succeeded")
+    assert lines(log) == ["in", "out"] * 3
+
+
+# JobConfigs
+
+
+def test_job_of_a_config_has_its_template_and_options(
+    server: up_support.Up, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    options = [
+        {"type": "String", "name": "who", "required": True},
+        {"type": "Bool", "name": "loud", "bool": {"format": "YesNo"}},
+    ]
+    apply(
+        server,
+        config("greet", *append(log, "${option.who}-${option.loud}"), option={"options": options}),
+        run("greet-ada", "greet", optionValues="who: Ada\nloud: true\n"),
+        run("greet-nobody", "greet"),
+        run("greet-typo", "greet", optionValues={"who": "Ada", "load": True}),
+    )
+    wait_phase(server, "greet-ada", "Succeeded")
+    assert lines(log) == ["Ada-yes"]
+    made = server.get("jobs", "greet-ada")
+    assert "configName" not in made["spec"]
+    assert made["metadata"]["ownerReferences"][0]["name"] == "greet"
+    assert "who" in wait_phase(server, "greet-nobody", "AdmissionError")["message"]
+    assert "load" in wait_phase(server, "greet-typo", "AdmissionError")["message"]
+
+
+def test_config_may_come_later(server: up_support.Up) -> None:
+    apply(server, run("early", "late-config"))
+    wait_for(server, "early", lambda s: s.get("reason") == "WaitingForJobConfig")
+    apply(server, config("late-config", "true"))
+    wait_phase(server, "early", "Succeeded")
+
+
+def test_enqueue_keeps_the_order(server: up_support.Up, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    apply(server, config("in-turn", *append(log, "${job.name}"), policy="Enqueue"))
+    apply(server, *(run(f"turn-{n}", "in-turn") for n in range(5)))
+    for number in range(5):
+        wait_phase(server, f"turn-{number}", "Succeeded")
+    assert lines(log) == [f"turn-{number}" for number in range(5)]
+
+
+def test_forbid_refuses_a_second(server: up_support.Up) -> None:
+    apply(server, config("alone", "sleep", "300", policy="Forbid"), run("alone-1", "alone"))
+    wait_phase(server, "alone-1", "Running")
+    apply(server, run("alone-2", "alone"))
+    assert wait_phase(server, "alone-2", "AdmissionError")["reason"] == "Forbidden"
+    wait_for(server, "alone", lambda s: s.get("active") == 1, kind="jobconfigs")
+    server.kubectl("delete", "kjc", "alone")
+    waiting.wait_until(
+        lambda: "alone-1" not in server.kubectl("get", "kjob", "-o", "name").stdout,
+        what="its Jobs are collected",
+        timeout_s=PATIENCE_S,
+    )
+
+
+def test_replace_kills_the_older(server: up_support.Up) -> None:
+    template = {"timeouts": {"killGraceSeconds": 1}}
+    argv = ("sh", "-c", "[ ${job.name} = newer ] || exec sleep 300")
+    apply(server, config("newest", *argv, policy="Replace", template=template))
+    apply(server, run("older", "newest"))
+    wait_phase(server, "older", "Running")
+    apply(server, run("newer", "newest"))
+    wait_phase(server, "newer", "Succeeded")
+    assert "newer" in wait_phase(server, "older", "Killed")["message"]
+
+
+def test_schedule_makes_one_job_for_each_tick(server: up_support.Up, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    schedule = {"cron": {"expression": "* * * * * * *"}}
+    argv = append(log, "${job.name}=${job.scheduled_time}")
+    apply(server, config("each-second", *argv, schedule=schedule))
+    waiting.wait_until(lambda: len(lines(log)) >= 3, what="three ticks", timeout_s=PATIENCE_S)
+    off = {"spec": {"schedule": {"disabled": True}}}
+    server.kubectl("patch", "kjc", "each-second", "--type", "merge", "-p", json.dumps(off))
+    found = wait_for(
+        server, "each-second", lambda s: s.get("state") == "ReadyDisabled", kind="jobconfigs"
+    )
+    assert not found.get("nextRuns")
+    count = len(lines(log))
+    assert len(set(lines(log))) == count
+    for line in lines(log):
+        name, _, at = line.partition("=")
+        tick = int(name.rpartition("-")[2])
+        assert datetime.fromisoformat(at).timestamp() == tick
+    time.sleep(2.2)  # two ticks that must not come
+    assert len(lines(log)) == count
+    server.kubectl("patch", "kjc", "each-second", "--type", "merge", "-p",
+                   json.dumps({"spec": {"schedule": {"disabled": False}}}))  # fmt: skip
+    waiting.wait_until(lambda: len(lines(log)) > count, what="it goes on", timeout_s=PATIENCE_S)
+    ticks = [int(line.partition("=")[0].rpartition("-")[2]) for line in lines(log)]
+    assert ticks[count] - ticks[count - 1] > 2, "what passed while it was disabled is over"
+    server.kubectl("delete", "kjc", "each-second")
+
+
+def test_invalid_config_says_so_and_harms_no_other(server: up_support.Up) -> None:
+    bad = config("not-cron", "true", schedule={"cron": {"expression": "61 * * * *"}})
+    done = server.kiln("apply", "-f", "-", stdin=json.dumps(bad), check=False)
+    assert done.returncode != 0
+    assert "minute" in done.stderr
+
+
+def test_history_is_kept_to_its_limit(server: up_support.Up) -> None:
+    limits = {"successfulJobsHistoryLimit": 1, "failedJobsHistoryLimit": 0}
+    apply(server, config("history", "true", policy="Enqueue", **limits))
+    apply(server, *(run(f"past-{n}", "history") for n in range(3)))
+
+    def left() -> list[str]:
+        names = server.kubectl("get", "kjob", "-o", "name").stdout.split()
+        return [name for name in names if "/past-" in name]
+
+    waiting.wait_until(
+        lambda: left() == ["job.kilnwork.dev/past-2"], what="one is left", timeout_s=PATIENCE_S
+    )

@@ -1,0 +1,200 @@
+"""What the JobConfig controller decides: ticks, Jobs, history."""
+
+from typing import Any
+
+import pytest
+
+from kilnwork.api import job, job_config, meta, task
+from kilnwork.controllers.job_config import plan
+from kilnwork.jobs import index_model
+from kilnwork.kit import clock
+
+NOW = 1_700_000_000.0  # a multiple of 100 seconds
+NO_JOBS = index_model.GroupView(active=(), queued=())
+
+
+def _config(policy: str = "Allow", *, cron: str | None = "* * * * *", **more: Any) -> Any:
+    """A JobConfig that was made an hour ago; `schedule`: more of its schedule."""
+    schedule = more.pop("schedule", {})
+    concurrency = {"policy": job.ConcurrencyPolicy(policy), **more.pop("concurrency", {})}
+    given = job_config.Schedule(cron=job_config.CronSchedule(expression=cron or ""), **schedule)
+    template = job.JobTemplate(task_template=task.TaskTemplate(command=("true",)))
+    return job_config.JobConfig(
+        metadata=meta.ObjectMeta(
+            name="report",
+            namespace="default",
+            uid="018f3a5e-0000-7000-8000-00000000000c",
+            generation=1,
+            creation_timestamp=clock.rfc3339(NOW - 3600),
+        ),
+        spec=job_config.JobConfigSpec(
+            template=job_config.JobTemplateSpec(spec=template),
+            concurrency=job_config.Concurrency(**concurrency),
+            schedule=given if cron else None,
+            **more,
+        ),
+    )
+
+
+def _row(config: Any, tick: float, **more: Any) -> index_model.ScheduleRow:
+    return index_model.ScheduleRow(
+        config=config.metadata.uid,
+        namespace="default",
+        name="report",
+        tick=int(tick),
+        fingerprint=more.pop("fingerprint", plan.fingerprint(config)),
+        **more,
+    )
+
+
+def _decide(config: Any, **facts: Any) -> plan.Plan:
+    given = {"config": config, "jobs": (), "group": NO_JOBS, "row": None, "now": NOW, **facts}
+    return plan.decide(plan.Facts(**given))
+
+
+MINUTE = int(NOW // 60 * 60)
+"""The latest tick."""
+
+
+def test_schedule_begins_with_its_config() -> None:
+    decided = _decide(_config())
+    assert decided.decision is not None
+    assert decided.decision.tick == int(NOW - 3600)
+    assert not decided.make, "nothing is made before that is durable"
+
+
+def test_config_without_a_schedule_decides_nothing() -> None:
+    decided = _decide(_config(cron=None))
+    assert decided.decision is None
+    assert decided.status.state == "Ready"
+
+
+def test_due_tick_is_decided_then_made() -> None:
+    config = _config()
+    decided = _decide(config, row=_row(config, MINUTE - 60))
+    assert decided.decision is not None
+    assert (decided.decision.tick, decided.decision.run) == (MINUTE, (MINUTE,))
+    assert not decided.make
+    then = _decide(config, row=_row(config, MINUTE, pending=(MINUTE,)))
+    assert then.decision is None
+    assert then.make == (MINUTE,)
+    assert then.again_s == pytest.approx(MINUTE + 60 - NOW)
+
+
+def test_edit_is_no_reason_to_run_what_has_passed() -> None:
+    config = _config()
+    row = _row(config, MINUTE - 1800, fingerprint="of another schedule")
+    decided = _decide(config, row=row)
+    assert decided.decision is not None
+    assert decided.decision.run == ()
+    assert decided.decision.tick == int(NOW)
+
+
+def test_disabled_schedule_decides_nothing() -> None:
+    config = _config(schedule={"disabled": True})
+    decided = _decide(config, row=_row(config, MINUTE - 1800))
+    assert decided.decision is None
+    assert decided.status.state == "ReadyDisabled"
+    assert decided.status.next_runs == ()
+
+
+def test_forbid_drops_a_tick_while_a_job_runs() -> None:
+    config = _config("Forbid")
+    busy = index_model.GroupView(active=("u",), queued=())
+    decided = _decide(config, row=_row(config, MINUTE - 60), group=busy)
+    assert decided.decision is not None
+    assert decided.decision.run == ()
+    assert decided.decision.dropped == {"Forbidden": 1}
+    assert decided.decision.latest_dropped == MINUTE
+
+
+def test_forbid_counts_jobs_that_are_still_to_be_made() -> None:
+    config = _config("Forbid")
+    row = _row(config, MINUTE - 60, pending=(MINUTE - 60,))
+    decided = _decide(config, row=row)
+    assert decided.decision is not None
+    assert decided.decision.dropped == {"Forbidden": 1}
+
+
+def test_full_queue_drops_a_tick() -> None:
+    config = _config("Enqueue", concurrency={"max_queued": 1})
+    row = _row(config, MINUTE - 60)
+    full = index_model.GroupView(active=("a",), queued=("b",))
+    room = index_model.GroupView(active=("a",), queued=())
+    for group, run, dropped in ((full, (), {"QueueFull": 1}), (room, (MINUTE,), {})):
+        decided = _decide(config, row=row, group=group)
+        assert decided.decision is not None
+        assert (decided.decision.run, decided.decision.dropped) == (run, dropped)
+
+
+def test_missed_ticks_follow_their_policy() -> None:
+    policy = job_config.MissedRuns(policy=job_config.MissedPolicy.ALL, max_runs=2)
+    config = _config(schedule={"missed_runs": policy})
+    decided = _decide(config, row=_row(config, MINUTE - 600), now=float(MINUTE + 30))
+    assert decided.decision is not None
+    assert decided.decision.run == (MINUTE - 60, MINUTE)
+    assert decided.decision.dropped == {"MissedRunsPolicy": 8}
+
+
+def test_name_that_is_taken_is_counted_once() -> None:
+    config = _config()
+    row = _row(config, MINUTE, pending=(MINUTE,))
+    decided = _decide(config, row=row, taken=frozenset({MINUTE}))
+    assert decided.decision is not None
+    assert decided.decision.abandon == (MINUTE,)
+    assert decided.decision.dropped == {"NameTaken": 1}
+    then = _decide(config, row=_row(config, MINUTE), taken=frozenset({MINUTE}))
+    assert then.decision is None
+
+
+def test_clock_that_was_set_back_runs_nothing_again() -> None:
+    config = _config()
+    decided = _decide(config, row=_row(config, MINUTE), now=NOW - 7200)
+    assert decided.decision is None
+    assert decided.make == ()
+    conditions = {c.type: (c.status, c.reason) for c in decided.status.conditions}
+    assert conditions["Scheduled"] == ("False", "ClockBehind")
+
+
+def test_invalid_config_makes_nothing() -> None:
+    config = _config(cron="61 * * * *")
+    decided = _decide(config, row=_row(config, MINUTE - 600))
+    assert decided.decision is None
+    assert decided.status.state == "Invalid"
+    (condition,) = decided.status.conditions
+    assert (condition.type, condition.status) == ("Valid", "False")
+    assert "spec.schedule" in condition.message
+
+
+def _over(name: str, phase: str, at: float) -> job.Job:
+    return job.Job(
+        metadata=meta.ObjectMeta(name=name, namespace="default", uid=name),
+        status=job.JobStatus(phase=phase, finish_time=clock.rfc3339(at)),
+    )
+
+
+def test_history_keeps_the_newest_of_each_outcome() -> None:
+    config = _config(successful_jobs_history_limit=1, failed_jobs_history_limit=2)
+    jobs = (
+        _over("s1", "Succeeded", NOW - 30),
+        _over("s2", "Succeeded", NOW - 20),
+        _over("f1", "Failed", NOW - 30),
+        _over("f2", "Killed", NOW - 20),
+        _over("f3", "AdmissionError", NOW - 10),
+        job.Job(metadata=meta.ObjectMeta(name="r", uid="r"), status=job.JobStatus(phase="Running")),
+    )
+    decided = _decide(config, jobs=jobs)
+    assert [one.metadata.name for one in decided.delete] == ["s1", "f1"]
+
+
+def test_counts_are_those_of_the_engine() -> None:
+    config = _config("Enqueue")
+    jobs = tuple(
+        job.Job(metadata=meta.ObjectMeta(name=name, uid=name), status=job.JobStatus(phase=phase))
+        for name, phase in (("a", "Running"), ("b", "Queued"), ("c", "Queued"))
+    )
+    group = index_model.GroupView(active=("a",), queued=("c", "b"))
+    shown = _decide(config, jobs=jobs, group=group, row=_row(config, MINUTE)).status
+    assert (shown.state, shown.active, shown.queued) == ("Executing", 1, 2)
+    assert [one.name for one in shown.queued_jobs] == ["c", "b"]
+    assert len(shown.next_runs) == 5
