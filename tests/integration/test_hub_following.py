@@ -1,8 +1,12 @@
 """Tasks that are submitted, followed, held back and killed by the many."""
 
 import asyncio
+import contextlib
 from pathlib import Path
 
+import apsw
+
+from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.channel import messages
 from kilnwork.dispatch import model
@@ -112,3 +116,33 @@ def test_a_change_says_whether_a_worker_has_it() -> None:
         "Failed",
         "Killed",
     ]
+
+
+async def test_calls_that_share_their_spec_are_rows_without_one(tmp_path: Path) -> None:
+    """And are refused one by one if they are too large; after a restart they are what they were."""
+    spec = api_task.TaskSpec(call=api_task.Call(function="sums:add"), run=2)
+    dispatcher = await started(tmp_path)
+    sizes = (10, 800_000, 20)
+    shared = [
+        model.Submission(
+            task=ids.TaskId(bytes([number]) * 16),
+            namespace="ns",
+            name=f"call-{number}",
+            spec=spec,
+            arguments=attempts.Payload(attempts.JSON, b'[["%b"],{}]' % (b"x" * size)),
+            declared=False,
+        )
+        for number, size in enumerate(sizes, 1)
+    ]
+    there = await submitted(dispatcher, shared, new=True)
+    assert [(one.state, one.reason) for one in there] == [("Failed", "TaskTooLarge")]
+    await dispatcher.stop()
+    with contextlib.closing(apsw.Connection(str(tmp_path / "journal.db"))) as found:
+        kept = found.execute("SELECT name, run, spec, length(arguments) FROM task").fetchall()
+        assert kept == [("call-1", 2, b"", 19), ("call-3", 2, b"", 29)]
+        assert len(found.execute("SELECT * FROM template").fetchall()) == 1
+    dispatcher = await started(tmp_path)
+    view = dispatcher.view(shared[0].task)
+    assert view is not None
+    assert (view.run, view.state, view.function) == (2, "Pending", "sums:add")
+    await dispatcher.stop()

@@ -59,14 +59,15 @@ async def test_a_job_without_parallelism_has_the_result_of_its_task(tmp_path: Pa
 async def test_a_job_that_is_put_again_is_the_same(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
     async with world.house_in(tmp_path) as house:
-        new = house.new()
+        new = house.new(run=3)
         first = await house.jobs.put(new)
         await house.restart()
         again = await house.jobs.put(new)
         assert (again.uid, again.created) == (first.uid, first.created)
         await house.free()
-        await house.finished(new.uid)
+        done = await house.finished(new.uid)
         assert house.calls == [0]
+        assert (done.run, [one.run for one in done.newest], returned(done)) == (3, [3], 0)
         assert (await house.jobs.put(new)).phase is _P.SUCCEEDED
 
 

@@ -301,7 +301,9 @@ class Dispatcher:
             found.suspended = suspended
             self._news.append(found)
 
-    def forget_now(self, runs: Iterable[tuple[ids.TaskId, int]]) -> None:
+    def forget_now(
+        self, runs: Iterable[tuple[ids.TaskId, int]], *, childless: bool = False
+    ) -> None:
         for task, run in runs:
             found = self._touch(task)
             if found is not None and found.state.final:

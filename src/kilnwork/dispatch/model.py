@@ -51,6 +51,8 @@ class Submission(SubmittedFacts, frozen=True, kw_only=True):  # type: ignore[mis
     """A task to run: run `spec.run` of `task`.
 
     `inputs`: a JSON object by input name as bytes, resolved by the caller; None for no inputs.
+    `arguments`: those of a call, whose spec has none and is the same object for many calls, so that
+    it is looked at once; its inputs are among them. None: they are in the spec.
     `declared`: it is a Task object, so that its changes are published to controllers.
     `pending_since`: wall clock, seconds, from which its timeouts count; None: from now on.
     """
@@ -60,6 +62,7 @@ class Submission(SubmittedFacts, frozen=True, kw_only=True):  # type: ignore[mis
     name: str
     spec: api_task.TaskSpec
     inputs: bytes | None = None
+    arguments: attempts.Payload | None = None
     declared: bool = True
     pending_since: float | None = None
 

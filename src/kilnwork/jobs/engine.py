@@ -1,10 +1,10 @@
 """The engine of jobs: `plan` decides, this carries out, nothing is shown before it is on disk.
 
-Used by the service. It is a participant of the dispatcher's commits: for each batch all jobs to
-which something has happened are asked for their next steps. What has changed of them is written in
-that batch, together with the tasks that the steps submit, hold back or kill. When it is on disk,
-work on the store goes to threads, views to whoever waits. What comes back is a fact, and the next
-batch. One thread; only the store is waited for elsewhere.
+Used by the services (`service`, `index_jobs`). It is a participant of the dispatcher's commits: for
+each batch all jobs to which something has happened are asked for their next steps. What has changed
+of them is written in that batch, together with the tasks that the steps submit, hold back or kill.
+When it is on disk, work on the store goes to threads, views to whoever waits. What comes back is a
+fact, and the next batch. One thread; only the store is waited for elsewhere.
 """
 
 import asyncio
@@ -51,10 +51,6 @@ more, new jobs wait likewise."""
 
 ROUND = 1000
 """Jobs looked at in one round: some ten milliseconds of the loop."""
-
-WINDOW = 256
-"""Items of a job that have a task at once, unless its `parallelism` says otherwise: as many as keep
-any cluster busy, and few enough that pausing and cancelling are quick."""
 
 ALL_WINDOWS = 65_536
 """Tasks of all jobs together: with very many jobs each gets fewer."""
@@ -290,7 +286,7 @@ class Engine:
         joined.taken_in = {change.task: change for change in changes}
         writes = tables.Writes()
         slots: dict[tuple[str, str], int] = {}
-        self._hub.forget_now(self._forgettable)
+        self._hub.forget_now(self._forgettable, childless=True)
         self._forgettable = []
         touched: dict[records.Job, None] = {}
         self._admit(now)
@@ -339,13 +335,15 @@ class Engine:
             job = self._decided(decision.row)
             if job is None:
                 continue
-            if isinstance(decision, turns.Start):
+            if isinstance(decision, turns.Replace):
+                facts.kill(job, "Replaced", decision.message, now=now)
+            elif job.stage is not records.RUNNING:
+                pass  # it was killed meanwhile
+            elif isinstance(decision, turns.Start):
                 facts.admit(job, now=now)
                 self.admission.started(job)
-            elif isinstance(decision, turns.Refuse):
-                facts.refuse(job, decision.reason, decision.message, now=now)
             else:
-                facts.kill(job, "Replaced", decision.message, now=now)
+                facts.refuse(job, decision.reason, decision.message, now=now)
             self._ready[job] = None
         self._set_admission_timer()
 
@@ -402,7 +400,7 @@ class Engine:
             cluster = self._hub.cluster(*key)
             slots[key] = 0 if cluster is None else cluster.slots
         job.slots = slots[key]
-        window = max(MIN_WINDOW, min(WINDOW, ALL_WINDOWS // max(1, len(self.live))))
+        window = max(MIN_WINDOW, min(job.source.window, ALL_WINDOWS // max(1, len(self.live))))
         return plan.Room(window, slots[key], prepare=self._queue.admits(job))
 
     def _show(self, joined: "_Joined") -> None:
@@ -447,7 +445,7 @@ class Engine:
         self._queue.forget(job)
         self.by_text.pop(job.id.text, None)
         self._listeners[job.source.kind].released(job)
-        job.dropped += job.tasks
+        job.dropped.update(job.tasks)
         job.tasks.clear()
         self._unfollow(job)
 
@@ -458,32 +456,33 @@ class Engine:
             return
         for state, count in ((_S.SUCCEEDED, job.counts.succeeded), (_S.FAILED, job.counts.failed)):
             surplus = count - self.kept_tasks
-            if surplus > 0:
-                over = [item for item in job.dropped if item and job.items.states[item] == state]
-                runs = [
-                    (task_hub.task_id(job.id.uuid, item), job.run_of(item))
-                    for item in over[-surplus:]
-                ]
-                if job.source.ends_with_task:  # the dispatcher has them until that is on disk
-                    joined.forgettable += runs
-                else:
-                    self._hub.forget_now(runs)
+            if surplus <= 0:
+                continue
+            over = [
+                (_id_of(job, item, task), job.run_of(item))
+                for item, task in job.dropped.items()
+                if item and job.items.states[item] == state and not task.parent
+            ][-surplus:]
+            if job.source.ends_with_task:  # the dispatcher has them until that is on disk
+                joined.forgettable += over
+            else:
+                self._hub.forget_now(over)
 
     def _unfollow(self, job: records.Job) -> None:
         """Stop following its tasks that are over and understood."""
-        for item in job.dropped:
+        for item, task in job.dropped.items():
             if item not in job.tasks:
-                self.tasks.pop(task_hub.task_id(job.id.uuid, item), None)
+                self.tasks.pop(_id_of(job, item, task), None)
         job.dropped.clear()
 
     def _carry_out(self, job: records.Job, step: steps.Step, joined: "_Joined") -> None:
         if isinstance(step, steps.Submit):
-            for item in step.items:
-                self.tasks[task_hub.task_id(job.id.uuid, item)] = (job, item)
             wanted = []
             for item in step.items:
+                task = task_hub.task_id(job.id.uuid, item)
+                self.tasks[task] = (job, item)
                 try:
-                    wanted.append(task_hub.submission(job, item))
+                    wanted.append(task_hub.submission(job, item, task))
                 except errors.ItemUnusable as error:
                     joined.existing.append(task_hub.refused(job, item, str(error)))
             new = job.fresh and job.run == 1
@@ -539,3 +538,7 @@ class Engine:
         log.error("jobs failed", exc_info=error)
         self._end(errors.JobsStopped(f"jobs failed: {error}"))
         self._on_failure(error)
+
+
+def _id_of(job: records.Job, item: int, task: records.ItemTask) -> ids.TaskId:
+    return task.id or task_hub.task_id(job.id.uuid, item)

@@ -1,10 +1,10 @@
-"""What can go wrong with file jobs: one class per reaction."""
+"""What can go wrong with jobs: one class per reaction."""
 
 from kilnwork.kit import errors
 
 
 class JobsError(errors.KilnError):
-    """Something about a file job could not be done."""
+    """Something about a job could not be done."""
 
 
 class NoSuchJob(JobsError):

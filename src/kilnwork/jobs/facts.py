@@ -18,6 +18,7 @@ from kilnwork.jobs import errors, item_source, items, model, plan, records
 _O = filejobs.Outcome
 _S = items.State
 _Stage = records.Stage
+_SUBMITTED = items.State.SUBMITTED
 
 MAX_REOPENINGS = 3
 """Times that an item's task may succeed without a result before the item has failed."""
@@ -78,32 +79,34 @@ def moved(job: records.Job, item: int, change: subscriptions.Change, *, now: flo
     task = job.tasks.get(item)
     if task is None or task.ended is not None:
         return
-    if change.run < job.run_of(item):
+    run = job.run_of(item)
+    if change.run < run:
         if change.over:  # it made room for ours, which is to be submitted again
             plan.drop_task(job, item)
             if item and job.items.states[item] == _S.SUBMITTED:
                 job.items.reopen(item)
         return
-    if change.run > job.run_of(item):
+    if change.run > run:
         _adopt_run(job, item, change.run)
-    if (change.failures, change.losses) != (task.failures, task.losses):
-        job.failures += change.failures - task.failures
-        job.loss_count += change.losses - task.losses
+    over, active, failures, losses = change.over, change.active, change.failures, change.losses
+    if failures != task.failures or losses != task.losses:
+        job.failures += failures - task.failures
+        job.loss_count += losses - task.losses
         job.dirty = True
-    task.failures, task.losses = change.failures, change.losses
+    task.failures, task.losses = failures, losses
     task.attempt, task.worker, task.started = change.attempt, change.worker, change.started
+    task.id, task.parent = change.task, change.parent
     task.message, task.state = change.message or change.reason, change.state
     if change.suspended != task.suspended:
         task.suspended = change.suspended
         (job.suspended.add if task.suspended else job.suspended.discard)(item)
-    active = change.active
-    if item and job.items.states[item] == _S.SUBMITTED:
+    if item and active != task.active and job.items.states[item] == _SUBMITTED:
         job.active += active - task.active
         task.active = active
-    if _has_begun(job, change) and job.started is None:
+    if job.started is None and _has_begun(job, change):
         job.started = now
         job.dirty = True
-    if change.over:
+    if over:
         task.ended = records.Ended(change.state, change.reason, change.message, change.stopped)
         job.suspended.discard(item)
         job.ended.add(item)

@@ -181,6 +181,7 @@ class FileItems:
 
     kind, noun = "file", "part"
     ends_with_task = keeps_tasks = False
+    window = 256
     completion: job_settings.Completion | None = None
     results: bytes | None = b""
     failed_reason: str = _R.PARTS_FAILED
@@ -199,7 +200,7 @@ class FileItems:
         self.finalizer = self.size > 1 or spec.reducer is not None
         self.blobs = _blobs(spec)
 
-    def task(self, job: records.Job, item: int) -> api_task.TaskSpec:
+    def work(self, job: records.Job, item: int) -> item_source.Work:
         """Return a call of `work.part` or `work.reduce`."""
         spec = _file_spec(job.spec)
         mapper = spec.mapper if item else spec.reducer
@@ -208,22 +209,20 @@ class FileItems:
             args=(self._part_work(job, item) if item else self._reduce_work(job),),
             environment=None if mapper is None else mapper.environment,
         )
-        return api_task.TaskSpec(
-            cluster_name=spec.cluster_name,
-            call=call,
-            priority=spec.priority,
-            retry=spec.retry.of_task,
-            timeouts=spec.timeouts if item else api_task.Timeouts(),
-            run=job.run_of(item),
+        return item_source.Work(
+            api_task.TaskSpec(
+                cluster_name=spec.cluster_name,
+                call=call,
+                priority=spec.priority,
+                retry=spec.retry.of_task,
+                timeouts=spec.timeouts if item else api_task.Timeouts(),
+                run=job.run_of(item),
+            )
         )
 
     def task_name(self, job: records.Job, item: int) -> str:
         """Return the id of the job with the number."""
         return f"{job.id.text}-{item}"
-
-    def inputs(self, job: records.Job, item: int) -> bytes | None:
-        """Return None: it is in the arguments of the call."""
-        return None
 
     def hooks(self, job: records.Job, event: api_job.HookEvent) -> list[item_source.ExtraTask]:
         """Return none."""

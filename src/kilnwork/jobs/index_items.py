@@ -6,12 +6,14 @@ result stays with that task in the journal. Not the meaning of a template (`api.
 """
 
 import itertools
+import operator
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
 from kilnwork.api import (
+    attempts,
     documents,
     filejobs,
     index_sets,
@@ -25,6 +27,10 @@ from kilnwork.api import task as api_task
 from kilnwork.jobs import completion, errors, item_source, items, records, rows, steps
 
 KIND = "index"
+
+WINDOW = 1024
+"""Indexes of a Job that have a task at once, unless it says otherwise: a slot may have hundreds of
+short calls waiting."""
 
 MAX_IN_FLIGHT = 10_000
 """Indexes of a Job that have a task at once, whatever it says: they are looked up one by one after
@@ -106,6 +112,13 @@ class IndexDetail(msgspec.Struct, frozen=True, kw_only=True):
     stopped: bool | None
 
 
+_beside_call = operator.attrgetter(
+    *(name for name in api_task.TaskTemplate.__struct_fields__ if name != "call")
+)
+_beside_arguments = operator.attrgetter(
+    *(name for name in api_task.Call.__struct_fields__ if name not in ("args", "kwargs"))
+)
+_encode = msgspec.json.Encoder().encode
 _decode_definition = msgspec.json.Decoder(IndexDefinition).decode
 _decode_spec = msgspec.json.Decoder(IndexSpec).decode
 _decode_progress = msgspec.json.Decoder(IndexProgress).decode
@@ -160,11 +173,22 @@ class IndexSources:
         return found
 
 
+class _SharedSpec(NamedTuple):
+    """The spec of calls that differ in their arguments alone, without those."""
+
+    key: tuple[int, int]
+    """Run and priority."""
+    what: api_task.TaskTemplate
+    """The template from which it was made."""
+    spec: api_task.TaskSpec
+
+
 class IndexItems:
     """`item_source.ItemSource`: the indexes of one Job."""
 
     kind, noun, blobs = KIND, "index", b""
     ends_with_task = True
+    window = WINDOW
     failed_reason, finalizer_reason = "IndexesFailed", "FinalizerFailed"
 
     def __init__(self, definition: IndexDefinition, progress: IndexProgress) -> None:
@@ -182,7 +206,9 @@ class IndexItems:
         self._ranged = (0, "")
         self._rendering: tuple[int, job_templates.Template] | None = None
         """The template of indexes, with the variables of a run."""
-        self._inputs = None if definition.inputs is None else msgspec.json.encode(definition.inputs)
+        self._shared: _SharedSpec | None = None
+        """What the newest index has in common with most others, if they are calls."""
+        self._inputs = None if definition.inputs is None else _encode(definition.inputs)
 
     def check(self) -> None:
         """Raises InvalidTemplate, LimitExceeded for templates that cannot be rendered."""
@@ -198,30 +224,41 @@ class IndexItems:
         self.results = None
         self.progress = msgspec.structs.replace(self.progress, unconfirmed=0, failed_indexes="")
 
-    def task(self, job: records.Job, item: int) -> api_task.TaskSpec:
+    def work(self, job: records.Job, item: int) -> item_source.Work:
         """Return what works on an index, or the finalizer. Raises `ItemUnusable`."""
-        settings, spec = self.settings, cast(IndexSpec, job.spec)
         try:
             what = self._index(item, job.run) if item else self._finalizer(job.run)
         except (substitution.InvalidTemplate, documents.LimitExceeded) as error:
             raise errors.ItemUnusable(str(error)) from error
+        if not item:
+            given = b'{"%b":%b}' % (RESULTS.encode(), self.results or b"[]")
+            return item_source.Work(_task_spec(what, run=job.run), given)
+        call, run = what.call, job.run_of(item)
+        if call is None:
+            return item_source.Work(self._spec(job, what, run), self._inputs)
+        known = self._shared
+        priority = cast(IndexSpec, job.spec).priority
+        if known is None or known.key != (run, priority) or not _differ_in_arguments(known, what):
+            bare = msgspec.structs.replace(call, args=(), kwargs={})
+            spec = self._spec(job, msgspec.structs.replace(what, call=bare), run)
+            known = self._shared = _SharedSpec((run, priority), what, spec)
+        kwargs = {**call.kwargs, **(self.definition.inputs or {})}
+        arguments = attempts.Payload(attempts.JSON, _encode((call.args, kwargs)))
+        return item_source.Work(known.spec, None, arguments)
+
+    def _spec(self, job: records.Job, what: api_task.TaskTemplate, run: int) -> api_task.TaskSpec:
+        settings, spec = self.settings, cast(IndexSpec, job.spec)
         return _task_spec(
             what,
             priority=spec.priority,
-            retry=settings.retry if item else api_task.Retry(),
-            timeouts=settings.timeouts if item else api_task.Timeouts(),
-            run=job.run_of(item),
+            retry=settings.retry,
+            timeouts=settings.timeouts,
+            run=run,
         )
 
     def task_name(self, job: records.Job, item: int) -> str:
         """Return the Job's name with the number of the index."""
         return task_name(self.definition.name, item)
-
-    def inputs(self, job: records.Job, item: int) -> bytes | None:
-        """Return those that the Job was given; of the finalizer, the results."""
-        if item:
-            return self._inputs
-        return b'{"%b":%b}' % (RESULTS.encode(), self.results or b"[]")
 
     def hooks(self, job: records.Job, event: api_job.HookEvent) -> list[item_source.ExtraTask]:
         """Return the tasks that follow a change of the phase; once in a run."""
@@ -351,6 +388,16 @@ class IndexItems:
     def purge(self, job: records.Job) -> Callable[[], None]:
         """Delete nothing: it has no store."""
         raise NotImplementedError
+
+
+def _differ_in_arguments(known: _SharedSpec, what: api_task.TaskTemplate) -> bool:
+    """Return whether a call differs in its arguments alone from one that has a spec already."""
+    one, other = known.what, what
+    if one is other:
+        return True
+    return bool(_beside_call(one) == _beside_call(other)) and bool(
+        _beside_arguments(one.call) == _beside_arguments(other.call)
+    )
 
 
 def task_name(job: str, item: int) -> str:

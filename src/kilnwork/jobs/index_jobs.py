@@ -99,9 +99,10 @@ class IndexJobs:
         job.run = job.base_run = new.spec.run
         job.changed(self._clock.wall())
         self._engine.add(job, None, None)
-        self._engine.admission.add(job, _claim(new, source))
         if refusal:
             facts.refuse(job, "TickNotDecided", refusal, now=self._clock.wall())
+        else:
+            self._engine.admission.add(job, _claim(new, source))
         if row is not None:
             await self._hub.write(schedule_rows.writes(row))
         return job
@@ -218,7 +219,8 @@ class IndexJobs:
         self._hub.wake()
 
     def group(self, config: str) -> index_model.GroupView:
-        """Return which Jobs of a JobConfig run, and which wait."""
+        """Return which Jobs of a JobConfig run, and which wait: what is decided, a moment before it
+        is on disk."""
         admission = self._engine.admission
         return index_model.GroupView(
             active=tuple(map(_text, admission.uuids(admission.turns.active(config)))),

@@ -9,7 +9,7 @@ results.
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from kilnwork.api import filejobs, job_settings
+from kilnwork.api import attempts, filejobs, job_settings
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.jobs import steps
@@ -57,6 +57,16 @@ class Damage(NamedTuple):
     message: str
 
 
+class Work(NamedTuple):
+    """What the task of an item does."""
+
+    spec: api_task.TaskSpec
+    inputs: bytes | None = None
+    """A JSON object by name; None for none."""
+    arguments: attempts.Payload | None = None
+    """Of a call whose spec has none: see `dispatch.model.Submission`."""
+
+
 class ExtraTask(NamedTuple):
     """A task of a job that works on no item, and that nothing waits for."""
 
@@ -88,6 +98,9 @@ class ItemSource(Protocol):
     made, so that `prepare`, `recover`, `settle` and `purge` are not called."""
     completion: job_settings.Completion | None
     """When the job is decided; None: when all items are over, and none may fail."""
+    window: int
+    """Items that have a task at once, unless the job's `parallelism` says otherwise: as many as
+    keep any cluster busy, and few enough that pausing and cancelling are quick."""
     keeps_tasks: bool
     """The tasks of its items stay in the journal, as their results are needed."""
     results: bytes | None
@@ -103,16 +116,12 @@ class ItemSource(Protocol):
     progress: Any
     """What users see of the items beyond their counts: a frozen Struct, written with the job."""
 
-    def task(self, job: "records.Job", item: int) -> api_task.TaskSpec:
-        """Return what works on an item. Raises `ItemUnusable`."""
+    def work(self, job: "records.Job", item: int) -> "Work":
+        """Return what is done about an item. Raises `ItemUnusable`."""
         ...
 
     def task_name(self, job: "records.Job", item: int) -> str:
         """Return what users call the task of an item."""
-        ...
-
-    def inputs(self, job: "records.Job", item: int) -> bytes | None:
-        """Return the inputs of the task of an item: a JSON object, None for none."""
         ...
 
     def hooks(self, job: "records.Job", event: api_job.HookEvent) -> list[ExtraTask]:

@@ -11,6 +11,7 @@ from kilnwork.api import filejobs
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.jobs import item_source, items, model
+from kilnwork.kit import ids
 
 _P = filejobs.Phase
 _O = filejobs.Outcome
@@ -61,8 +62,8 @@ class ItemTask:
     """A task in the journal that works on an item. What has no comment is of its newest attempt."""
 
     __slots__ = (
-        "active", "attempt", "ended", "failures", "killed", "losses", "message", "started", "state",
-        "suspended", "worker",
+        "active", "attempt", "ended", "failures", "id", "killed", "losses", "message", "parent",
+        "started", "state", "suspended", "worker",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -73,11 +74,15 @@ class ItemTask:
         """The task is over."""
         self.failures = 0
         """Of all its attempts."""
+        self.id: ids.TaskId | None = None
+        """Known when the dispatcher has said something of it."""
         self.killed = False
         """We have asked for its end."""
         self.losses = 0
         """Of all its attempts."""
         self.message = ""
+        self.parent = False
+        """It has asked for children."""
         self.started: float | None = None
         self.state = api_task.State.PENDING
         self.suspended = False
@@ -156,8 +161,8 @@ class Job:
     """Which of `tasks` are suspended."""
     ended: set[int]
     """Which of `tasks` are over."""
-    dropped: list[int]
-    """Items whose tasks nobody needs to follow any more."""
+    dropped: dict[int, ItemTask]
+    """Tasks that nobody needs to follow any more, by item."""
     reopened: dict[int, int]
     """How often items were, without their fault."""
     busy: set[tuple[str, int]]
@@ -202,7 +207,7 @@ class Job:
         self.tasks = {}
         self.suspended = set()
         self.ended = set()
-        self.dropped = []
+        self.dropped = {}
         self.reopened = {}
         self.busy = set()
         self.dirty = True

@@ -45,7 +45,9 @@ class TaskHub(Protocol):
 
     def suspend_now(self, tasks: Iterable[ids.TaskId], *, suspended: bool) -> None: ...
 
-    def forget_now(self, runs: Iterable[tuple[ids.TaskId, int]]) -> None: ...
+    def forget_now(
+        self, runs: Iterable[tuple[ids.TaskId, int]], *, childless: bool = False
+    ) -> None: ...
 
     def unfinished(self, tasks: Iterable[ids.TaskId]) -> list[subscriptions.Change]: ...
 
@@ -95,14 +97,16 @@ def refused(job: records.Job, item: int, why: str) -> subscriptions.Change:
     return subscriptions.Change(task, run, failed, "TaskUnusable", why, 0, 1, 0, "", None, False)
 
 
-def submission(job: records.Job, item: int) -> task_model.Submission:
-    """Return the task of an item; 0: the finalizer."""
+def submission(job: records.Job, item: int, task: ids.TaskId) -> task_model.Submission:
+    """Return the task of an item, which has that id; 0: the finalizer."""
+    work = job.source.work(job, item)
     return task_model.Submission(
-        task=task_id(job.id.uuid, item),
+        task=task,
         namespace=job.namespace,
         name=job.source.task_name(job, item),
-        spec=job.source.task(job, item),
-        inputs=job.source.inputs(job, item),
+        spec=work.spec,
+        inputs=work.inputs,
+        arguments=work.arguments,
         declared=False,
         source=job.id.uuid,
     )

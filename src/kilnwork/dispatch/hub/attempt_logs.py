@@ -96,7 +96,9 @@ class AttemptLogs:
 
     def has_output(self, task: ids.TaskId) -> bool:
         """Some attempt of it has printed something that is kept."""
-        return self.logs_dir is not None and (self.logs_dir / ids.task_text(task)).exists()
+        if self.logs_dir is None:
+            return False
+        return os.path.exists(f"{self.logs_dir}/{ids.task_text(task)}")  # noqa: PTH110 - 3 times as fast
 
     def delete(self, task: ids.TaskId) -> None:
         """The task is forgotten, and all that its attempts printed with it; blocks on the disk."""

@@ -82,10 +82,13 @@ class Participation:
         for task in tasks:
             self._core.apply(inputs.Suspend(task, suspended))
 
-    def forget_now(self, runs: Iterable[tuple[ids.TaskId, int]]) -> None:
+    def forget_now(
+        self, runs: Iterable[tuple[ids.TaskId, int]], *, childless: bool = False
+    ) -> None:
         """Forget tasks by their newest runs, in the batch that is being made: for participants.
 
         One that is not over, has children or has printed something stays as long as any other.
+        `childless`: the caller knows that none of them has children.
         """
         reader = self._core.reader
         self._core.apply(
@@ -93,7 +96,8 @@ class Participation:
                 tuple(
                     task
                     for task, run in runs
-                    if not any(reader.child_states(task, run)) and not self._logs.has_output(task)
+                    if (childless or not any(reader.child_states(task, run)))
+                    and not self._logs.has_output(task)
                 )
             )
         )

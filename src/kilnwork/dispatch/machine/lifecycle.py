@@ -6,7 +6,7 @@ first.
 
 import msgspec
 
-from kilnwork.api import reasons
+from kilnwork.api import attempts, reasons
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import inputs, memory, records, transitions
@@ -26,7 +26,15 @@ _encode = msgspec.json.Encoder().encode
 
 def too_large(spec: api_task.TaskSpec, given: bytes | None) -> str:
     """Return why a task cannot be sent to a worker; "" when it can."""
-    size = len(_encode(spec)) + len(given or b"")
+    return _too_large(len(_encode(spec)) + len(given or b""))
+
+
+def call_too_large(spec_bytes: int, arguments: attempts.Payload) -> str:
+    """Return why a call cannot be sent to a slot; "" when it can."""
+    return _too_large(spec_bytes + len(arguments.data))
+
+
+def _too_large(size: int) -> str:
     if size > MAX_TASK_BYTES:
         return f"spec and inputs take {size} bytes together; at most {MAX_TASK_BYTES} are allowed"
     return ""
@@ -45,6 +53,7 @@ def new_run(row: int, submission: model.Submission, cluster: records.Cluster) ->
         submission.declared,
         submission.spec,
         inputs=submission.inputs,
+        arguments=submission.arguments,
         pending_since=submission.pending_since or 0.0,
         **facts,
     )

@@ -157,7 +157,12 @@ class Machine:
 
     def _submit(self, item: inputs.Submit, now: inputs.Moment) -> None:
         submission = item.submission
-        refusal = lifecycle.too_large(submission.spec, submission.inputs)
+        spec, arguments = submission.spec, submission.arguments
+        if arguments is None:
+            refusal = lifecycle.too_large(spec, submission.inputs)
+        else:
+            size = self.memory.shared_call(submission.namespace, spec).spec_bytes
+            refusal = lifecycle.call_too_large(size, arguments)
         if refusal:
             raise errors.TaskTooLarge(refusal)
         run = submission.spec.run

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from enum import IntEnum
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -74,6 +74,15 @@ _SUMMARIES: dict[type, Callable[[Any], Summary]] = {
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
+class SharedCall(NamedTuple):
+    """What calls have in common that are submitted with the same object as their spec."""
+
+    namespace: str
+    spec: api_task.TaskSpec
+    template: records.Template
+    spec_bytes: int
+
+
 class Timer(IntEnum):
     """What a deadline is for."""
 
@@ -129,6 +138,7 @@ class Memory:
         self.templates: weakref.WeakValueDictionary[tuple[str, bytes], records.Template] = (
             weakref.WeakValueDictionary()
         )
+        self._shared_call: SharedCall | None = None
         self._recent_templates: deque[records.Template] = deque(maxlen=RECENT_TEMPLATES)
         self.clusters: dict[records.ClusterKey, records.Cluster] = {}
         self.starved: dict[records.Cluster, None] = {}
@@ -205,14 +215,22 @@ class Memory:
         call = task.spec.call
         if call is None:
             return
-        shared = msgspec.structs.replace(
-            task.spec,
-            call=msgspec.structs.replace(call, args=(), kwargs={}),
-            run=1, kill_timestamp=None, suspend=False, ttl_seconds_after_finished=None,
-            input_object=None, inputs=(), output_object=None,
-        )  # fmt: skip
-        task.template = self.template(task.namespace, shared)
-        task.arguments = attempts.Payload(attempts.JSON, _arguments(call, task.inputs))
+        if task.arguments is None:
+            task.template = self.template(task.namespace, _shared(task.spec, call))
+            task.arguments = attempts.Payload(attempts.JSON, _arguments(call, task.inputs))
+        else:
+            task.template = self.shared_call(task.namespace, task.spec).template
+            task.spec = task.template.spec  # so that its row has none of its own
+
+    def shared_call(self, namespace: str, spec: api_task.TaskSpec) -> SharedCall:
+        """Return what calls have in common that are submitted with the same object as spec: that of
+        the newest is remembered, as they come one after the other."""
+        known = self._shared_call
+        if known is None or known.spec is not spec or known.namespace != namespace:
+            call = spec.call or api_task.Call(function="")
+            template = self.template(namespace, _shared(spec, call))
+            known = self._shared_call = SharedCall(namespace, spec, template, len(_encode(spec)))
+        return known
 
     def attempt_behind(self, link: int, ref: attempts.AttemptRef) -> records.Task | None:
         """The task whose newest attempt is `ref`, if that is what speaks over `link`."""
@@ -323,6 +341,16 @@ class Memory:
             return None
         _, _, kind, target, attempt = heapq.heappop(self._timers)
         return kind, target, attempt
+
+
+def _shared(spec: api_task.TaskSpec, call: api_task.Call) -> api_task.TaskSpec:
+    """Return what the template of a call has of its spec."""
+    return msgspec.structs.replace(
+        spec,
+        call=msgspec.structs.replace(call, args=(), kwargs={}),
+        run=1, kill_timestamp=None, suspend=False, ttl_seconds_after_finished=None,
+        input_object=None, inputs=(), output_object=None,
+    )  # fmt: skip
 
 
 def _arguments(call: api_task.Call, given: bytes | None) -> bytes:

@@ -61,6 +61,16 @@ _INSERT_ARGUMENTS = _MultiRow(_SQL["insert_arguments"])
 _INSERT_OUTPUTS = _MultiRow(_SQL["insert_outputs"])
 _RESERVE_CALLS = _MultiRow(_SQL["reserve_calls"])
 _FINISH_CALLS = _MultiRow(_SQL["finish_calls"])
+_FORGET = [
+    _MultiRow(_SQL[name])
+    for name in (
+        "forget_attempts",
+        "forget_blobs",
+        "forget_arguments",
+        "forget_outputs",
+        "forget_task",
+    )
+]
 
 
 @functools.cache
@@ -207,11 +217,6 @@ def _write(cursor: apsw.Cursor, batch: rows.Rows) -> None:
         ("use_blobs", batch.blobs),
         ("insert_past_attempt", batch.past),
         ("release_task", batch.released),
-        ("forget_attempts", batch.forgotten),
-        ("forget_blobs", batch.forgotten),
-        ("forget_arguments", batch.forgotten),
-        ("forget_outputs", batch.forgotten),
-        ("forget_task", batch.forgotten),
     )
     if batch.calls:
         _INSERT_CALLS.run(cursor, batch.calls)
@@ -222,6 +227,9 @@ def _write(cursor: apsw.Cursor, batch: rows.Rows) -> None:
     for name, values in single:
         if values:
             cursor.executemany(_SQL[name], values)
+    named = list(itertools.chain.from_iterable(batch.forgotten))
+    for statement in _FORGET:
+        statement.run(cursor, named)
     if batch.reserved:
         _RESERVE_CALLS.run(cursor, batch.reserved)
     if batch.finished:

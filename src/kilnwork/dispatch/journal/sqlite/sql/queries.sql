@@ -102,15 +102,15 @@ SELECT EXISTS (SELECT 1 FROM blob_use WHERE digest = ?);
 
 -- name: forget_blobs
 -- Before `forget_task`: what it referred to.
-DELETE FROM blob_use WHERE user IN (SELECT row FROM task WHERE task = ?);
+DELETE FROM blob_use WHERE user IN (SELECT row FROM task WHERE task IN (VALUES (?)));
 
 -- name: forget_attempts
 -- Before `forget_task`: the history of a task that is forgotten.
-DELETE FROM past_attempt WHERE task_row IN (SELECT row FROM task WHERE task = ?);
+DELETE FROM past_attempt WHERE task_row IN (SELECT row FROM task WHERE task IN (VALUES (?)));
 
 -- name: forget_arguments
 -- Before `forget_task`: its arguments.
-DELETE FROM argument WHERE row IN (SELECT row FROM task WHERE task = ?);
+DELETE FROM argument WHERE row IN (SELECT row FROM task WHERE task IN (VALUES (?)));
 
 -- name: insert_outputs
 -- What attempts have exchanged; one that says it again says the same. The row of values is repeated.
@@ -123,11 +123,11 @@ SELECT data FROM output WHERE row = ? AND attempt = ?;
 
 -- name: forget_outputs
 -- Before `forget_task`: what its attempts have exchanged.
-DELETE FROM output WHERE row IN (SELECT row FROM task WHERE task = ?);
+DELETE FROM output WHERE row IN (SELECT row FROM task WHERE task IN (VALUES (?)));
 
 -- name: forget_task
--- All runs of a task that is forgotten.
-DELETE FROM task WHERE task = ?;
+-- All runs of tasks that are forgotten. The row of values is repeated, as in the four before.
+DELETE FROM task WHERE task IN (VALUES (?));
 
 -- name: old_runs
 -- One batch of rows in order of age, and whether their tasks may be forgotten: each run of the task
