@@ -186,6 +186,10 @@ def test_jobs_and_their_indexes_are_listed(kiln: inner_kiln.Kiln, failed: str) -
         ["0", "a", "Succeeded"], ["1", "bad", "Failed"], ["2", "c", "Succeeded"],
     ]  # fmt: skip
     assert kiln("jobs", failed, "--indexes", "--state", "failed", "-o", "name").out == "failed-1\n"
+    assert kiln("get", "job", failed, "--indexes", "--no-headers").out.splitlines() == table[1:]
+    assert failed in kiln("get", "jobs", "--state", "failed").out
+    assert kiln("get", "tasks", "--state", "Failed").code == exits.Exit.USAGE
+    assert kiln("jobs", "--state", "Broken").code == exits.Exit.USAGE
     page = kiln("jobs", failed, "--indexes", "--limit", "2")
     assert (len(page.out.splitlines()), "the first 2" in page.err) == (3, True)
 

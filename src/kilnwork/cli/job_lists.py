@@ -10,7 +10,8 @@ import click
 
 from kilnwork.api import job as api_job
 from kilnwork.api import kinds as api_kinds
-from kilnwork.cli import file_jobs, job_names, job_objects, render, session
+from kilnwork.cli import errors, file_jobs, job_names, job_objects, render, session
+from kilnwork.jobs import index_model
 
 LIMIT = 50
 """Jobs that are listed unless more are asked for."""
@@ -22,6 +23,7 @@ _LEAST_CONFIG = 8
 """The name of the JobConfig gives way, down to so many characters."""
 
 _P = api_job.Phase
+_INDEX_STATES = {state.lower(): state.value for state in index_model.IndexState}
 _COLUMNS = ("NAME", "CONFIG", "PHASE", "INDEXES", "AGE", "TOOK")
 _INDEX_COLUMNS = ("INDEX", "LABEL", "STATE", "RUN", "ATTEMPT", "WORKER", "TOOK", "MESSAGE")
 
@@ -53,6 +55,24 @@ def group(found: Mapping[str, Any]) -> str:
     if not phase or phase == _P.QUEUED:
         return "queued"
     return "finished" if _P(phase).final else "active"
+
+
+async def show(
+    s: session.Session, name: str | None, form: str | None, asked: Mapping[str, Any]
+) -> None:
+    """The indexes of a Job, or without a name a list of Jobs. Raises `errors.Unusable` for a state
+    that there is not."""
+    text = asked.get("state")
+    if name is not None:
+        state = None if text is None else _INDEX_STATES.get(text.lower())
+        if text is not None and state is None:
+            known = ", ".join(_INDEX_STATES.values())
+            raise errors.Unusable(f"--state {text}: states of indexes are {known}")
+        await indexes(s, name, form, {**asked, "state": state})
+        return
+    if text is not None and job_objects.phase_of(text) is None:
+        raise errors.Unusable(f"--state {text}: phases of Jobs are {', '.join(_P)}")
+    await many(s, form, asked)
 
 
 async def many(s: session.Session, form: str | None, asked: Mapping[str, Any]) -> None:

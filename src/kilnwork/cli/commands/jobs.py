@@ -4,20 +4,16 @@ from typing import Any
 
 import click
 
-from kilnwork.api import job as api_job
 from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import (
     completing,
     job_following,
     job_lists,
     job_names,
-    job_objects,
     options,
     session,
 )
-from kilnwork.jobs import index_model
 
-_INDEX_STATES = {state.lower(): state.value for state in index_model.IndexState}
 _LISTS = ("config", "active", "queued", "finished", "scheduled", "adhoc")
 
 
@@ -71,8 +67,7 @@ def command(job: str | None, form: str | None, **asked: Any) -> None:
     if job is None:
         if asked["indexes"] or asked["watch"]:
             raise click.UsageError("--indexes and --watch are of one Job: name it")
-        _check_phase(asked["state"])
-        session.run(lambda s: job_lists.many(s, form, asked))
+        session.run(lambda s: job_lists.show(s, None, form, asked))
         return
     name = job_names.bare(job)
     if unused := [option for option in _LISTS if asked[option]]:
@@ -80,8 +75,7 @@ def command(job: str | None, form: str | None, **asked: Any) -> None:
     if asked["state"] and not asked["indexes"]:
         raise click.UsageError("--state of one Job is about its indexes: add --indexes")
     if asked["indexes"]:
-        asked["state"] = _index_state(asked["state"])
-        session.run(lambda s: job_lists.indexes(s, name, form, asked))
+        session.run(lambda s: job_lists.show(s, name, form, asked))
     elif asked["watch"]:
         session.run(lambda s: _watch(s, name))
     else:
@@ -91,19 +85,3 @@ def command(job: str | None, form: str | None, **asked: Any) -> None:
 async def _watch(s: session.Session, name: str) -> None:
     await job_names.get(s, name)
     await job_following.follow(s, name)
-
-
-def _check_phase(text: str | None) -> None:
-    if text is not None and job_objects.phase_of(text) is None:
-        known = ", ".join(api_job.Phase)
-        raise click.BadParameter(f"{text!r}: phases of Jobs are {known}", param_hint="--state")
-
-
-def _index_state(text: str | None) -> str | None:
-    if text is None:
-        return None
-    state = _INDEX_STATES.get(text.lower())
-    if state is None:
-        known = ", ".join(_INDEX_STATES.values())
-        raise click.BadParameter(f"{text!r}: states of indexes are {known}", param_hint="--state")
-    return state
