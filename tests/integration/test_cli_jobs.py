@@ -268,6 +268,20 @@ def test_a_job_is_named_where_only_it_can_be_meant(kiln: inner_kiln.Kiln, failed
     assert (never.code, "will not be Succeeded" in never.err) == (exits.Exit.TASK_FAILED, True)
 
 
+def test_a_name_of_a_file_job_and_a_job_is_ambiguous(
+    kiln: inner_kiln.Kiln, tmp_path: Path, failed: str
+) -> None:
+    records = tmp_path / "two.jsonl"
+    records.write_text('{"expression": "1 + 1"}\n')
+    assert kiln("upload", str(records), "--name", failed).code == OK
+    for command in ("why", "logs", "cancel"):
+        done = kiln(command, failed)
+        assert done.code == exits.Exit.USAGE
+        assert f"write file/{failed} or job/{failed}" in done.err
+    assert kiln("why", f"job/{failed}").code == OK
+    assert kiln("why", f"file/{failed}").code == OK
+
+
 # Schedules
 
 

@@ -199,12 +199,11 @@ def told(found: Mapping[str, Any], *, now: float) -> Iterator[str]:
             for word, number in (
                 ("in all", counts.total),
                 ("succeeded", counts.succeeded),
-                ("failed", counts.failed),
+                (f"failed ({shortened(counts.failed_indexes, 40)})", counts.failed),
                 ("running", counts.running),
             )
             if number
         ),
-        "failed": shortened(counts.failed_indexes, WIDTH - 12),
         "created": found["metadata"].get("creationTimestamp"),
         "started": status.get("startTime"),
         "finished": status.get("finishTime"),
@@ -318,5 +317,5 @@ def _index_row(item: Mapping[str, Any], *, now: float) -> list[object]:
         item.get("attempt"),
         item.get("podName") or item.get("nodeName"),
         took,
-        item.get("message") or item.get("reason"),
+        item.get("message") or (item["state"] != "Succeeded" and item.get("reason")) or None,
     ]
