@@ -273,7 +273,7 @@ def test_a_name_of_a_file_job_and_a_job_is_ambiguous(
 ) -> None:
     records = tmp_path / "two.jsonl"
     records.write_text('{"expression": "1 + 1"}\n')
-    assert kiln("upload", str(records), "--name", failed).code == OK
+    assert kiln("upload", str(records), "--mapper", "calculator", "--name", failed).code == OK
     for command in ("why", "logs", "cancel"):
         done = kiln(command, failed)
         assert done.code == exits.Exit.USAGE

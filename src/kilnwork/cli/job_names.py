@@ -43,10 +43,11 @@ async def get(s: session.Session, name: str, served: resource.Resource = api_kin
     try:
         return await s.ask("GET", s.path(served, name, namespace=s.one_namespace()))
     except kube_errors.NotFound as error:
-        lists = "kiln jobs" if served == api_kinds.JOBS else f"kiln get {served.plural}"
+        of_jobs = served == api_kinds.JOBS
+        lists = "kiln jobs" if of_jobs else f"kiln get {served.plural}"
         raise errors.Missing(
             f'there is no {served.kind} "{name}" in namespace {s.one_namespace()}: '
-            f"`{lists}` lists those that there are"
+            f"`{lists}` lists those that there are{f'. {kinds.ELSEWHERE}' if of_jobs else ''}"
         ) from error
 
 
