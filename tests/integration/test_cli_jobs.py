@@ -159,6 +159,31 @@ def test_watch_ends_as_the_job_ends(kiln: inner_kiln.Kiln) -> None:
     assert (again.code, again.err.count("index 1 (bad) failed: ")) == (exits.Exit.TASK_FAILED, 1)
 
 
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [
+        ("run-job gr", ["greet"]),
+        ("run-job greet --option l", ["loud=", "loud=yes", "loud=no"]),
+        ("backfill daily --option w", []),
+        ("why jobconfig/da", ["jobconfig/daily"]),
+    ],
+)
+def test_names_of_configs_and_options_are_completed(
+    kiln: inner_kiln.Kiln,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    line: str,
+    offered: list[str],
+) -> None:
+    monkeypatch.setenv("_KILN_COMPLETE", "bash_complete")
+    monkeypatch.setenv("COMP_WORDS", f"kiln {line}")
+    monkeypatch.setenv("COMP_CWORD", str(len(line.split())))
+    with pytest.raises(SystemExit):
+        kiln()
+    found = [word.removeprefix("plain,") for word in capfd.readouterr().out.split()]
+    assert found == offered
+
+
 def test_a_config_that_is_not_there(kiln: inner_kiln.Kiln) -> None:
     for command in (("run-job", "nobody"), ("disable", "nobody"), ("schedule", "nobody")):
         done = kiln(*command)

@@ -102,7 +102,9 @@ def pausable(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Co
 
 def job_options(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """`NAME=` of the options of the JobConfig that stands before, and values to choose from."""
-    config = str(ctx.params.get("config") or "").rpartition("/")[2]
+    # an option without its value, as here, keeps click from giving words to arguments
+    word = ctx.params.get("config") or next(iter(ctx.args), "")
+    config = str(word).rpartition("/")[2]
 
     async def ask(s: session.Session) -> list[str]:
         async with asyncio.timeout(_ANSWER_S):
