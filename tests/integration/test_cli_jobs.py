@@ -2,6 +2,7 @@
 
 import datetime as dt
 import json
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -239,6 +240,33 @@ def test_logs_of_indexes(kiln: inner_kiln.Kiln, failed: str) -> None:
     assert kiln("logs", f"job/{failed}", "--index", "bad", "--attempt", "1").out == "out bad\n"
     missing = kiln("logs", f"job/{failed}", "--index", "9")
     assert (missing.code, "no index '9'" in missing.err) == (exits.Exit.NOT_FOUND, True)
+
+
+def test_logs_of_a_job_of_one_index_are_waited_for(kiln: inner_kiln.Kiln, server: up.Up) -> None:
+    made = {
+        "apiVersion": "kilnwork.dev/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": "after"},
+        "spec": {
+            "template": template("echo", "hello"),
+            "dependsOn": [{"name": "first", "outcome": "Finished"}],
+        },
+    }
+    server.kiln("apply", "-f", "-", stdin=json.dumps(made))
+    wait_for(server, "after", "Queued")
+    early = kiln("logs", "job/after")
+    assert (early.code, "WaitingForDependency" in early.err) == (exits.Exit.FAILED, True)
+    follower = subprocess.Popen(
+        [up.KILN, "logs", "-f", "job/after"],
+        env=server.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert kiln("run-job", "parts", "--name", "first").code == OK
+    out, _ = follower.communicate(timeout=PATIENCE_S)
+    assert (follower.returncode, out) == (OK, b"hello\n")
+    assert kiln("logs", "after").out == "hello\n", "no task is called so"
+    assert "kiln result job/after" in kiln("result", "after").err
 
 
 def test_results_are_of_jobs_that_have_one(kiln: inner_kiln.Kiln, failed: str) -> None:

@@ -54,7 +54,7 @@ def group(found: Mapping[str, Any]) -> str:
     phase = job_objects.phase(found)
     if not phase or phase == _P.QUEUED:
         return "queued"
-    return "finished" if _P(phase).final else "active"
+    return "finished" if job_objects.is_over(found) else "active"
 
 
 async def show(

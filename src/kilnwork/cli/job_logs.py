@@ -11,7 +11,16 @@ from typing import Any
 
 import click
 
-from kilnwork.cli import errors, job_lists, job_names, job_objects, session, task_logs
+from kilnwork.api import kinds as api_kinds
+from kilnwork.cli import (
+    errors,
+    job_lists,
+    job_names,
+    job_objects,
+    session,
+    task_logs,
+    waiting,
+)
 from kilnwork.kit import coroutines
 from kilnwork.kube import errors as kube_errors
 
@@ -50,19 +59,41 @@ async def show(
     name, total = found["metadata"]["name"], job_objects.counts(found).total
     if index is not None:
         await task_logs.of_task(s, await _named(s, found, index), dict(query))
-    elif total == 1:
-        await task_logs.of_task(s, f"{name}-0", dict(query))
+    elif total == 1 or not _parallelism(found):
+        await _only(s, found, query)
     elif "follow" in query:
         await _follow(s, name, query)
     else:
         await _all(s, found, query)
 
 
+def _parallelism(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    return (job_objects.spec(found).get("template") or {}).get("parallelism") or {}
+
+
+async def _only(s: session.Session, found: job_names.Item, query: Mapping[str, str]) -> None:
+    """The output of a Job that has one index; one that has not started is waited for to follow."""
+    name = found["metadata"]["name"]
+    if "follow" in query:
+        subject = waiting.Subject(api_kinds.JOBS, name, s.one_namespace())
+        text = f"waiting for Job {name} to start"
+        found = await waiting.until(s, subject, _begun, text=text) or found
+    try:
+        await task_logs.of_task(s, f"{name}-0", dict(query))
+    except kube_errors.NotFound as error:
+        raise errors.CommandError(f"nothing was printed: {job_objects.sentence(found)}") from error
+
+
+def _begun(found: job_names.Item | None) -> bool:
+    if found is None:
+        raise errors.Missing("the Job was deleted before it started")
+    return bool(job_objects.status(found).get("createdTasks")) or job_objects.is_over(found)
+
+
 async def _named(s: session.Session, found: job_names.Item, index: str) -> str:
     """Id of the task of an index, by its label or number. Raises `errors.Missing`."""
     name, total = found["metadata"]["name"], job_objects.counts(found).total
-    parallelism = (job_objects.spec(found).get("template") or {}).get("parallelism") or {}
-    keys = list(parallelism.get("withKeys") or ())
+    keys = list(_parallelism(found).get("withKeys") or ())
     number = keys.index(index) if index in keys else None
     if number is None and index.isascii() and index.isdecimal():
         number = int(index)
@@ -116,11 +147,15 @@ async def _copy(s: session.Session, item: Mapping[str, Any], query: Mapping[str,
 
 async def _follow(s: session.Session, name: str, query: Mapping[str, str]) -> None:
     """The first MAX_SHOWN indexes that have a task, until the Job is over."""
-    crew, told = coroutines.Crew("logs"), False
+    crew, told, said = coroutines.Crew("logs"), False, ""
     followed: dict[int, asyncio.Task[Any]] = {}
     try:
         while True:
-            over = job_objects.is_over(await job_names.get(s, name))
+            found = await job_names.get(s, name)
+            over = job_objects.is_over(found)
+            if not followed and (text := job_objects.sentence(found)) != said:
+                click.echo(f"nothing was printed yet: {text}", err=True)
+                said = text
             listed = job_lists.listed_indexes(s, name, limit=MAX_SHOWN * 2)
             async with contextlib.aclosing(listed) as each:
                 async for item in each:

@@ -12,6 +12,7 @@ from kilnwork.kit import clock
 
 Item = Mapping[str, Any]
 
+_FINAL = frozenset(phase.value for phase in api_job.Phase if phase.final)
 _PHASES = {phase.lower(): phase for phase in api_job.Phase}
 
 
@@ -31,7 +32,7 @@ def phase(found: Item) -> str:
 def is_over(found: Item) -> bool:
     """Whether the run that is asked for is over."""
     known = status(found)
-    if not known.get("phase") or not api_job.Phase(known["phase"]).final:
+    if phase(found) not in _FINAL:
         return False
     return int(known.get("run", 1)) >= int(spec(found).get("run", 1))
 

@@ -129,6 +129,7 @@ _ELSEWHERE = {
     "runjob": "`kiln run-job CONFIG` makes a Job",
     "start": "`kiln up` starts the server",
     "stop": "`kiln down` stops the server, `kiln cancel NAME` a task, file job or Job",
+    "suspend": "`kiln pause job/NAME` suspends a Job, `kiln disable CONFIG` a schedule",
     "submit": "`kiln run -- COMMAND` runs a command, `kiln upload FILE` maps a file",
 }
 """What people from other systems write, and what does it here."""

@@ -166,6 +166,8 @@ async def _object(s: session.Session, name: str) -> dict[str, Any] | None:
         return await s.ask("GET", s.path(api_kinds.TASKS, name, namespace=s.one_namespace()))
     if await file_names.perhaps(s, name) is not None:
         raise errors.Missing(f"{name} is a file job: `kiln results {name}` brings its results")
+    if await job_names.perhaps(s, name) is not None:
+        raise errors.Missing(f"{name} is a Job: `kiln result job/{name}` brings its result")
     return None
 
 
