@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kilnwork.cli import exits
-from support import inner_kiln, up, waiting
+from support import inner_kiln, terminal, up, waiting
 
 PATIENCE_S = 30.0
 OK = exits.Exit.OK
@@ -133,6 +133,30 @@ def test_what_is_no_value_is_refused_before_a_job_is_made(
     assert done.code == exits.Exit.USAGE
     assert text in done.err
     assert kiln("jobs", "--config", "greet", "-o", "name").out == before
+
+
+def test_a_terminal_is_asked_for_values(kiln: inner_kiln.Kiln, server: up.Up) -> None:
+    argv = [up.KILN, "run-job", "greet", "--name", "asked", "--option", "loud=yes"]
+    asked = terminal.Terminal(argv, server.environment)
+    asked.answer("Whom to greet (who) [required]: ", "")
+    asked.answer("Whom to greet (who) [required]: ", "Ada")
+    asked.answer("times, a whole number [1]: ", "many")
+    asked.answer("times, a whole number [1]: ", "")
+    assert asked.end() == OK
+    assert "option.who is needed" in asked.shown
+    assert 'option.times must be a whole number, not "many"' in asked.shown
+    assert json.loads(server.get("jobs", "asked")["spec"]["optionValues"]) == {
+        "who": "Ada", "times": 1, "loud": True,
+    }  # fmt: skip
+
+
+def test_a_terminal_shows_a_bar(server: up.Up) -> None:
+    slow = template("sh", "-c", "sleep 1.2", parallelism={"withCount": 8})
+    server.kiln("apply", "-f", "-", stdin=json.dumps(config("slow", slow)))
+    shown = terminal.Terminal([up.KILN, "run-job", "slow", "--watch"], server.environment)
+    assert shown.end() == OK
+    assert "of 8 indexes" in shown.shown
+    assert "8 of 8 indexes have succeeded" in shown.shown
 
 
 def test_a_job_for_later_waits_in_the_queue(kiln: inner_kiln.Kiln, server: up.Up) -> None:

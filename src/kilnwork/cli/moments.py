@@ -40,11 +40,17 @@ class Moment(NamedTuple):
 def parse(text: str) -> Moment:
     """The time in a text; raises ValueError for anything else."""
     try:
-        return Moment(
-            dt.datetime.fromisoformat(text.strip()), len(text.strip()) == len("2026-01-02")
-        )
+        return Moment(dt.datetime.fromisoformat(text.strip()), _is_date(text.strip()))
     except ValueError:
         raise ValueError(f"{text[:100]!r} is no time: {_EXAMPLES}") from None
+
+
+def _is_date(text: str) -> bool:
+    try:
+        dt.date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
 
 
 MOMENT = options.Parsed("time", parse)

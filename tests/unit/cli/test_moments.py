@@ -23,6 +23,7 @@ def test_a_date_is_all_of_that_day_also_when_clocks_change() -> None:
     day = moments.parse("2026-03-29")
     assert day.first(ZURICH) == utc(2026, 3, 28, 23)
     assert day.last(ZURICH) == utc(2026, 3, 29, 22) - 1
+    assert moments.parse("20260329") == day
     assert moments.parse("2026-01-02T00:00").last(ZURICH) == utc(2026, 1, 1, 23)
 
 
