@@ -400,6 +400,35 @@ def test_schedule_makes_one_job_for_each_tick(server: up_support.Up, tmp_path: P
     server.kubectl("delete", "kjc", "each-second")
 
 
+def test_ticks_whose_names_are_taken_are_dropped(server: up_support.Up, tmp_path: Path) -> None:
+    """By a stranger that was there before, and by a backfill, which is no tick of the schedule."""
+    log = tmp_path / "log"
+    schedule = {"cron": {"expression": "* * * * * * *"}, "disabled": True}
+    apply(server, config("clash", *append(log, "${job.name}"), schedule=schedule))
+    first = int(time.time()) + 8  # the rest is faster than that
+    stranger = job(f"clash-{first}", "true")
+    backfilled = run(f"clash-{first + 1}", "clash")
+    backfilled["metadata"]["annotations"] = {
+        "kilnwork.dev/schedule-time": str(first + 1),
+        "kilnwork.dev/backfill": "true",
+    }
+    apply(server, stranger, backfilled)
+    wait_phase(server, backfilled["metadata"]["name"], "Succeeded")
+    server.kiln("enable", "clash")
+    found = wait_for(
+        server,
+        "clash",
+        lambda s: s.get("missed", {}).get("reasons", {}).get("NameTaken") == 2,
+        kind="jobconfigs",
+    )
+    assert found["missed"]["latestReason"] == "NameTaken"
+    waiting.wait_until(
+        lambda: f"clash-{first + 2}" in lines(log), what="the next tick", timeout_s=PATIENCE_S
+    )
+    assert lines(log).count(f"clash-{first + 1}") == 1
+    server.kubectl("delete", "kjc", "clash")
+
+
 def test_invalid_config_says_so_and_harms_no_other(server: up_support.Up) -> None:
     bad = config("not-cron", "true", schedule={"cron": {"expression": "61 * * * *"}})
     done = server.kiln("apply", "-f", "-", stdin=json.dumps(bad), check=False)

@@ -130,9 +130,11 @@ def test_parts_are_listed_by_state_in_any_case(kiln: inner_kiln.Kiln, job: str) 
 
 
 def test_jobs_of_kubernetes_are_told_from_file_jobs(kiln: inner_kiln.Kiln) -> None:
-    for line in ("get jobs", "get job/loud", "wait job/loud", "why job/loud"):
+    for line in ("why job/loud", "logs job/loud", "cancel job/loud", "jobs loud"):
         told = kiln(*line.split())
-        assert (told.code, "`kiln files`" in told.err) == (exits.Exit.USAGE, True), line
+        assert (told.code, "`kiln files`" in told.err) == (exits.Exit.NOT_FOUND, True), line
+    none = kiln("get", "jobs")
+    assert (none.code, "`kiln files`" in none.err) == (exits.Exit.OK, True)
 
 
 @pytest.mark.parametrize("command", ["files", "results {} --part 1"])

@@ -146,6 +146,8 @@ COMMANDS = [
     "get files",
     "delete file/x",
     "wait file/x",
+    "jobs x --indexes",
+    "get job x --indexes",
     "upload file.jsonl --mapper calculator --watch",
 ]
 

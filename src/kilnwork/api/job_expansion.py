@@ -24,6 +24,10 @@ from kilnwork.kit import clock
 SCHEDULE_TIME = "kilnwork.dev/schedule-time"
 """Annotation with the tick of a schedule that made the Job, in seconds since the epoch."""
 
+BACKFILL = "kilnwork.dev/backfill"
+"""Annotation of a Job that was made by hand for a tick of the past: `true`. It has the time of that
+tick, and needs no decision of the schedule."""
+
 CONFIG_UID = "kilnwork.dev/job-config-uid"
 """Label with the uid of the JobConfig."""
 
@@ -150,8 +154,29 @@ def scheduled_name(config_name: str, tick: int) -> str:
     return f"{config_name}-{tick}"
 
 
+def backfill_job(
+    config: job_config.JobConfig, request: JobRequest, *, tick: int
+) -> meta.JsonObject:
+    """Return the object of a new Job for a past tick of a JobConfig's schedule, expanded.
+
+    It is called as that of the schedule would be, so that no tick is done twice while the Job is
+    there; the name in the request does not count. Raises `options.InvalidOptions`.
+    """
+    marked = {**request.annotations, SCHEDULE_TIME: str(tick), BACKFILL: "true"}
+    name = scheduled_name(config.metadata.name, tick)
+    return new_job(config, msgspec.structs.replace(request, name=name, annotations=marked))
+
+
 def tick_of(given: job.Job) -> int | None:
-    """Return the tick that a Job was made for; None for a Job that no schedule made."""
+    """Return the tick of its schedule that a Job was made for; None for any other Job, such as that
+    of a backfill."""
+    if given.metadata.annotations.get(BACKFILL) == "true":
+        return None
+    return scheduled_time_of(given)
+
+
+def scheduled_time_of(given: job.Job) -> int | None:
+    """Return the tick whose time a Job has, whoever made it; None without one."""
     text = given.metadata.annotations.get(SCHEDULE_TIME, "")
     if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_TICK))):
         return None
@@ -170,7 +195,7 @@ def variables(given: job.Job) -> dict[str, Any]:
 
     Values of options that are no texts have their types; `substitutions` go before all others.
     """
-    metadata, spec, tick = given.metadata, given.spec, tick_of(given)
+    metadata, spec, tick = given.metadata, given.spec, scheduled_time_of(given)
     found: dict[str, Any] = {
         "job.uid": metadata.uid,
         "job.name": metadata.name,

@@ -6,7 +6,7 @@ nothing: a prompt is no place for errors.
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import click
@@ -93,6 +93,33 @@ def subjects(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Co
     if "/" in incomplete:
         return objects(ctx, _, incomplete)
     return [*tasks(ctx, _, incomplete), *file_jobs(ctx, _, incomplete)]
+
+
+def pausable(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Names and ids of file jobs, or KIND/NAME in one word."""
+    return objects(ctx, _, incomplete) if "/" in incomplete else file_jobs(ctx, _, incomplete)
+
+
+def job_options(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """`NAME=` of the options of the JobConfig that stands before, and values to choose from."""
+    # an option without its value, as here, keeps click from giving words to arguments
+    word = ctx.params.get("config") or next(iter(ctx.args), "")
+    config = str(word).rpartition("/")[2]
+
+    async def ask(s: session.Session) -> list[str]:
+        async with asyncio.timeout(_ANSWER_S):
+            found = await s.ask("GET", s.path(api_kinds.JOB_CONFIGS, config))
+        return list(_option_words(found))
+
+    return _items(_asked(ctx, ask) if config else [], incomplete)
+
+
+def _option_words(config: dict[str, Any]) -> Iterator[str]:
+    for option in (config["spec"].get("option") or {}).get("options") or ():
+        name, type_ = option["name"], option["type"]
+        yield f"{name}="
+        chosen = (option.get(type_.lower()) or {}).get("values") or ()
+        yield from (f"{name}={value}" for value in (("yes", "no") if type_ == "Bool" else chosen))
 
 
 def _meant(word: str) -> tuple[resource.Resource, ...]:

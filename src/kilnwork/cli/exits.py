@@ -27,7 +27,7 @@ MEANINGS: dict[Exit, str] = {
     Exit.UNREACHABLE: "the server cannot be reached",
     Exit.NOT_FOUND: "what was named does not exist",
     Exit.TIMED_OUT: "what was waited for did not happen in time",
-    Exit.TASK_FAILED: "what was waited for, a task or a file job, did not succeed",
+    Exit.TASK_FAILED: "what was waited for, a task, a Job or a file job, did not succeed",
     Exit.FORBIDDEN: "the server knows you but refuses (403), or does not know you (401)",
     Exit.INTERRUPTED: "interrupted by Ctrl-C",
 }

@@ -140,13 +140,3 @@ async def each(words: Sequence[str], do: Callable[[str], Awaitable[None]]) -> No
         click.echo(f"error: {one}", err=True)
     if refused:
         raise refused[-1]
-
-
-async def tell(s: session.Session, words: Sequence[str], what: str) -> None:
-    """Ask it of file jobs, as in `file_jobs.tell`, and say where they are then."""
-
-    async def ask(word: str) -> None:
-        found = await file_jobs.tell(s, word, what)
-        click.echo(f"job {found['id']} is {file_jobs.phase(found)}")
-
-    await each(words, ask)

@@ -44,12 +44,18 @@ COMMANDS: dict[str, Entry] = {
     "wait": Entry("Tasks", "Wait for a state or condition."),
     "cancel": Entry("Tasks", "Stop tasks; their objects and logs stay."),
     "retry": Entry("Tasks", "Start tasks anew that are over."),
+    "run-job": Entry("Jobs", "Run a JobConfig now or later: make a Job of it."),
+    "jobs": Entry("Jobs", "List Jobs, show one or its indexes."),
+    "schedule": Entry("Jobs", "Show when JobConfigs run next, and what they missed."),
+    "backfill": Entry("Jobs", "Make Jobs for ticks of a schedule that are past."),
+    "enable": Entry("Jobs", "Let schedules make Jobs again."),
+    "disable": Entry("Jobs", "Let schedules make no Jobs."),
     "upload": Entry("Files", "Upload a file and map its records in parallel."),
     "files": Entry("Files", "List file jobs, show one or its parts."),
     "results": Entry("Files", "Bring the result of a file job, or its bad records."),
     "redrive": Entry("Files", "Run the failed parts of a file job again."),
-    "pause": Entry("Files", "Start no more parts of file jobs."),
-    "resume": Entry("Files", "Go on with file jobs that were paused."),
+    "pause": Entry("Files", "Start no more parts of file jobs, or indexes of Jobs."),
+    "resume": Entry("Files", "Go on with file jobs and Jobs that were paused."),
     "adjust": Entry("Files", "Change how a file job runs while it runs."),
     "apply": Entry("Objects", "Create or change objects from files."),
     "get": Entry("Objects", "List objects and file jobs."),
@@ -75,7 +81,9 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = lazy.load(f"kilnwork.cli.commands.{cmd_name}", "command")
+        command: click.Command = lazy.load(
+            f"kilnwork.cli.commands.{cmd_name.replace('-', '_')}", "command"
+        )
         command.name = cmd_name
         command.short_help = COMMANDS[cmd_name].help
         return command
@@ -113,14 +121,15 @@ class Commands(click.Group):
 
 _ELSEWHERE = {
     "describe": "`kiln why NAME` says why it is as it is, `kiln get KIND NAME -o yaml` all of it",
-    "jobs": "`kiln files` lists file jobs, `kiln tasks` tasks",
-    "job": "`kiln files NAME` shows a file job",
-    "list": "`kiln tasks`, `kiln files` and `kiln get KIND` list",
-    "ls": "`kiln tasks`, `kiln files` and `kiln get KIND` list",
+    "job": "`kiln jobs NAME` shows a Job, `kiln files NAME` a file job",
+    "list": "`kiln tasks`, `kiln jobs`, `kiln files` and `kiln get KIND` list",
+    "ls": "`kiln tasks`, `kiln jobs`, `kiln files` and `kiln get KIND` list",
     "map": "`kiln upload FILE --mapper M` maps the records of a file",
     "ps": "`kiln tasks` lists tasks",
+    "runjob": "`kiln run-job CONFIG` makes a Job",
     "start": "`kiln up` starts the server",
-    "stop": "`kiln down` stops the server, `kiln cancel NAME` a task or file job",
+    "stop": "`kiln down` stops the server, `kiln cancel NAME` a task, file job or Job",
+    "suspend": "`kiln pause job/NAME` suspends a Job, `kiln disable CONFIG` a schedule",
     "submit": "`kiln run -- COMMAND` runs a command, `kiln upload FILE` maps a file",
 }
 """What people from other systems write, and what does it here."""

@@ -10,6 +10,7 @@
 | GET /tasks/REF/result | its result as bytes, with their type; 409 while it has none |
 | GET /tasks/REF/logs | its output: `follow`, `run`, `attempt`, `tail` |
 | GET /tasks/REF/why | one sentence, and the Python error if there is one |
+| GET /jobs/NAME/indexes | indexes of a Job, by number: `after`, `limit`, `state` |
 | POST /tasks/REF/cancel | stop it |
 | POST /tasks/REF/retry | a new run of a spawned task; `force` for one that has succeeded |
 
@@ -27,7 +28,7 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
 from kilnwork.kit import asgi, clock, ids
-from kilnwork.server import documents, errors, logs, ports, problems, results, why
+from kilnwork.server import documents, errors, indexes, logs, ports, problems, results, why
 
 POLL_S = 0.1
 """How often a follower looks for more output. Files are read, not watched: a quiet log costs one
@@ -51,6 +52,7 @@ class Api:
         rights: ports.Rights,
         clusters: ports.Clusters,
         *,
+        jobs: ports.Jobs,
         outputs: ports.Outputs,
         channel: str,
         blobs: Path,
@@ -63,6 +65,7 @@ class Api:
         self._rights = rights
         self._clusters = clusters
         self._clock = time
+        self._indexes = indexes.Indexes(jobs, rights)
         self._subs: dict[tuple[str, str], _Handler] = {
             ("GET", ""): self._task,
             ("GET", "result"): self._result,
@@ -89,6 +92,8 @@ class Api:
                 await self._list_clusters(request, namespace, response)
             case ["v1", "namespaces", namespace, "tasks", ref, *sub] if len(sub) <= 1:
                 await self._one(request, (namespace, ref, sub[0] if sub else ""), response)
+            case ["v1", "namespaces", namespace, "jobs", name, "indexes"]:
+                await self._indexes.send(request, namespace, name, response=response)
             case _:
                 raise errors.NotFound(
                     f"nothing is served at {request.path}: try /v1/namespaces/default/tasks"

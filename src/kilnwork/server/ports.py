@@ -9,6 +9,7 @@ import msgspec
 
 from kilnwork.api import attempts, kinds
 from kilnwork.dispatch import model
+from kilnwork.jobs import index_model
 from kilnwork.kit import asgi, ids
 
 Extra = Mapping[str, tuple[str, ...]] | tuple[tuple[str, tuple[str, ...]], ...]
@@ -141,5 +142,27 @@ class Journal(Protocol):
 
         Raises `dispatch.errors.RunRefused` when it is not over, works for a job, or has succeeded
         and `force` is False.
+        """
+        ...
+
+
+class Jobs(Protocol):
+    """Reading the indexes of Jobs."""
+
+    def uid(self, namespace: str, name: str) -> str | None:
+        """`metadata.uid` of the Job of that name, None when there is none."""
+        ...
+
+    async def indexes(
+        self,
+        uid: str,
+        *,
+        after: int,
+        limit: int,
+        state: index_model.IndexState | None,
+    ) -> list[index_model.IndexView]:
+        """At most `limit` indexes with numbers above `after`, in order.
+
+        Raises `jobs.errors.NoSuchJob` when the Job has not been taken up yet.
         """
         ...

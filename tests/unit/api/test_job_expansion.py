@@ -257,6 +257,22 @@ def test_the_job_of_a_tick() -> None:
     assert job_validation.validate_job(read) == []
 
 
+def test_a_backfill_has_the_time_of_its_tick_and_is_no_tick_of_the_schedule() -> None:
+    request = job_expansion.JobRequest(name="ignored", annotations={"a": "b"})
+    made = job_expansion.backfill_job(config(), request, tick=1_767_225_600)
+    assert made["metadata"]["name"] == "greet-1767225600"
+    assert made["metadata"]["annotations"] == {
+        "a": "b",
+        "kilnwork.dev/schedule-time": "1767225600",
+        "kilnwork.dev/backfill": "true",
+    }
+    assert "type" not in made["spec"], "Adhoc is the default"
+    read = msgspec.convert(made, job.Job)
+    assert job_expansion.tick_of(read) is None
+    assert job_expansion.variables(read)["job.scheduled_time"] == "2026-01-01T00:00:00Z"
+    assert job_validation.validate_job(read) == []
+
+
 def test_the_name_of_a_tick_of_the_longest_config_is_a_label() -> None:
     name = job_expansion.scheduled_name("c" * job_config.MAX_NAME, job_expansion.MAX_TICK)
     assert names.is_dns_label(name)

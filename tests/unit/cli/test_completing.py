@@ -25,6 +25,12 @@ def no_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         ("get pod/a", ""),
         ("logs a", ""),
         ("why a", ""),
+        ("run-job a", ""),
+        ("run-job a --option w", ""),
+        ("run-job -O x", "file,x\n"),
+        ("jobs a", ""),
+        ("pause job/a", ""),
+        ("jobs -o w", "plain,wide\n"),
     ],
 )
 def test_words(

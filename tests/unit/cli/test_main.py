@@ -57,7 +57,7 @@ def test_exit_codes_are_documented(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_words_of_other_systems_lead_somewhere(capsys: pytest.CaptureFixture[str]) -> None:
-    for word, instead in (("describe", "kiln why"), ("jobs", "kiln files"), ("ps", "kiln tasks")):
+    for word, instead in (("describe", "kiln why"), ("job", "kiln jobs"), ("ps", "kiln tasks")):
         assert main.main([word]) == exits.Exit.USAGE
         assert f"`{instead}" in capsys.readouterr().err
 

@@ -11,6 +11,8 @@ import pytest
 from kilnwork.api import attempts, task
 from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
+from kilnwork.jobs import errors as jobs_errors
+from kilnwork.jobs import index_model
 from kilnwork.kit import asgi, clock, ids
 from kilnwork.server import api, errors, ports
 from support import told_views
@@ -105,6 +107,36 @@ class Rights:
         return None
 
 
+class Jobs:
+    """A Job of five indexes that is called `five`, and one that was not taken up yet."""
+
+    def uid(self, namespace: str, name: str) -> str | None:
+        return name if namespace == "default" and name in ("five", "new") else None
+
+    async def indexes(
+        self, uid: str, *, after: int, limit: int, state: index_model.IndexState | None
+    ) -> list[index_model.IndexView]:
+        if uid == "new":
+            raise jobs_errors.NoSuchJob
+        found = [index(number) for number in range(after + 1, 5)]
+        return [one for one in found if state in (None, one.state)][:limit]
+
+
+def index(number: int) -> index_model.IndexView:
+    odd = number % 2
+    return index_model.IndexView(
+        number=number,
+        label=f"key-{number}",
+        state=index_model.IndexState.FAILED if odd else index_model.IndexState.WAITING,
+        task=ids.task_text(A),
+        name=f"five-{number}",
+        run=1,
+        attempt=odd,
+        message="exit code 1" if odd else "",
+        started=1_700_000_000.5 if odd else None,
+    )
+
+
 class Exchange:
     """One request driven by hand: what was sent, and hanging up."""
 
@@ -156,6 +188,7 @@ def app(journal: Journal, outputs: Outputs) -> api.Api:
         journal,
         Rights(),
         Clusters(),
+        jobs=Jobs(),
         outputs=outputs,
         channel="/run/channel.sock",
         blobs=journal.folder / "blobs",
@@ -424,3 +457,43 @@ async def test_a_follower_that_hangs_up_is_let_go(app: api.Api, journal: Journal
     journal.log_file(A, run=1, attempt=1).write_bytes(b"one\n")
     exchange = await Exchange(app, f"{TASKS}/a/logs?follow=true").run()
     assert exchange.body == b"one\n"
+
+
+INDEXES = "/v1/namespaces/default/jobs/five/indexes"
+
+
+async def test_indexes_are_paged(app: api.Api) -> None:
+    first = (await Exchange(app, f"{INDEXES}?limit=2").run()).json()
+    assert [item["number"] for item in first["items"]] == [0, 1]
+    rest = (await Exchange(app, f"{INDEXES}?limit=3&after={first['after']}").run()).json()
+    assert [item["number"] for item in rest["items"]] == [2, 3, 4]
+    assert "after" not in rest
+
+
+async def test_indexes_in_a_state(app: api.Api) -> None:
+    found = (await Exchange(app, f"{INDEXES}?state=Failed").run()).json()
+    assert [item["number"] for item in found["items"]] == [1, 3]
+    assert found["items"][0] == {
+        "number": 1, "label": "key-1", "state": "Failed", "task": ids.task_text(A),
+        "name": "five-1", "run": 1, "attempt": 1, "message": "exit code 1",
+        "startTime": "2023-11-14T22:13:20.500000Z",
+    }  # fmt: skip
+    wrong = await Exchange(app, f"{INDEXES}?state=Broken").run()
+    assert (wrong.status, "Succeeded" in wrong.json()["detail"]) == (400, True)
+
+
+async def test_a_job_that_was_not_taken_up_has_no_indexes(app: api.Api) -> None:
+    path = "/v1/namespaces/default/jobs/new/indexes"
+    assert (await Exchange(app, path).run()).json() == {"items": []}
+
+
+async def test_indexes_of_a_job_that_is_not_there(app: api.Api) -> None:
+    assert (await Exchange(app, "/v1/namespaces/default/jobs/x/indexes").run()).status == 404
+    assert (await Exchange(app, INDEXES, method="POST").run()).status == 405
+    assert (await Exchange(app, f"{INDEXES}?after=-1").run()).status == 400
+
+
+async def test_indexes_take_the_right_to_the_job(app: api.Api) -> None:
+    other = "/v1/namespaces/other/jobs/five/indexes"
+    assert (await Exchange(app, other, user="guest").run()).status == 403
+    assert (await Exchange(app, INDEXES, user="reader").run()).status == 403

@@ -1,16 +1,21 @@
 """`kiln cancel`: stop tasks by their killTimestamp, or by the journal when they have no object."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import click
 
 from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import (
     completing,
+    errors,
     file_jobs,
     file_names,
     following,
+    job_names,
+    job_objects,
     kinds,
+    moments,
     options,
     session,
     waiting,
@@ -24,39 +29,62 @@ from kilnwork.kube import errors as kube_errors
     "tasks",
     nargs=-1,
     required=True,
-    metavar="NAME|ID…",
+    metavar="NAME|ID|job/NAME…",
     shell_complete=completing.subjects,
 )
 @options.target
 @click.option("--wait", is_flag=True, help="Wait until they have stopped.")
 @click.option("--timeout", type=options.DURATION, default=None, help="Wait no longer than this.")
-def command(tasks: tuple[str, ...], wait: bool, timeout: float | None) -> None:  # noqa: FBT001
+@click.option(
+    "--at",
+    type=moments.MOMENT,
+    metavar="TIME",
+    help="Of Jobs: stop them then; default at once.",
+)
+def command(tasks: tuple[str, ...], timeout: float | None, **asked: Any) -> None:
     """Stop tasks: SIGTERM, their grace period, SIGKILL to all they started.
 
     \b
     kiln cancel hello
     kiln tasks --state Running --function train:fit -o name | xargs kiln cancel --wait
+    kiln cancel job/report-x7k2p
+    kiln cancel job/report-x7k2p --at 2026-01-02T06:00
 
     A Python function gets kiln.Cancelled raised in it instead of SIGTERM. Children are stopped with
     their parent. A task that is over already stays as it is.
 
     The id or name of a file job, or file/NAME, stops that job; parts that were done before can
-    still be read.
+    still be read. job/NAME stops a Job with all its indexes.
     """
-    session.run(lambda s: _all(s, tasks, wait=wait, timeout_s=timeout))
+    at = None if asked["at"] is None else clock.rfc3339(asked["at"].first())
+    if at is not None and asked["wait"]:
+        raise click.UsageError("--wait is of what stops at once: leave out --at")
+    session.run(lambda s: _all(s, tasks, wait=asked["wait"], timeout_s=timeout, at=at))
 
 
 async def _all(
-    s: session.Session, words: Sequence[str], *, wait: bool, timeout_s: float | None
+    s: session.Session,
+    words: Sequence[str],
+    *,
+    wait: bool,
+    timeout_s: float | None,
+    at: str | None,
 ) -> None:
     ends: list[Callable[[], Awaitable[object]]] = []
 
     async def stop_task(word: str) -> None:
         name = kinds.task_name(word)
+        _check_at(name, at)
         click.echo(f"{name} {await _cancel(s, name)}")
         ends.append(lambda: waiting.for_final(s, name, timeout_s=timeout_s))
 
-    async def stop_job(job: file_jobs.Job) -> None:
+    async def stop_job(found: job_names.Item) -> None:
+        name = found["metadata"]["name"]
+        click.echo(f"Job {name} {await _cancel_job(s, found, at)}")
+        ends.append(lambda: _job_end(s, name, timeout_s=timeout_s))
+
+    async def stop_file_job(job: file_jobs.Job) -> None:
+        _check_at(job["id"], at)
         found = await file_jobs.tell(s, job["id"], "cancel")
         over = file_jobs.phase(found).final
         how = f"is already {file_jobs.phase(found)}" if over else "is being stopped"
@@ -65,7 +93,10 @@ async def _all(
 
     try:
         await file_names.each(
-            words, lambda word: file_names.either(s, word, task=stop_task, job=stop_job)
+            words,
+            lambda word: job_names.either(
+                s, word, task=stop_task, file_job=stop_file_job, job=stop_job
+            ),
         )
     finally:
         if wait:
@@ -90,3 +121,28 @@ async def _cancel(s: session.Session, name: str) -> str:
     change = {"spec": {"killTimestamp": clock.rfc3339(s.clock.wall())}}
     await s.ask("PATCH", path, body=change, content_type=http_types.MERGE_PATCH)
     return "is being stopped"
+
+
+def _check_at(name: str, at: str | None) -> None:
+    if at is not None:
+        raise errors.Unusable(f"--at is of Jobs, and {name} is none: leave it out")
+
+
+async def _cancel_job(s: session.Session, found: job_names.Item, at: str | None) -> str:
+    if job_objects.is_over(found):
+        return f"is already {job_objects.phase(found)}"
+    time = at or clock.rfc3339(s.clock.wall())
+    await job_names.change(s, found["metadata"]["name"], {"killTimestamp": time})
+    return "is being stopped" if at is None else f"will be stopped at {at}"
+
+
+async def _job_end(s: session.Session, name: str, *, timeout_s: float | None) -> None:
+    subject = waiting.Subject(api_kinds.JOBS, name, s.one_namespace())
+    text = f"waiting for Job {name} to stop"
+    await waiting.until(
+        s,
+        subject,
+        lambda found: found is None or job_objects.is_over(found),
+        text=text,
+        timeout_s=timeout_s,
+    )

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from kilnwork.api import kinds as api_kinds
 from kilnwork.api import meta, resource
 from kilnwork.cli import (
     completing,
@@ -14,6 +15,8 @@ from kilnwork.cli import (
     file_jobs,
     file_lists,
     file_names,
+    job_lists,
+    job_names,
     journal,
     kinds,
     options,
@@ -65,11 +68,16 @@ class Wanted:
     is_flag=True,
     help="Tasks that are no objects: submitted by programs, or spawned by tasks.",
 )
+@click.option(
+    "--state", metavar="STATE", help="Only Jobs in this phase; with --indexes, only such indexes."
+)
+@click.option("--indexes", is_flag=True, help="The indexes of the Job that is named.")
 def command(
     words: tuple[str, ...],
     form: str | None,
     selector: str | None,
     field_selector: str | None,
+    state: str | None,
     **flags: bool,
 ) -> None:
     """List objects by kind, or show those that are named.
@@ -77,7 +85,19 @@ def command(
     KIND is a plural, singular or short name: tasks, task, ktask; taskclusters, ktc; taskobjects,
     ktobj; pods, events, nodes and whatever else the server serves. `all` means every kind of ours.
     `files` means file jobs, as `kiln files` shows them.
+
+    \b
+    kiln get tasks --field-selector status.state=Failed
+    kiln get jobs --state Failed
+    kiln get job report-x7k2p --indexes
     """
+    if state is not None or flags["indexes"]:
+        if selector or field_selector or flags["watch"] or flags["spawned"]:
+            raise click.UsageError("--state and --indexes go with no selector and no --watch")
+        name = _only_job(words, indexes=flags["indexes"])
+        asked_jobs = {"state": state, "no_headers": flags["no_headers"]}
+        session.run(lambda s: job_lists.show(s, name, form, asked_jobs))
+        return
     asked = {"labelSelector": selector, "fieldSelector": field_selector}
     wanted = Wanted(
         form=form,
@@ -92,6 +112,17 @@ def command(
         session.run(lambda s: _watch(s, words, wanted))
     else:
         session.run(lambda s: _get(s, words, wanted))
+
+
+def _only_job(words: Sequence[str], *, indexes: bool) -> str | None:
+    """The Job that is named; None for a list of Jobs. Raises `click.UsageError`."""
+    said = job_names.said(words[0]) if len(words) == 1 else None
+    if said is None and kinds.named(words[0], api_kinds.ALL) != (api_kinds.JOBS,):
+        raise click.UsageError("--state and --indexes are of Jobs: kiln get jobs --state Failed")
+    names = [said] if said else list(words[1:])
+    if len(names) != indexes:
+        raise click.UsageError("--indexes takes one Job; --state without it, jobs and no name")
+    return names[0] if names else None
 
 
 async def _get(s: session.Session, words: Sequence[str], wanted: Wanted) -> None:

@@ -13,14 +13,17 @@ import click
 import msgspec
 from click.shell_completion import CompletionItem
 
-from kilnwork.api import attempts, task
+from kilnwork.api import attempts
 from kilnwork.api import kinds as api_kinds
+from kilnwork.api import task as api_task
 from kilnwork.cli import (
     completing,
     downloading,
     errors,
     file_names,
     folders,
+    job_names,
+    job_objects,
     kinds,
     options,
     session,
@@ -63,7 +66,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 
 
 @click.command()
-@click.argument("name", metavar="NAME|ID", shell_complete=_complete)
+@click.argument("name", metavar="NAME|ID|job/NAME", shell_complete=_complete)
 @options.target
 @click.option("-o", "--output", default=downloading.STDOUT, metavar="FILE",
               help="Write it there; default standard output.")  # fmt: skip
@@ -76,14 +79,22 @@ def command(name: str, output: str, directory: Path | None) -> None:
     kiln result hello
     kiln result 0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10 -o model.bin
     kiln result 0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10 --from runs
+    kiln result job/report-x7k2p
 
     JSON is printed with a line end. Anything else is not printed to a terminal: name a file, or
     pipe it. What a Python function returned is JSON where JSON can say it, else a pickle; loading a
     pickle runs code that its writer chose.
 
+    The result of a Job is that of its finalizer, or of its only index; those of others brings
+    `kiln result NAME-INDEX`.
+
     Ends with 6 when the task failed or was killed.
     """
     downloading.check_target(output)
+    job = job_names.said(name)
+    if job is not None and directory is None:
+        session.run(lambda s: _of_job(s, job, output))
+        return
     name = kinds.task_name(name)
     if directory is None:
         session.run(lambda s: _from_manager(s, name, output))
@@ -124,18 +135,45 @@ async def _from_manager(s: session.Session, name: str, output: str) -> None:
             _end_line(file, media_type, piece)
 
 
+async def _of_job(s: session.Session, name: str, output: str) -> None:
+    """From the task that has it; from the object itself if the journal has that task no more."""
+    found = await job_names.get(s, name)
+    if not job_objects.is_over(found):
+        raise errors.CommandError(
+            f"{job_objects.sentence(found)} and has no result yet: `kiln wait job/{name}` waits "
+            "for its end"
+        )
+    job_objects.check_end(found)
+    finalizer = (job_objects.spec(found).get("template") or {}).get("finalizer")
+    if finalizer is None and job_objects.counts(found).total != 1:
+        raise errors.Missing(
+            f"Job {name} has {job_objects.counts(found).total:,} indexes and no finalizer, so each "
+            f"index has its own result: `kiln result {name}-0` brings the first"
+        )
+    task = f"{name}-0" if finalizer is None else f"{name}-finalizer"
+    try:
+        await s.get_json(s.tasks_path(task))
+    except kube_errors.NotFound:
+        status = {**job_objects.status(found), "state": api_task.State.SUCCESS}
+        _from_status(task, status, output)
+    else:
+        await _from_manager(s, task, output)
+
+
 async def _object(s: session.Session, name: str) -> dict[str, Any] | None:
     """The Task object of that name. Raises Missing where a file job has it."""
     with contextlib.suppress(kube_errors.NotFound):
         return await s.ask("GET", s.path(api_kinds.TASKS, name, namespace=s.one_namespace()))
     if await file_names.perhaps(s, name) is not None:
         raise errors.Missing(f"{name} is a file job: `kiln results {name}` brings its results")
+    if await job_names.perhaps(s, name) is not None:
+        raise errors.Missing(f"{name} is a Job: `kiln result job/{name}` brings its result")
     return None
 
 
 def _from_status(name: str, status: Mapping[str, Any], output: str) -> None:
     """Of a Task that the journal does not know: not yet, or not any more."""
-    _check_state(name, {"state": task.State.PENDING, **status}, _wait_hint(name))
+    _check_state(name, {"state": api_task.State.PENDING, **status}, _wait_hint(name))
     kept = status.get("result")
     if kept is None:
         click.echo(f"task {name} has no result", err=True)
@@ -205,10 +243,10 @@ def _wait_hint(name: str) -> str:
 
 def _check_state(name: str, found: Mapping[str, Any], hint: str) -> None:
     state, why = found["state"], found.get("message") or found.get("reason", "")
-    if not task.State(state).final:
-        waits = f" ({why})" if why and state != task.State.RUNNING else ""
+    if not api_task.State(state).final:
+        waits = f" ({why})" if why and state != api_task.State.RUNNING else ""
         raise errors.CommandError(f"task {name} is {state}{waits} and has no result yet: {hint}")
-    if state != task.State.SUCCESS:
+    if state != api_task.State.SUCCESS:
         raise errors.TaskFailed(f"task {name} is {state} and has no result: {why}")
 
 

@@ -5,8 +5,19 @@ from typing import Any
 
 import click
 
+from kilnwork.api import job as api_job
 from kilnwork.api import kinds as api_kinds
-from kilnwork.cli import completing, errors, file_names, kinds, options, session, waiting
+from kilnwork.cli import (
+    completing,
+    errors,
+    file_names,
+    job_names,
+    job_objects,
+    kinds,
+    options,
+    session,
+    waiting,
+)
 from kilnwork.kit import http_types
 from kilnwork.kube import errors as kube_errors
 
@@ -15,24 +26,36 @@ _FORCE = "kilnwork.dev/force-run"
 
 @click.command()
 @click.argument(
-    "tasks", nargs=-1, required=True, metavar="NAME|ID…", shell_complete=completing.tasks
+    "tasks",
+    nargs=-1,
+    required=True,
+    metavar="NAME|ID|job/NAME…",
+    shell_complete=completing.subjects,
 )
 @options.target
 @click.option("--force", is_flag=True, help="Run again also what has succeeded.")
+@click.option(
+    "--failed",
+    is_flag=True,
+    help="Of Jobs: run only the indexes that have not succeeded, which is the default.",
+)
 @click.option("--wait", is_flag=True, help="Wait until they are over; 6 if one ends badly.")
 @click.option("--timeout", type=options.DURATION, default=None, help="Wait no longer than this.")
-def command(tasks: tuple[str, ...], force: bool, wait: bool, timeout: float | None) -> None:  # noqa: FBT001
+def command(tasks: tuple[str, ...], timeout: float | None, **asked: bool) -> None:
     """Start tasks anew that have failed or were killed: a new run with new budgets.
 
     \b
     kiln retry hello
     kiln tasks --state Failed -o name | xargs kiln retry --wait
+    kiln retry job/report-x7k2p --failed
 
     Runs before it stay readable: `kiln logs --run N`. What depended on the task is not run again.
+    Of a Job the indexes that have not succeeded run again; those that have keep their results.
     """
-    names = [kinds.task_name(word) for word in tasks]
-
-    session.run(lambda s: _all(s, names, force=force, wait=wait, timeout_s=timeout))
+    names = [word if job_names.said(word) else kinds.task_name(word) for word in tasks]
+    session.run(
+        lambda s: _all(s, names, force=asked["force"], wait=asked["wait"], timeout_s=timeout)
+    )
 
 
 async def _all(
@@ -43,13 +66,13 @@ async def _all(
     refused: list[errors.CommandError | kube_errors.ApiError] = []
     for name in names:
         try:
-            runs[name] = await _retry(s, name, force=force)
+            runs[name] = await _retry_any(s, name, force=force)
         except (errors.CommandError, kube_errors.ApiError) as error:
             refused.append(error)
         else:
             click.echo(f"{name} starts anew as run {runs[name]}")
     states = [
-        (name, await waiting.for_final(s, name, timeout_s=timeout_s, run=run))
+        (name, await _end(s, name, timeout_s=timeout_s, run=run))
         for name, run in runs.items()
         if wait
     ]
@@ -58,8 +81,50 @@ async def _all(
     if refused:
         raise refused[-1]
     for name, state in states:
-        if state != "Success":
-            raise errors.TaskFailed(f"task {name} ended {state}: see `kiln why {name}`")
+        if state not in ("Success", api_job.Phase.SUCCEEDED):
+            what = "" if job_names.said(name) else "task "
+            raise errors.TaskFailed(f"{what}{name} ended {state}: see `kiln why {name}`")
+
+
+async def _end(s: session.Session, name: str, *, timeout_s: float | None, run: int) -> str:
+    job = job_names.said(name)
+    if job is None:
+        return await waiting.for_final(s, name, timeout_s=timeout_s, run=run)
+    subject = waiting.Subject(api_kinds.JOBS, job, s.one_namespace())
+    found = await waiting.until(
+        s,
+        subject,
+        lambda found: found is None or job_objects.is_over(found),
+        text=f"waiting for Job {job} to be over",
+        timeout_s=timeout_s,
+    )
+    return "Deleted" if found is None else job_objects.phase(found)
+
+
+async def _retry_any(s: session.Session, name: str, *, force: bool) -> int:
+    """The number of the new run of a task, or of the Job in `job/NAME`."""
+    job = job_names.said(name)
+    if job is None:
+        return await _retry(s, name, force=force)
+    found = await job_names.get(s, job)
+    _check_job(found)
+    run = int(job_objects.spec(found).get("run", 1)) + 1
+    await job_names.change(s, job, {"run": run, "killTimestamp": None})
+    return run
+
+
+def _check_job(found: job_names.Item) -> None:
+    name, phase = found["metadata"]["name"], job_objects.phase(found)
+    if not job_objects.is_over(found):
+        raise errors.CommandError(
+            f"Job {name} is {phase or 'new'}, not over: `kiln cancel job/{name}` stops it"
+        )
+    if phase == api_job.Phase.SUCCEEDED:
+        raise errors.CommandError(
+            f"Job {name} has succeeded, nothing of it is left to run: make another Job"
+        )
+    if phase == api_job.Phase.ADMISSION_ERROR:
+        raise errors.CommandError(f"{job_objects.sentence(found)}. It never ran: make another Job")
 
 
 async def _retry(s: session.Session, name: str, *, force: bool) -> int:
@@ -100,5 +165,7 @@ async def _spawned(s: session.Session, name: str, *, force: bool) -> int:
         if (found := await file_names.perhaps(s, name)) is not None:
             job = found.job["id"]
             raise errors.Missing(f"{name} is a file job: write `kiln redrive {job}`") from None
+        if await job_names.perhaps(s, name) is not None:
+            raise errors.Missing(f"{name} is a Job: write `kiln retry job/{name}`") from None
         raise
     return int(answer["run"])

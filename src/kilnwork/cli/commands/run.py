@@ -11,8 +11,17 @@ from typing import Any
 import click
 
 from kilnwork.api import kinds, meta
-from kilnwork.cli import completing, errors, exits, manifests, options, render, session, waiting
-from kilnwork.cli.commands import logs
+from kilnwork.cli import (
+    completing,
+    errors,
+    exits,
+    manifests,
+    options,
+    render,
+    session,
+    task_logs,
+    waiting,
+)
 from kilnwork.kit import coroutines, ids
 from kilnwork.kube import errors as kube_errors
 
@@ -239,7 +248,7 @@ class _Follower:
             self._last = text
 
     async def _copy(self) -> None:
-        copy = logs.Copy(self._session, self._name, {"follow": "true"})
+        copy = task_logs.Copy(self._session, self._name, {"follow": "true"})
         while True:
             try:
                 await copy.run()

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 import click
 
+from kilnwork.api import job as api_job
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import meta, resource, task
 from kilnwork.cli import (
@@ -13,6 +14,8 @@ from kilnwork.cli import (
     file_jobs,
     file_names,
     following,
+    job_names,
+    job_objects,
     options,
     render,
     session,
@@ -39,8 +42,8 @@ _STATES = {state.lower(): state for state in task.State}
     "wanted",
     default=None,
     metavar="WHAT",
-    help="state=NAME, condition=TYPE[=STATUS], delete, or final (any end, with exit code 0);"
-    " default: the end, which must be Success.",
+    help="state=NAME, of Jobs also phase=NAME, condition=TYPE[=STATUS], delete, or final (any end,"
+    " with exit code 0); default: the end, which must be a success.",
 )
 @click.option(
     "--timeout", type=options.DURATION, default=None, help="Give up after this; default never."
@@ -52,6 +55,7 @@ def command(words: tuple[str, ...], wanted: str | None, timeout: float | None) -
     kiln wait task-0 --for=state=Success --timeout=60s
     kiln wait 0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10
     kiln wait taskcluster/default --for=condition=Available
+    kiln wait job/report-x7k2p --for=Succeeded
 
     A task that is no object can be waited for until it is over, and so can a file job, by its id,
     by its name or as file/NAME.
@@ -75,9 +79,12 @@ def command(words: tuple[str, ...], wanted: str | None, timeout: float | None) -
             what = wanted or _FINAL
             check_kind(what, subject.resource)
             text = f"waiting for {name} to be {_IN_WORDS.get(what, what)}"
-            test = test_of(what, name)
+            of_job = subject.resource == api_kinds.JOBS
+            test = (job_objects.test_of(what, name) if of_job else None) or test_of(what, name)
             found = await waiting.until(s, subject, test, text=text, timeout_s=timeout)
-            if wanted is None:
+            if wanted is None and of_job:
+                job_objects.check_end(found or {})
+            elif wanted is None:
                 check_end(found, name)
             click.echo(f"{name} {'deleted' if wanted == 'delete' else 'condition met'}")
 
@@ -133,9 +140,20 @@ async def _until_over(
     click.echo(f"{name} condition met")
 
 
+async def _bare_kind(s: session.Session, name: str) -> resource.Resource:
+    """A name alone is a Task's; a Job's only where there is no such Task."""
+    try:
+        await s.ask("GET", s.path(api_kinds.TASKS, name, namespace=s.one_namespace()))
+    except kube_errors.NotFound:
+        if await job_names.perhaps(s, name) is not None:
+            return api_kinds.JOBS
+    return api_kinds.TASKS
+
+
 async def _subject(s: session.Session, word: str) -> waiting.Subject:
     if "/" not in word:
-        return waiting.Subject(api_kinds.TASKS, word, s.one_namespace())
+        served = await _bare_kind(s, word)
+        return waiting.Subject(served, word, s.one_namespace())
     ref = (await s.kinds.refs([word]))[0]
     return waiting.Subject(ref.resource, ref.name or "", s.one_namespace())
 
@@ -148,11 +166,20 @@ def check_end(found: meta.JsonObject | None, name: str) -> None:
 
 
 def check_kind(wanted: str, served: resource.Resource) -> None:
-    """Only tasks have states and an end. Raises `errors.Unusable` instead of waiting for ever."""
-    if served != api_kinds.TASKS and wanted.partition("=")[0] not in ("condition", "delete"):
+    """Only tasks and Jobs have states and an end. Raises `errors.Unusable` instead of waiting for
+    ever."""
+    if wanted.partition("=")[0] in ("condition", "delete") or served == api_kinds.TASKS:
+        return
+    if served == api_kinds.JOBS:
+        if wanted != _FINAL and job_objects.phase_of(wanted) is None:
+            phases = ", ".join(api_job.Phase)
+            raise errors.Unusable(
+                f"--for={wanted}: write phase=NAME ({phases}), condition=TYPE, delete or final"
+            )
+    else:
         raise errors.Unusable(
-            f"only tasks have states and an end: for a {served.kind} write --for=condition=TYPE "
-            "or --for=delete"
+            f"only tasks and Jobs have states and an end: for a {served.kind} write "
+            "--for=condition=TYPE or --for=delete"
         )
 
 

@@ -6,13 +6,15 @@ from typing import Any
 
 import click
 
+from kilnwork.api import job as api_job
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import resource, task
 from kilnwork.cli import (
     completing,
     errors,
     file_jobs,
-    file_names,
+    job_names,
+    job_objects,
     journal,
     options,
     render,
@@ -33,9 +35,11 @@ def command(subject: str, form: str | None) -> None:
     \b
     kiln why hello
     kiln why taskcluster/default
+    kiln why job/report-x7k2p
+    kiln why jobconfig/report
 
     A Python function that raised an error shows its traceback as well. KIND/NAME asks about
-    something else than a task, file/NAME and the id of a file job about that job.
+    something else than a task, such as a Job, file/NAME and the id of a file job about that job.
     """
     answer = session.run(lambda s: _answer(s, subject))
     if form == "json":
@@ -47,10 +51,52 @@ def command(subject: str, form: str | None) -> None:
 
 
 async def _answer(s: session.Session, word: str) -> dict[str, Any]:
-    return await file_names.either(s, word, task=lambda name: _of_object(s, name), job=_of_job)
+    return await job_names.either(
+        s, word, task=lambda name: _of_object(s, name), file_job=_of_file_job, job=_of_job
+    )
 
 
-async def _of_job(job: file_jobs.Job) -> dict[str, Any]:
+async def _of_job(found: job_names.Item) -> dict[str, Any]:
+    return {"why": job_sentence(found), "status": found.get("status", {})}
+
+
+def job_sentence(found: job_names.Item) -> str:
+    """Why a Job is where it is, which indexes have failed, and what to do."""
+    text = f"{job_objects.sentence(found)}."
+    counts = job_objects.counts(found)
+    if counts.failed and counts.total > 1:
+        text += f" Failed: {counts.failed_indexes}."
+    if job_objects.spec(found).get("suspend") and not job_objects.is_over(found):
+        text += f" It is suspended: `kiln resume job/{found['metadata']['name']}` lets it go on."
+    if job_objects.is_over(found) and job_objects.phase(found) != api_job.Phase.SUCCEEDED:
+        text += f" {job_objects.hint(found)}."
+    return text
+
+
+def config_sentence(found: job_names.Item) -> str:
+    """Why a JobConfig makes Jobs or none: its state, what is wrong, when it runs next."""
+    name, status = found["metadata"]["name"], found.get("status") or {}
+    if not status.get("state"):
+        return f"JobConfig {name} has not been looked at yet."
+    active, queued = status.get("active", 0), status.get("queued", 0)
+    text = f"JobConfig {name} is {status['state']}: {active} of its Jobs run, {queued} wait"
+    bad = [c for c in status.get("conditions") or () if c["status"] != "True"]
+    if bad:
+        return f"{text}; {_full_stop('; '.join(_together(bad)))}"
+    schedule = found["spec"].get("schedule")
+    if schedule is None:
+        return f"{text}; it has no schedule: `kiln run-job {name}` runs it."
+    if schedule.get("disabled"):
+        return f"{text}; its schedule is disabled: `kiln enable {name}` lets it make Jobs."
+    following = status.get("nextRuns") or ()
+    text += f"; it runs next at {following[0]}" if following else "; no run is to come"
+    missed = status.get("missed") or {}
+    if missed.get("total"):
+        text += f"; {missed['total']} ticks made no Job, the latest by {missed['latestReason']}"
+    return f"{text}. `kiln schedule {name}` shows more."
+
+
+async def _of_file_job(job: file_jobs.Job) -> dict[str, Any]:
     return {"why": f"{file_jobs.sentence(job)}.", "status": job}
 
 
@@ -58,7 +104,9 @@ async def _of_object(s: session.Session, word: str) -> dict[str, Any]:
     ref = (await s.kinds.refs([word]))[0] if "/" in word else None
     if ref is not None and ref.resource != api_kinds.TASKS:
         found = await s.ask("GET", s.path(ref.resource, ref.name, namespace=s.one_namespace()))
-        return {"why": sentence(ref.resource, found), "status": found.get("status", {})}
+        of_config = ref.resource == api_kinds.JOB_CONFIGS
+        text = config_sentence(found) if of_config else sentence(ref.resource, found)
+        return {"why": text, "status": found.get("status", {})}
     name = ref.name if ref is not None and ref.name is not None else word
     try:
         found = await s.ask("GET", s.path(api_kinds.TASKS, name, namespace=s.one_namespace()))

@@ -20,7 +20,7 @@ from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal.sqlite import queries
-from kilnwork.jobs import service
+from kilnwork.jobs import index_jobs, index_model, service
 from kilnwork.kit import asgi, ids
 from kilnwork.kube import errors as kube_errors
 from kilnwork.server import errors as server_errors
@@ -195,6 +195,31 @@ class LiveOutputs:
     def following(self, ref: attempts.AttemptRef) -> contextlib.AbstractAsyncContextManager[None]:
         """Bring what it prints as it does."""
         return self._controllers.outputs.following(ref)
+
+
+class KnownJobs:
+    """`server.ports.Jobs`: names from the cache of objects, indexes from the engine."""
+
+    def __init__(
+        self, engine: index_jobs.IndexJobs, known: Callable[[], known_caches.Caches]
+    ) -> None:
+        self._engine = engine
+        self._known = known
+
+    def uid(self, namespace: str, name: str) -> str | None:
+        found = self._known().jobs.get((namespace, name))
+        return None if found is None else found.metadata.uid
+
+    async def indexes(
+        self,
+        uid: str,
+        *,
+        after: int,
+        limit: int,
+        state: index_model.IndexState | None,
+    ) -> list[index_model.IndexView]:
+        """Indexes of a Job, in order."""
+        return await self._engine.indexes(uid, after=after, limit=limit, state=state)
 
 
 class HubJournal:

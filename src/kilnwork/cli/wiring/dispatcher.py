@@ -174,6 +174,7 @@ class Dispatcher:
             reader,
             callers.rights,
             clusters,
+            jobs=adapters.KnownJobs(self.indexes, self._known),
             outputs=callers.outputs,
             channel=str(self.socket),
             blobs=self.blobs,

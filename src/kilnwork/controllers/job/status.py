@@ -63,10 +63,15 @@ class Why(NamedTuple):
 
 
 class Hold(msgspec.Struct, frozen=True):
-    """A difference that waits to be written: what sort, and since when (monotonic seconds)."""
+    """A difference that waits to be written: what sort, and since when (monotonic seconds).
+
+    `first`: since when there is any difference. A Job of short tasks turns from Running to Pending
+    and back many times a second, and each turn is of another sort than the one before.
+    """
 
     sort: str
     since: float
+    first: float
 
 
 class Announcement(NamedTuple):
@@ -262,8 +267,9 @@ def hold(
         return None, None
     sort, delay_s = _sort(current, wanted)
     if held is None or held.sort != sort:
-        held = Hold(sort, now)
-    return held, max(0.0, held.since + delay_s - now)
+        held = Hold(sort, now, now if held is None else held.first)
+    due = min(held.since + delay_s, held.first + MINOR_HOLD_S)
+    return held, max(0.0, due - now)
 
 
 def _sort(current: job.JobStatus, wanted: job.JobStatus) -> tuple[str, float]:

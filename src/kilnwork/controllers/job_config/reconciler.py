@@ -167,18 +167,22 @@ class Reconciler:
         metadata = config.metadata
         body = job_expansion.new_job(config, tick=tick)
         name = body["metadata"]["name"]
-        if (metadata.namespace, name) not in self._caches.jobs:
+        found = self._caches.jobs.get((metadata.namespace, name))
+        if found is None:
             try:
                 await self._client.create(kinds.JOBS, body, metadata.namespace)
             except errors.AlreadyExists:
-                if not await self._is_ours(config, name):
-                    known.taken.add(tick)
-                    self._queue.add((metadata.namespace, metadata.name))
-                    return
+                found = await self._read(metadata.namespace, name)
             except (errors.Invalid, errors.Forbidden, errors.NotFound) as error:
                 self._say(config, "JobNotMade", f"Job {name} cannot be made: {error}")
                 return
-        known.made.add(tick)
+        if found is None or _is_of_tick(found, config, tick):
+            known.made.add(tick)
+            return
+        text = f"Job {name} exists and was not made by this schedule: its tick makes no Job"
+        self._say(config, reasons.ConfigReason.NAME_TAKEN, text)
+        known.taken.add(tick)
+        self._queue.add((metadata.namespace, metadata.name))
 
     async def _serve(
         self, known: _Memory, config: job_config.JobConfig, service: meta.JsonObject
@@ -197,18 +201,12 @@ class Reconciler:
         known.served = generation
         return None
 
-    async def _is_ours(self, config: job_config.JobConfig, name: str) -> bool:
-        """Return whether the Job of that name is one of the JobConfig; if not, tell."""
-        metadata = config.metadata
+    async def _read(self, namespace: str, name: str) -> job.Job | None:
+        """Return a Job that the cache may not have; None if it is gone again."""
         try:
-            found = await self._client.get(kinds.JOBS, name, metadata.namespace, type=meta.Partial)
+            return await self._client.get(kinds.JOBS, name, namespace, type=job.Job)
         except errors.NotFound:
-            return True  # it was there a moment ago
-        if any(owner.uid == metadata.uid for owner in found.metadata.owner_references):
-            return True
-        text = f"Job {name} exists and is none of this JobConfig: its tick makes no Job"
-        self._say(config, reasons.ConfigReason.NAME_TAKEN, text)
-        return False
+            return None
 
     async def _delete(self, surplus: job.Job) -> None:
         metadata = surplus.metadata
@@ -251,3 +249,10 @@ class Reconciler:
         if self._hub is None:
             raise errors.NotSynced("the engine of jobs is not there yet")
         return self._hub
+
+
+def _is_of_tick(found: job.Job, config: job_config.JobConfig, tick: int) -> bool:
+    """Return whether a Job is that of a tick: of the JobConfig, and of no backfill."""
+    owners = found.metadata.owner_references
+    is_ours = any(owner.uid == config.metadata.uid for owner in owners)
+    return is_ours and job_expansion.tick_of(found) == tick

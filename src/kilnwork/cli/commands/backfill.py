@@ -1,0 +1,182 @@
+"""`kiln backfill`: Jobs for ticks of a schedule that are past."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from kilnwork.api import job as api_job
+from kilnwork.api import job_config, job_expansion, schedules
+from kilnwork.api import kinds as api_kinds
+from kilnwork.api import options as api_options
+from kilnwork.cli import (
+    completing,
+    errors,
+    job_names,
+    job_options,
+    moments,
+    options,
+    render,
+    schedule_views,
+    session,
+)
+from kilnwork.kit import clock
+from kilnwork.kube import errors as kube_errors
+
+_LIMIT = 100
+
+
+@click.command()
+@click.argument(
+    "config", metavar="CONFIG", shell_complete=completing.of_kind(api_kinds.JOB_CONFIGS)
+)
+@options.target
+@click.option(
+    "--from", "start", type=moments.MOMENT, required=True, metavar="TIME", help="First tick."
+)
+@click.option(
+    "--to",
+    "end",
+    type=moments.MOMENT,
+    required=True,
+    metavar="TIME",
+    help="Last tick; not later than now.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    default=_LIMIT,
+    show_default=True,
+    help="Refuse to make more Jobs than this.",
+)
+@click.option(
+    "-O",
+    "--option-values",
+    "text",
+    metavar="JSON|YAML|@FILE",
+    help="Values of options by name, the same for all of them.",
+    shell_complete=completing.files,
+)
+@click.option(
+    "--option",
+    "pairs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A value of one option; may be repeated.",
+    shell_complete=completing.job_options,
+)
+@click.option(
+    "--concurrency-policy",
+    "policy",
+    type=click.Choice([policy.value for policy in api_job.ConcurrencyPolicy], case_sensitive=False),
+    default=api_job.ConcurrencyPolicy.ENQUEUE.value,
+    show_default=True,
+    help="What happens while others of the JobConfig run.",
+)
+@click.option("--dry-run", is_flag=True, help="Show what would be made, and make nothing.")
+@options.output("name")
+def command(config: str, form: str | None, **asked: Any) -> None:
+    """Make Jobs for the ticks of a schedule between two times that are past.
+
+    \b
+    kiln backfill report --from 2026-01-01 --to 2026-01-07 --dry-run
+    kiln backfill report --from 2026-01-01T02:00 --to 2026-01-01T14:00Z --limit 12
+
+    A time without a zone is in that of the schedule; a date means all of that day. Jobs are called
+    as those of the schedule, CONFIG-TICK: what is there already stays as it is, and is shown.
+    ${job.scheduled_time} is the time of the tick. They wait for each other as the concurrency of
+    the JobConfig says, unless --concurrency-policy says otherwise.
+    """
+    name = job_names.bare(config, api_kinds.JOB_CONFIGS)
+    session.run(lambda s: _backfill(s, name, form, asked))
+
+
+async def _backfill(s: session.Session, name: str, form: str | None, asked: dict[str, Any]) -> None:
+    config = await job_names.config(s, name)
+    view = schedule_views.of_config(config, now=s.clock.wall(), count=1)
+    if view is None:
+        raise errors.CommandError(
+            f"JobConfig {name} has no schedule, and so no ticks: `kiln run-job {name}` runs it"
+        )
+    ticks = _ticks(view.schedule, asked, now=s.clock.wall())
+    existing = await _existing(s)
+    missing = [tick for tick in ticks if job_expansion.scheduled_name(name, tick) not in existing]
+    policy = api_job.ConcurrencyPolicy(asked["policy"])
+    _check_room(config, policy, len(missing))
+    try:
+        values = job_options.given(config.spec.option, asked["text"], asked["pairs"])
+        request = job_expansion.JobRequest(option_values=values or None, concurrency_policy=policy)
+        bodies = {tick: job_expansion.backfill_job(config, request, tick=tick) for tick in missing}
+    except api_options.InvalidOptions as error:
+        raise errors.Unusable(str(error)) from error
+    made = 0
+    for tick in ticks:
+        what = "exists"
+        if tick in bodies:
+            what = "would be created" if asked["dry_run"] else await _create(s, bodies[tick])
+        made += what.endswith("created")
+        _say(job_expansion.scheduled_name(name, tick), what, view, tick, form=form)
+    would = "would be " if asked["dry_run"] else ""
+    text = f"{made:,} of {len(ticks):,} ticks: Jobs {would}created"
+    click.echo(text if made == len(ticks) else f"{text}; the others exist already", err=True)
+
+
+def _ticks(schedule: schedules.Schedule, asked: dict[str, Any], *, now: float) -> Sequence[int]:
+    """Those that are meant. Raises `errors.Unusable` for a range that is not past, empty, or too
+    large."""
+    start, end = asked["start"].first(schedule.zone), asked["end"].last(schedule.zone)
+    if asked["end"].whole_day and asked["end"].first(schedule.zone) <= now:
+        end = min(end, now)
+    if end > now:
+        raise errors.Unusable(
+            f"--to {clock.rfc3339(end)} is to come: the schedule makes those Jobs itself"
+        )
+    if end < start:
+        raise errors.Unusable(f"--to {clock.rfc3339(end)} is before --from {clock.rfc3339(start)}")
+    limit = asked["limit"]
+    first = int(start) if start == int(start) else int(start) + 1
+    ticks = schedules.between(schedule, first, int(end), limit=limit + 1)
+    if len(ticks) > limit:
+        more = f"{clock.rfc3339(ticks[limit - 1])} is tick {limit}"
+        raise errors.Unusable(
+            f"there are more than {limit} ticks in that time, {more}: shorten it, or say --limit"
+        )
+    if not ticks:
+        raise errors.CommandError(
+            f"the schedule has no tick from {clock.rfc3339(start)} to {clock.rfc3339(end)}"
+        )
+    return ticks
+
+
+def _check_room(
+    config: job_config.JobConfig, policy: api_job.ConcurrencyPolicy, count: int
+) -> None:
+    """Jobs beyond the queue would be refused one by one."""
+    room = config.spec.concurrency.max_queued + (config.spec.concurrency.max_concurrency or 1)
+    if policy is api_job.ConcurrencyPolicy.ENQUEUE and count > room:
+        raise errors.CommandError(
+            f"JobConfig {config.metadata.name} lets {room} Jobs run and wait, and {count} are to "
+            "be made: take a shorter time, raise spec.concurrency.maxQueued, or say "
+            "--concurrency-policy Allow"
+        )
+
+
+async def _existing(s: session.Session) -> set[str]:
+    path = s.path(api_kinds.JOBS, namespace=s.one_namespace())
+    return {str(item["metadata"]["name"]) for item in await s.items(path)}
+
+
+async def _create(s: session.Session, body: dict[str, Any]) -> str:
+    path = s.path(api_kinds.JOBS, namespace=s.one_namespace())
+    try:
+        await s.ask("POST", path, query={"fieldValidation": "Strict"}, body=body)
+    except kube_errors.AlreadyExists:
+        return "exists"
+    return "created"
+
+
+def _say(name: str, what: str, view: schedule_views.View, tick: int, *, form: str | None) -> None:
+    if form == "name":
+        click.echo(render.full_name(api_kinds.JOBS, name))
+        return
+    click.echo(f"{name}   {schedule_views.local(tick, view.schedule.zone)}   {what}")

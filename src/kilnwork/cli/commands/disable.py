@@ -1,0 +1,26 @@
+"""`kiln disable`: of the schedules of JobConfigs."""
+
+import click
+
+from kilnwork.api import kinds
+from kilnwork.cli import completing, job_switch, options, session
+
+
+@click.command()
+@click.argument(
+    "configs",
+    nargs=-1,
+    required=True,
+    metavar="CONFIG…",
+    shell_complete=completing.of_kind(kinds.JOB_CONFIGS),
+)
+@options.target
+def command(configs: tuple[str, ...]) -> None:
+    """Let the schedules of JobConfigs make no Jobs until they are enabled again.
+
+    \b
+    kiln disable report
+
+    What runs or waits goes on. `kiln run-job` still makes Jobs.
+    """
+    session.run(lambda s: job_switch.switch(s, configs, disabled=True))

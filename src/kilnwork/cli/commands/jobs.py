@@ -1,0 +1,87 @@
+"""`kiln jobs`: Jobs, one of them, or its indexes."""
+
+from typing import Any
+
+import click
+
+from kilnwork.api import kinds as api_kinds
+from kilnwork.cli import (
+    completing,
+    job_following,
+    job_lists,
+    job_names,
+    options,
+    session,
+)
+
+_LISTS = ("config", "active", "queued", "finished", "scheduled", "adhoc")
+
+
+@click.command()
+@click.argument(
+    "job", required=False, metavar="[NAME]", shell_complete=completing.of_kind(api_kinds.JOBS)
+)
+@options.target
+@click.option("--indexes", is_flag=True, help="The indexes of the Job.")
+@click.option(
+    "--watch", is_flag=True, help="Follow the Job with a progress bar, and end as it ends."
+)
+@click.option(
+    "--state",
+    "--phase",
+    "state",
+    metavar="STATE",
+    help="Only Jobs in this phase, such as Failed; with --indexes, only indexes in this state.",
+)
+@click.option(
+    "--config",
+    metavar="CONFIG",
+    help="Only of this JobConfig.",
+    shell_complete=completing.of_kind(api_kinds.JOB_CONFIGS),
+)
+@click.option("--active", is_flag=True, help="Only what has started and is not over.")
+@click.option("--queued", is_flag=True, help="Only what waits for its start.")
+@click.option("--finished", is_flag=True, help="Only what is over.")
+@click.option("--scheduled", is_flag=True, help="Only what a schedule has made.")
+@click.option("--adhoc", is_flag=True, help="Only what no schedule has made.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), help="At most so many; default 50 Jobs, all indexes."
+)
+@click.option("--no-headers", is_flag=True, help="Leave out the line of column names.")
+@options.output("wide", "json", "yaml", "name")
+def command(job: str | None, form: str | None, **asked: Any) -> None:
+    """List Jobs, newest first; with a NAME show that one, with --indexes its indexes.
+
+    \b
+    kiln jobs
+    kiln jobs --config report --finished
+    kiln jobs --active --queued -A
+    kiln jobs report-x7k2p
+    kiln jobs report-x7k2p --indexes --state Failed
+    kiln jobs report-x7k2p --watch
+
+    INDEXES are those that have succeeded, of all. `kiln run-job` makes Jobs; `kiln logs`, `why`,
+    `wait`, `cancel`, `retry`, `pause`, `resume` and `result` take them as job/NAME. Indexes are
+    tasks: `kiln logs NAME-3` is of index 3. What `kiln upload` makes is listed by `kiln files`.
+    """
+    if job is None:
+        if asked["indexes"] or asked["watch"]:
+            raise click.UsageError("--indexes and --watch are of one Job: name it")
+        session.run(lambda s: job_lists.show(s, None, form, asked))
+        return
+    name = job_names.bare(job)
+    if unused := [option for option in _LISTS if asked[option]]:
+        raise click.UsageError(f"--{unused[0]} chooses among Jobs: leave out the NAME")
+    if asked["state"] and not asked["indexes"]:
+        raise click.UsageError("--state of one Job is about its indexes: add --indexes")
+    if asked["indexes"]:
+        session.run(lambda s: job_lists.show(s, name, form, asked))
+    elif asked["watch"]:
+        session.run(lambda s: _watch(s, name))
+    else:
+        session.run(lambda s: job_lists.one(s, name, form))
+
+
+async def _watch(s: session.Session, name: str) -> None:
+    await job_names.get(s, name)
+    await job_following.follow(s, name)

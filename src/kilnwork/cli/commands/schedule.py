@@ -1,0 +1,141 @@
+"""`kiln schedule`: when JobConfigs run next, or when an expression would."""
+
+from typing import Any
+
+import click
+
+from kilnwork.api import kinds as api_kinds
+from kilnwork.api import schedules
+from kilnwork.cli import completing, errors, job_names, options, render, schedule_views, session
+from kilnwork.kit import clock
+
+_PREVIEW = "default/preview"
+
+
+@click.command()
+@click.argument(
+    "configs",
+    nargs=-1,
+    metavar="[CONFIG…]",
+    shell_complete=completing.of_kind(api_kinds.JOB_CONFIGS),
+)
+@options.target
+@click.option(
+    "--next",
+    "count",
+    type=click.IntRange(1, 1000),
+    default=schedules.NEXT_RUNS,
+    show_default=True,
+    help="So many ticks to come.",
+)
+@click.option(
+    "--cron",
+    "expressions",
+    multiple=True,
+    metavar="EXPR",
+    help="Preview this expression, without a server; may be repeated.",
+)
+@click.option(
+    "--timezone",
+    metavar="TZ",
+    help="Of --cron: an IANA name, or an offset such as UTC+8; default UTC.",
+)
+@click.option("--no-headers", is_flag=True, help="Leave out the line of column names.")
+@options.output("json", "yaml")
+def command(
+    configs: tuple[str, ...],
+    expressions: tuple[str, ...],
+    timezone: str | None,
+    form: str | None,
+    **asked: Any,
+) -> None:
+    """Show when JobConfigs run next, when they ran last, and what they missed and why.
+
+    \b
+    kiln schedule
+    kiln schedule report --next 10
+    kiln schedule --cron '0 2 * * MON-FRI' --timezone Europe/Zurich
+    kiln schedule --cron 'H 2 * * *'
+
+    Without a name it lists all schedules, with the next tick of each. Times are shown in the time
+    zone of the schedule, and in UTC. `H` stands for a number that depends on namespace and name of
+    the JobConfig; with --cron a CONFIG says whose.
+    """
+    count = asked["count"]
+    if timezone is not None and not expressions:
+        raise click.UsageError("--timezone is of --cron: a JobConfig has its own")
+    if expressions:
+        _preview(expressions, timezone or "", configs, count=count, form=form)
+        return
+    session.run(lambda s: _show(s, configs, count, form, headers=not asked["no_headers"]))
+
+
+def _preview(
+    expressions: tuple[str, ...],
+    zone: str,
+    configs: tuple[str, ...],
+    *,
+    count: int,
+    form: str | None,
+) -> None:
+    if len(configs) > 1:
+        raise click.UsageError("--cron takes one CONFIG at most: the one whose H is meant")
+    name = _PREVIEW
+    if configs:
+        namespace = options.current().namespace or "default"
+        name = f"{namespace}/{job_names.bare(configs[0], api_kinds.JOB_CONFIGS)}"
+    now = clock.SystemClock().wall()
+    view = schedule_views.of_expressions(expressions, zone, name=name, now=now, count=count)
+    _print([view], form, now=now)
+
+
+async def _show(
+    s: session.Session, configs: tuple[str, ...], count: int, form: str | None, *, headers: bool
+) -> None:
+    now = s.clock.wall()
+    if not configs:
+        await _list(s, count, form, headers=headers)
+        return
+    views = []
+    for word in configs:
+        name = job_names.bare(word, api_kinds.JOB_CONFIGS)
+        view = schedule_views.of_config(await job_names.config(s, name), now=now, count=count)
+        if view is None:
+            raise errors.CommandError(
+                f"JobConfig {name} has no schedule: `kiln run-job {name}` runs it"
+            )
+        views.append(view)
+    _print(views, form, now=now)
+
+
+async def _list(s: session.Session, count: int, form: str | None, *, headers: bool) -> None:
+    """All that have a schedule; those that are invalid are named, and harm no other."""
+    now, views = s.clock.wall(), []
+    for item in await s.items(s.scope(api_kinds.JOB_CONFIGS)):
+        try:
+            view = schedule_views.of_config(job_names.decoded(item), now=now, count=count)
+        except errors.CommandError as error:
+            click.echo(f"Warning: {error}", err=True)
+            continue
+        if view is not None:
+            views.append(view)
+    if form is not None:
+        _print(views, form, now=now)
+    elif not views:
+        where = "" if s.target.all_namespaces else f" in namespace {s.namespace}"
+        click.echo(f"no JobConfig{where} has a schedule", err=True)
+    else:
+        for line in schedule_views.table(views, now=now)[0 if headers else 1 :]:
+            click.echo(line)
+
+
+def _print(views: list[schedule_views.View], form: str | None, *, now: float) -> None:
+    if form is not None:
+        items = [schedule_views.document(view) for view in views]
+        click.echo(render.document({"items": items}, form), nl=False)
+        return
+    for number, view in enumerate(views):
+        if number:
+            click.echo()
+        for line in schedule_views.told(view, now=now):
+            click.echo(line)

@@ -1,0 +1,321 @@
+"""Lists of Jobs, one of them, and its indexes, as they are printed.
+
+Used by `kiln jobs`. The tables are made by pure functions of objects and documents.
+"""
+
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from typing import Any
+
+import click
+
+from kilnwork.api import job as api_job
+from kilnwork.api import kinds as api_kinds
+from kilnwork.cli import errors, file_jobs, job_names, job_objects, render, session
+from kilnwork.jobs import index_model
+
+LIMIT = 50
+"""Jobs that are listed unless more are asked for."""
+
+WIDTH = 100
+"""Columns that a list fits into, as far as names let it."""
+
+_LEAST_CONFIG = 8
+"""The name of the JobConfig gives way, down to so many characters."""
+
+_P = api_job.Phase
+_INDEX_STATES = {state.lower(): state.value for state in index_model.IndexState}
+_COLUMNS = ("NAME", "CONFIG", "PHASE", "INDEXES", "AGE", "TOOK")
+_INDEX_COLUMNS = ("INDEX", "LABEL", "STATE", "RUN", "ATTEMPT", "WORKER", "TOOK", "MESSAGE")
+
+
+class Choice:
+    """Which Jobs are listed; `asked`: options of `kiln jobs`, by name."""
+
+    def __init__(self, asked: Mapping[str, Any]) -> None:
+        self._phase = job_objects.phase_of(asked["state"]) if asked.get("state") else None
+        self._config = asked.get("config")
+        self._groups = [name for name in ("active", "queued", "finished") if asked.get(name)]
+        self._types = [name for name in ("scheduled", "adhoc") if asked.get(name)]
+
+    def has(self, found: Mapping[str, Any]) -> bool:
+        """Whether a Job is among them; groups of options are joined, options of a group united."""
+        if self._phase is not None and job_objects.phase(found) != self._phase:
+            return False
+        if self._config and job_objects.config(found) != self._config:
+            return False
+        type_ = str(job_objects.spec(found).get("type") or "Adhoc").lower()
+        return (not self._groups or group(found) in self._groups) and (
+            not self._types or type_ in self._types
+        )
+
+
+def group(found: Mapping[str, Any]) -> str:
+    """`queued` before its start, `finished` after its end, `active` between."""
+    phase = job_objects.phase(found)
+    if not phase or phase == _P.QUEUED:
+        return "queued"
+    return "finished" if job_objects.is_over(found) else "active"
+
+
+async def show(
+    s: session.Session, name: str | None, form: str | None, asked: Mapping[str, Any]
+) -> None:
+    """The indexes of a Job, or without a name a list of Jobs. Raises `errors.Unusable` for a state
+    that there is not."""
+    text = asked.get("state")
+    if name is not None:
+        state = None if text is None else _INDEX_STATES.get(text.lower())
+        if text is not None and state is None:
+            known = ", ".join(_INDEX_STATES.values())
+            raise errors.Unusable(f"--state {text}: states of indexes are {known}")
+        await indexes(s, name, form, {**asked, "state": state})
+        return
+    if text is not None and job_objects.phase_of(text) is None:
+        raise errors.Unusable(f"--state {text}: phases of Jobs are {', '.join(_P)}")
+    await many(s, form, asked)
+
+
+async def many(s: session.Session, form: str | None, asked: Mapping[str, Any]) -> None:
+    """A list, the newest first. `asked`: as of `Choice`, and limit, no_headers."""
+    choice, limit = Choice(asked), asked.get("limit") or LIMIT
+    objects = [item for item in await s.items(s.scope(api_kinds.JOBS)) if choice.has(item)]
+    objects.sort(key=_made, reverse=True)
+    items = objects[:limit]
+    if form in ("json", "yaml"):
+        click.echo(render.document(render.object_list([_whole(i) for i in items]), form), nl=False)
+    elif form == "name":
+        for item in items:
+            click.echo(render.full_name(api_kinds.JOBS, item["metadata"]["name"]))
+    elif not items:
+        where = "" if s.target.all_namespaces else f" in namespace {s.namespace}"
+        which = " of this sort" if _is_choosy(asked) else ""
+        click.echo(f"no Jobs{which}{where}: `kiln run-job CONFIG` makes one", err=True)
+    else:
+        lines = table(
+            items, now=s.clock.wall(), wide=form == "wide", namespaces=s.target.all_namespaces
+        )
+        for line in lines[1:] if asked.get("no_headers") else lines:
+            click.echo(line)
+    if len(objects) > limit:
+        click.echo(
+            f"these are the newest {limit} of {len(objects):,}: --limit shows more", err=True
+        )
+
+
+def _made(item: Mapping[str, Any]) -> tuple[str, int]:
+    metadata = item["metadata"]
+    return str(metadata.get("creationTimestamp", "")), int(metadata.get("resourceVersion") or 0)
+
+
+def _is_choosy(asked: Mapping[str, Any]) -> bool:
+    return any(value for name, value in asked.items() if name not in ("limit", "no_headers"))
+
+
+def _whole(item: Mapping[str, Any]) -> dict[str, Any]:
+    served = api_kinds.JOBS
+    return {"apiVersion": served.api_version, "kind": served.kind, **item}
+
+
+def table(
+    items: Sequence[Mapping[str, Any]],
+    *,
+    now: float,
+    wide: bool = False,
+    namespaces: bool = False,
+) -> list[str]:
+    """Lines of a table, one Job each; `namespaces`: where it is comes first."""
+    columns = [*_COLUMNS, *(("TYPE", "RUN", "REASON", "MESSAGE") if wide else ())]
+    rows = [[*_row(item, now=now), *(_more(item) if wide else ())] for item in items]
+    if namespaces:
+        columns = ["NAMESPACE", *columns]
+        rows = [[i["metadata"].get("namespace"), *row] for i, row in zip(items, rows, strict=True)]
+    lines = render.columns(columns, rows)
+    surplus = max(map(len, lines)) - WIDTH
+    if wide or surplus <= 0:
+        return lines
+    at = columns.index("CONFIG")
+    longest = max(len(render.cell(row[at])) for row in rows)
+    for row in rows:
+        row[at] = shortened(render.cell(row[at]), max(_LEAST_CONFIG, longest - surplus))
+    return render.columns(columns, rows)
+
+
+def shortened(text: str, width: int) -> str:
+    """A text of at most so many characters, with … where it was cut."""
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _row(item: Mapping[str, Any], *, now: float) -> list[object]:
+    took = job_objects.took_s(item, now=now)
+    return [
+        item["metadata"]["name"],
+        job_objects.config(item) or None,
+        job_objects.phase(item) or None,
+        job_objects.indexes(item),
+        file_jobs.short_time(job_objects.age_s(item, now=now)),
+        None if took is None else file_jobs.short_time(took),
+    ]
+
+
+def _more(item: Mapping[str, Any]) -> tuple[object, ...]:
+    spec, status = job_objects.spec(item), job_objects.status(item)
+    return (
+        spec.get("type") or "Adhoc",
+        status.get("run") or None,
+        status.get("reason") or None,
+        status.get("message") or None,
+    )
+
+
+async def one(s: session.Session, name: str, form: str | None) -> None:
+    """One Job: where it is and why, how far, and what can be done with it now."""
+    found = await job_names.get(s, name)
+    if form in ("json", "yaml"):
+        click.echo(render.document(found, form), nl=False)
+    elif form == "name":
+        click.echo(render.full_name(api_kinds.JOBS, name))
+    else:
+        for line in told(found, now=s.clock.wall()):
+            click.echo(line)
+
+
+def told(found: Mapping[str, Any], *, now: float) -> Iterator[str]:
+    """The lines about one Job."""
+    status, spec, counts = (
+        job_objects.status(found),
+        job_objects.spec(found),
+        job_objects.counts(found),
+    )
+    took = job_objects.took_s(found, now=now)
+    yield f"{job_objects.sentence(found)}."
+    yield ""
+    rows = {
+        "config": job_objects.config(found),
+        "type": spec.get("type") or "Adhoc",
+        "run": status.get("run"),
+        "priority": spec.get("priority"),
+        "indexes": ", ".join(
+            f"{number:,} {word}"
+            for word, number in (
+                ("in all", counts.total),
+                ("succeeded", counts.succeeded),
+                (f"failed ({shortened(counts.failed_indexes, 40)})", counts.failed),
+                ("running", counts.running),
+            )
+            if number
+        ),
+        "created": found["metadata"].get("creationTimestamp"),
+        "started": status.get("startTime"),
+        "finished": status.get("finishTime"),
+        "took": None if took is None else file_jobs.short_time(took),
+        "kill at": spec.get("killTimestamp"),
+        "suspended": "yes" if spec.get("suspend") else None,
+    }
+    for name, value in rows.items():
+        if value not in (None, "", 0):
+            yield f"  {name:10}{value}"
+    yield ""
+    yield from (f"  {line}" for line in _next(found))
+
+
+def _next(found: Mapping[str, Any]) -> Iterator[str]:
+    name, counts = found["metadata"]["name"], job_objects.counts(found)
+    if job_objects.phase(found) == _P.SUCCEEDED:
+        if job_objects.status(found).get("result"):
+            yield f"kiln result job/{name}    brings its result"
+    elif group(found) == "finished":
+        if job_objects.phase(found) != _P.ADMISSION_ERROR:
+            yield f"kiln retry job/{name}    runs again what has not succeeded"
+    elif job_objects.spec(found).get("suspend"):
+        yield f"kiln resume job/{name}    goes on"
+    else:
+        yield f"kiln jobs {name} --watch    follows it"
+        yield f"kiln cancel job/{name}    stops it"
+    if counts.failed:
+        yield f"kiln jobs {name} --indexes --state Failed    lists what failed"
+    if job_objects.status(found).get("tasks"):
+        yield f"kiln logs job/{name}    shows what it printed"
+
+
+def indexes_path(s: session.Session, name: str) -> str:
+    """URL path of the indexes of a Job."""
+    namespace = session.quoted(s.one_namespace())
+    return f"/v1/namespaces/{namespace}/jobs/{session.quoted(name)}/indexes"
+
+
+async def listed_indexes(
+    s: session.Session, name: str, *, state: str | None = None, limit: int | None = None
+) -> AsyncGenerator[dict[str, Any], None]:
+    """Indexes of a Job in the order of their numbers; at most `limit`."""
+    path = indexes_path(s, name)
+    query, left = ({"state": state} if state else {}), limit
+    while left is None or left > 0:
+        query["limit"] = str(session.PAGE if left is None else min(left, session.PAGE))
+        page = await s.ask("GET", path, query=query)
+        for item in page["items"]:
+            yield item
+        left = None if left is None else left - len(page["items"])
+        if "after" not in page:
+            return
+        query["after"] = str(page["after"])
+
+
+async def indexes(
+    s: session.Session, name: str, form: str | None, asked: Mapping[str, Any]
+) -> None:
+    """The indexes of one Job. `asked`: state, limit, no_headers."""
+    limit = asked.get("limit")
+    more = None if limit is None else limit + 1
+    listed = listed_indexes(s, name, state=asked.get("state"), limit=more)
+    found = [item async for item in listed]
+    items = found[:limit]
+    if form in ("json", "yaml"):
+        click.echo(render.document({"items": items}, form), nl=False)
+    elif form == "name":
+        for item in items:
+            click.echo(item["name"])
+    elif not items:
+        which = f" that is {asked['state']}" if asked.get("state") else ""
+        click.echo(f"Job {name} has no index{which}", err=True)
+    else:
+        lines = index_table(items, now=s.clock.wall(), wide=form == "wide")
+        for line in lines[1:] if asked.get("no_headers") else lines:
+            click.echo(line)
+    if len(found) > len(items):
+        click.echo(f"these are the first {limit}: --limit shows more", err=True)
+
+
+def index_table(items: Sequence[Mapping[str, Any]], *, now: float, wide: bool = False) -> list[str]:
+    """Lines of a table, one index each; messages are cut to the width unless `wide`."""
+    rows = [_index_row(item, now=now) for item in items]
+    lines = render.columns(_INDEX_COLUMNS, rows)
+    surplus = max(map(len, lines)) - WIDTH
+    if wide or surplus <= 0:
+        return lines
+    for name in ("MESSAGE", "LABEL"):
+        at = _INDEX_COLUMNS.index(name)
+        longest = max(len(render.cell(row[at])) for row in rows)
+        for row in rows:
+            row[at] = shortened(render.cell(row[at]), max(16, longest - surplus))
+        surplus = max(map(len, render.columns(_INDEX_COLUMNS, rows))) - WIDTH
+        if surplus <= 0:
+            break
+    return render.columns(_INDEX_COLUMNS, rows)
+
+
+def _index_row(item: Mapping[str, Any], *, now: float) -> list[object]:
+    started = job_objects.seconds(item.get("startTime"))
+    ended = job_objects.seconds(item.get("finishTime"))
+    took = None
+    if started is not None:
+        took = file_jobs.short_time((now if ended is None else ended) - started)
+    return [
+        item["number"],
+        item["label"],
+        item["state"],
+        item["run"],
+        item.get("attempt"),
+        item.get("podName") or item.get("nodeName"),
+        took,
+        item.get("message") or (item["state"] != "Succeeded" and item.get("reason")) or None,
+    ]

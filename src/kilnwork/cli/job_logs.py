@@ -1,0 +1,177 @@
+"""What the tasks of a Job print: of one index as it is, of several with the index before each line.
+
+Used by `kiln logs job/NAME`.
+"""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from kilnwork.api import kinds as api_kinds
+from kilnwork.cli import (
+    errors,
+    job_lists,
+    job_names,
+    job_objects,
+    session,
+    task_logs,
+    waiting,
+)
+from kilnwork.kit import coroutines
+from kilnwork.kube import errors as kube_errors
+
+MAX_SHOWN = 20
+"""Of a Job with more indexes so many are shown: those that failed first."""
+
+_LOOK_S = 0.5
+"""Between looks for indexes that have started meanwhile."""
+
+_NO_TASK = "Waiting"
+
+
+class Prefixed:
+    """Writes whole lines to standard output, each with a prefix; the last one by `close`."""
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix.encode()
+        self._rest = b""
+
+    def write(self, some: bytes) -> None:
+        *lines, self._rest = (self._rest + some).split(b"\n")
+        if lines:
+            sys.stdout.buffer.write(b"".join(self._prefix + line + b"\n" for line in lines))
+            sys.stdout.buffer.flush()
+
+    def close(self) -> None:
+        if self._rest:
+            self.write(b"\n")
+
+
+async def show(
+    s: session.Session, found: job_names.Item, query: Mapping[str, str], *, index: str | None
+) -> None:
+    """Print the output of an index, or of all up to MAX_SHOWN; with `follow` in the query as it
+    comes."""
+    name, total = found["metadata"]["name"], job_objects.counts(found).total
+    if index is not None:
+        await task_logs.of_task(s, await _named(s, found, index), dict(query))
+    elif total == 1 or not _parallelism(found):
+        await _only(s, found, query)
+    elif "follow" in query:
+        await _follow(s, name, query)
+    else:
+        await _all(s, found, query)
+
+
+def _parallelism(found: Mapping[str, Any]) -> Mapping[str, Any]:
+    return (job_objects.spec(found).get("template") or {}).get("parallelism") or {}
+
+
+async def _only(s: session.Session, found: job_names.Item, query: Mapping[str, str]) -> None:
+    """The output of a Job that has one index; one that has not started is waited for to follow."""
+    name = found["metadata"]["name"]
+    if "follow" in query:
+        subject = waiting.Subject(api_kinds.JOBS, name, s.one_namespace())
+        text = f"waiting for Job {name} to start"
+        found = await waiting.until(s, subject, _begun, text=text) or found
+    try:
+        await task_logs.of_task(s, f"{name}-0", dict(query))
+    except kube_errors.NotFound as error:
+        raise errors.CommandError(f"nothing was printed: {job_objects.sentence(found)}") from error
+
+
+def _begun(found: job_names.Item | None) -> bool:
+    if found is None:
+        raise errors.Missing("the Job was deleted before it started")
+    return bool(job_objects.status(found).get("createdTasks")) or job_objects.is_over(found)
+
+
+async def _named(s: session.Session, found: job_names.Item, index: str) -> str:
+    """Id of the task of an index, by its label or number. Raises `errors.Missing`."""
+    name, total = found["metadata"]["name"], job_objects.counts(found).total
+    keys = list(_parallelism(found).get("withKeys") or ())
+    number = keys.index(index) if index in keys else None
+    if number is None and index.isascii() and index.isdecimal():
+        number = int(index)
+    if number is not None:
+        after = {} if number == 0 else {"after": str(number - 1)}
+        path = job_lists.indexes_path(s, name)
+        page = await s.ask("GET", path, query={"limit": "1", **after})
+        items = [item for item in page["items"] if item["number"] == number]
+    else:
+        listed = job_lists.listed_indexes(s, name)
+        async with contextlib.aclosing(listed) as each:
+            items = [item async for item in each if item["label"] == index][:1]
+    if not items:
+        raise errors.Missing(
+            f"Job {name} has no index {index!r} among its {total:,}: `kiln jobs {name} --indexes`"
+        )
+    if items[0]["state"] == _NO_TASK:
+        raise errors.CommandError(f"index {index} of Job {name} has printed nothing yet: it waits")
+    return str(items[0]["task"])
+
+
+async def _all(s: session.Session, found: job_names.Item, query: Mapping[str, str]) -> None:
+    name, total = found["metadata"]["name"], job_objects.counts(found).total
+    chosen: dict[int, dict[str, Any]] = {}
+    for state in ("Failed", None):
+        listed = job_lists.listed_indexes(s, name, state=state, limit=MAX_SHOWN * 2)
+        async with contextlib.aclosing(listed) as each:
+            async for item in each:
+                if item["state"] != _NO_TASK and len(chosen) < MAX_SHOWN:
+                    chosen.setdefault(int(item["number"]), item)
+    if not chosen:
+        click.echo(f"nothing was printed yet: {job_objects.sentence(found)}", err=True)
+    for item in chosen.values():
+        await _copy(s, item, query)
+    if total > len(chosen) > 0:
+        click.echo(
+            f"these are {len(chosen)} of {total:,} indexes: `kiln logs job/{name} --index N` "
+            "shows another",
+            err=True,
+        )
+
+
+async def _copy(s: session.Session, item: Mapping[str, Any], query: Mapping[str, str]) -> None:
+    """Print the output of one index; one whose task is not there has none."""
+    lines = Prefixed(f"[{item['label']}] ")
+    copy = task_logs.Copy(s, str(item["task"]), dict(query), write=lines.write)
+    with contextlib.suppress(kube_errors.NotFound):
+        await copy.run()
+    lines.close()
+
+
+async def _follow(s: session.Session, name: str, query: Mapping[str, str]) -> None:
+    """The first MAX_SHOWN indexes that have a task, until the Job is over."""
+    crew, told, said = coroutines.Crew("logs"), False, ""
+    followed: dict[int, asyncio.Task[Any]] = {}
+    try:
+        while True:
+            found = await job_names.get(s, name)
+            over = job_objects.is_over(found)
+            if not followed and (text := job_objects.sentence(found)) != said:
+                click.echo(f"nothing was printed yet: {text}", err=True)
+                said = text
+            listed = job_lists.listed_indexes(s, name, limit=MAX_SHOWN * 2)
+            async with contextlib.aclosing(listed) as each:
+                async for item in each:
+                    number = int(item["number"])
+                    if item["state"] == _NO_TASK or number in followed:
+                        continue
+                    if len(followed) < MAX_SHOWN:
+                        copying = _copy(s, item, query)
+                        followed[number] = crew.start(f"index {number}", copying)
+                    elif not told:
+                        told = True
+                        another = f"`kiln logs -f job/{name} --index N` follows another"
+                        click.echo(f"only {MAX_SHOWN} indexes are followed: {another}", err=True)
+            if over:
+                await asyncio.gather(*followed.values())
+                return
+            await asyncio.sleep(_LOOK_S)
+    finally:
+        await crew.stop()

@@ -1,0 +1,116 @@
+"""Which Job or JobConfig a word names, and reading it.
+
+Used by the commands about Jobs, and by those that take tasks and file jobs as well. A word that
+does not say which is a task, else a file job, and only else a Job: `job/NAME` is always a Job.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+
+from kilnwork.api import job_config, resource
+from kilnwork.api import kinds as api_kinds
+from kilnwork.cli import errors, file_jobs, file_names, kinds, session
+from kilnwork.kit import http_types
+from kilnwork.kube import errors as kube_errors
+
+T = TypeVar("T")
+
+Item = dict[str, Any]
+"""An object as the API server sends it."""
+
+
+def said(word: str, served: resource.Resource = api_kinds.JOBS) -> str | None:
+    """The name in `KIND/NAME` if that kind is meant; None for any other word."""
+    kind, slash, name = word.partition("/")
+    return name if slash and kinds.named(kind, api_kinds.ALL) == (served,) else None
+
+
+def bare(word: str, served: resource.Resource = api_kinds.JOBS) -> str:
+    """The name in `NAME` or `KIND/NAME`. Raises `errors.Unusable` for another kind."""
+    name = said(word, served)
+    if name is None and "/" in word:
+        raise errors.Unusable(f"{word!r}: write NAME or {served.singular}/NAME")
+    found = word if name is None else name
+    if not found:
+        raise errors.Unusable(f"the name of the {served.kind} is empty: `kiln get {served.plural}`")
+    return found
+
+
+async def get(s: session.Session, name: str, served: resource.Resource = api_kinds.JOBS) -> Item:
+    """The Job or JobConfig of that name. Raises `errors.Missing`."""
+    try:
+        return await s.ask("GET", s.path(served, name, namespace=s.one_namespace()))
+    except kube_errors.NotFound as error:
+        of_jobs = served == api_kinds.JOBS
+        lists = "kiln jobs" if of_jobs else f"kiln get {served.plural}"
+        raise errors.Missing(
+            f'there is no {served.kind} "{name}" in namespace {s.one_namespace()}: '
+            f"`{lists}` lists those that there are{f'. {kinds.ELSEWHERE}' if of_jobs else ''}"
+        ) from error
+
+
+async def perhaps(s: session.Session, name: str) -> Item | None:
+    """The Job of that name; None if there is none, or none that may be seen."""
+    try:
+        return await s.ask("GET", s.path(api_kinds.JOBS, name, namespace=s.one_namespace()))
+    except errors.SERVER_ERRORS:
+        return None
+
+
+async def config(s: session.Session, name: str) -> job_config.JobConfig:
+    """The JobConfig of that name. Raises `errors.Missing`, or CommandError for an invalid one."""
+    found = await get(s, name, api_kinds.JOB_CONFIGS)
+    return decoded(found)
+
+
+def decoded(found: Item) -> job_config.JobConfig:
+    """A JobConfig of the API server as a struct. Raises CommandError for an invalid one."""
+    try:
+        return msgspec.convert(found, job_config.JobConfig)
+    except msgspec.ValidationError as error:
+        name = found["metadata"]["name"]
+        raise errors.CommandError(
+            f"JobConfig {name} cannot be used: {error}; `kiln why jobconfig/{name}`"
+        ) from error
+
+
+async def change(
+    s: session.Session, name: str, spec: dict[str, Any], served: resource.Resource = api_kinds.JOBS
+) -> Item:
+    """Merge this into the spec: the object then."""
+    path = s.path(served, name, namespace=s.one_namespace())
+    return await s.ask("PATCH", path, body={"spec": spec}, content_type=http_types.MERGE_PATCH)
+
+
+async def either(
+    s: session.Session,
+    word: str,
+    *,
+    task: Callable[[str], Awaitable[T]],
+    file_job: Callable[[file_jobs.Job], Awaitable[T]],
+    job: Callable[[Item], Awaitable[T]],
+) -> T:
+    """What one of them gives: `job` of `job/NAME`, and of a NAME that no task and no file job has.
+
+    Raises what they raise, and `errors.Unusable` for a name of both a file job and a Job.
+    """
+    name = said(word)
+    if name is not None:
+        return await job(await get(s, name))
+
+    async def unambiguous(found: file_jobs.Job) -> T:
+        if file_names.said(word) is None and await perhaps(s, word) is not None:
+            raise errors.Unusable(
+                f"{word} is a file job and a Job: write file/{word} or job/{word}"
+            )
+        return await file_job(found)
+
+    try:
+        return await file_names.either(s, word, task=task, job=unambiguous)
+    except kube_errors.NotFound:
+        other = None if "/" in word else await perhaps(s, word)
+        if other is None:
+            raise
+    return await job(other)

@@ -1,0 +1,147 @@
+"""What is read of Job objects: phase, counts, times, and the sentences that tell of them.
+
+Used by the commands about Jobs. Pure: takes objects as the API server sends them.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kilnwork.api import job as api_job
+from kilnwork.cli import errors
+from kilnwork.kit import clock
+
+Item = Mapping[str, Any]
+
+_FINAL = frozenset(phase.value for phase in api_job.Phase if phase.final)
+_PHASES = {phase.lower(): phase for phase in api_job.Phase}
+
+
+def status(found: Item) -> Mapping[str, Any]:
+    return found.get("status") or {}
+
+
+def spec(found: Item) -> Mapping[str, Any]:
+    return found.get("spec") or {}
+
+
+def phase(found: Item) -> str:
+    """Its phase; "" before the server has looked at it."""
+    return str(status(found).get("phase", ""))
+
+
+def is_over(found: Item) -> bool:
+    """Whether the run that is asked for is over."""
+    known = status(found)
+    if phase(found) not in _FINAL:
+        return False
+    return int(known.get("run", 1)) >= int(spec(found).get("run", 1))
+
+
+def config(found: Item) -> str:
+    """Name of its JobConfig, "" without one."""
+    owners = found["metadata"].get("ownerReferences") or ()
+    named = next((str(o["name"]) for o in owners if o["kind"] == "JobConfig"), "")
+    return named or str(spec(found).get("configName") or "")
+
+
+def counts(found: Item) -> api_job.Indexes:
+    """How many of its indexes are where."""
+    known = status(found).get("indexes") or {}
+    return api_job.Indexes(
+        total=int(known.get("total", 0)),
+        succeeded=int(known.get("succeeded", 0)),
+        failed=int(known.get("failed", 0)),
+        running=int(known.get("running", 0)),
+        failed_indexes=str(known.get("failedIndexes", "")),
+    )
+
+
+def indexes(found: Item) -> str | None:
+    """`3/10`, `3/10 (2 failed)`; None while the set is not known."""
+    known = counts(found)
+    if not known.total:
+        return None
+    failed = f" ({known.failed} failed)" if known.failed else ""
+    return f"{known.succeeded}/{known.total}{failed}"
+
+
+def seconds(text: object) -> float | None:
+    """A time of an object; None without one."""
+    return clock.parse_rfc3339(str(text)) if text else None
+
+
+def age_s(found: Item, *, now: float) -> float:
+    made = seconds(found["metadata"].get("creationTimestamp"))
+    return 0.0 if made is None else now - made
+
+
+def took_s(found: Item, *, now: float) -> float | None:
+    """From its start to its end, or to now; None before its start."""
+    started = seconds(status(found).get("startTime"))
+    ended = seconds(status(found).get("finishTime"))
+    return None if started is None else (now if ended is None else ended) - started
+
+
+def sentence(found: Item) -> str:
+    """Where it is and why, without a full stop."""
+    name, known = found["metadata"]["name"], status(found)
+    if not phase(found):
+        return f"Job {name} has not been looked at yet"
+    text = f"Job {name} is {phase(found)}"
+    if known.get("reason") and known["reason"] != phase(found):
+        text += f" ({known['reason']})"
+    if known.get("message"):
+        text += f": {str(known['message']).rstrip('.')}"
+    total = counts(found).total
+    if total > 1:
+        text += f"; {counts(found).succeeded:,} of {total:,} indexes have succeeded"
+    return text
+
+
+def check_end(found: Item) -> None:
+    """Raise `errors.TaskFailed` for a Job that is over and has not succeeded."""
+    if phase(found) != api_job.Phase.SUCCEEDED:
+        raise errors.TaskFailed(f"{sentence(found)}. {hint(found)}")
+
+
+def hint(found: Item) -> str:
+    """What to do about a Job that has not succeeded."""
+    name = found["metadata"]["name"]
+    if phase(found) == api_job.Phase.ADMISSION_ERROR:
+        return f"It never ran: `kiln get job {name} -o yaml` shows all of it"
+    return (
+        f"`kiln logs job/{name}` shows what it printed, "
+        f"`kiln retry job/{name}` runs again what has not succeeded"
+    )
+
+
+def phase_of(text: str) -> api_job.Phase | None:
+    """The phase in `phase=NAME`, `state=NAME` or `NAME`, however its letters are written."""
+    what, equals, value = text.partition("=")
+    if equals and what not in ("phase", "state"):
+        return None
+    return _PHASES.get((value if equals else text).lower())
+
+
+def test_of(wanted: str, name: str) -> Callable[[Item | None], bool] | None:
+    """What `kiln wait --for` asks of the Job called `name`: a phase, or `final`.
+
+    None: it is no phase. The test raises `errors.Missing` without the Job, and `errors.TaskFailed`
+    if it has ended otherwise.
+    """
+    asked = phase_of(wanted)
+    if asked is None and wanted != "final":
+        return None
+
+    def reached(found: Item | None) -> bool:
+        if found is None:
+            raise errors.Missing(f"{name} does not exist")
+        if asked is None:
+            return is_over(found)
+        if phase(found) == asked and (is_over(found) or not asked.final):
+            return True
+        if is_over(found):
+            raise errors.TaskFailed(f"{name} will not be {asked}: {sentence(found)}")
+        return False
+
+    return reached

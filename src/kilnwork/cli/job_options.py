@@ -1,0 +1,134 @@
+"""Values for the options of a JobConfig: of `-O`, of `--option`, and typed at prompts.
+
+Used by `kiln run-job` and `kiln backfill`. What is right is decided by `api.options`.
+"""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from kilnwork.api import job_config, option_forms, option_values
+from kilnwork.api import options as api_options
+from kilnwork.cli import errors, manifests
+
+Option = job_config.Option
+Type = job_config.OptionType
+
+FIELD = "option"
+"""Where errors say that a value is."""
+
+
+def given(
+    options: job_config.Options | None, text: str | None, pairs: Sequence[str]
+) -> dict[str, Any]:
+    """The values in `-O` and `--option`, by name; those of `--option` go before.
+
+    Raises `api.options.InvalidOptions` and `errors.Unusable`.
+    """
+    values = api_options.parse_values(_text(text), FIELD) if text is not None else {}
+    known = {one.name: one for one in (options.options if options is not None else ())}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise errors.Unusable(f"--option {pair}: write NAME=VALUE")
+        option = known.get(name)
+        values[name] = value if option is None else option_forms.from_text(option, value, FIELD)
+    unknown = {name: value for name, value in values.items() if name not in known}
+    if unknown:
+        api_options.evaluate(_lenient(options), unknown, field=FIELD)
+    return values
+
+
+def _lenient(options: job_config.Options | None) -> job_config.Options:
+    """The same names, of which no value must be given."""
+    made = (Option(type=Type.STRING, name=one.name) for one in (options.options if options else ()))
+    return job_config.Options(options=tuple(made))
+
+
+def _text(text: str) -> str:
+    """The text itself, or that of `@FILE`; `@-` is standard input."""
+    if not text.startswith("@"):
+        return text
+    if text == "@-":
+        return sys.stdin.read()
+    return manifests.read_text(Path(text[1:]))
+
+
+def ask(
+    options: job_config.Options | None,
+    values: Mapping[str, Any],
+    *,
+    only_needed: bool,
+    prompt: Callable[..., Any] = click.prompt,
+) -> dict[str, Any]:
+    """The values, with those that a person types for options that have none yet.
+
+    `only_needed`: ask only for what must be given. What is typed wrong is asked for again.
+    """
+    found = dict(values)
+    for option in options.options if options is not None else ():
+        if option.name in found or (only_needed and not option_forms.is_asked(option)):
+            continue
+        value = prompt(
+            label(option),
+            default="",
+            show_default=False,
+            value_proc=lambda text, option=option: _typed(option, text),
+            err=True,
+        )
+        if value is not None:
+            found[option.name] = value
+    return found
+
+
+def _typed(option: Option, text: str) -> Any:
+    try:
+        return option_forms.from_text(option, text, FIELD)
+    except api_options.InvalidOptions as error:
+        raise click.UsageError(str(error)) from error
+
+
+def label(option: Option) -> str:
+    """What a prompt asks: label, what may be typed, and what Enter means."""
+    text = option.label or option.name
+    if option.label and option.label != option.name:
+        text += f" ({option.name})"
+    hint = _hint(option)
+    text += f", {hint}" if hint else ""
+    return f"{text} [{_default(option)}]"
+
+
+def _default(option: Option) -> str:
+    default = option_values.default_of(option)
+    if default is None:
+        return "required" if option_forms.is_asked(option) else "none"
+    if isinstance(default, bool):
+        return "yes" if default else "no"
+    if isinstance(default, list | tuple):
+        return ",".join(str(one) for one in default) or "none"
+    return str(default) if default != "" else "none"
+
+
+def _hint(option: Option) -> str:
+    config = option_values.config_of(option)
+    match option.type:
+        case Type.BOOL:
+            return "yes or no"
+        case Type.SELECT | Type.MULTI:
+            several = option.type is Type.MULTI
+            how = "some of" if several else "one of"
+            custom = ", or another" if config.allow_custom else ""
+            return f"{how} {', '.join(config.values)}{custom}{', with commas' * several}"
+        case Type.DATE:
+            return "a time such as 2026-01-02T03:04:05Z"
+        case Type.INT:
+            return "a whole number"
+        case Type.FLOAT:
+            return "a number"
+        case Type.JSON:
+            return "JSON"
+        case Type.STRING:
+            return ""

@@ -1,0 +1,57 @@
+"""Times as people type them: RFC 3339, with or without a time zone, or a date alone.
+
+Used by options such as `--at`, `--from` and `--to`. Pure.
+"""
+
+import datetime as dt
+from typing import NamedTuple
+
+from kilnwork.cli import options
+
+_EXAMPLES = "write it as 2026-01-02, 2026-01-02T03:04 or 2026-01-02T03:04:05Z"
+
+
+class Moment(NamedTuple):
+    """A time; without a zone it is local. `whole_day`: only the date was given."""
+
+    at: dt.datetime
+    whole_day: bool
+
+    def first(self, zone: dt.tzinfo | None = None) -> float:
+        """Seconds since the epoch; of a date its first second. `zone`: where a time without one is
+        meant; None: here."""
+        return self._in(zone).timestamp()
+
+    def last(self, zone: dt.tzinfo | None = None) -> float:
+        """The same; of a date its last second."""
+        if not self.whole_day:
+            return self.first(zone)
+        next_day = self._replaced(self.at + dt.timedelta(days=1), zone)
+        return next_day.timestamp() - 1
+
+    def _in(self, zone: dt.tzinfo | None) -> dt.datetime:
+        return self.at if self.at.tzinfo is not None else self._replaced(self.at, zone)
+
+    @staticmethod
+    def _replaced(at: dt.datetime, zone: dt.tzinfo | None) -> dt.datetime:
+        return at.astimezone() if zone is None else at.replace(tzinfo=zone)
+
+
+def parse(text: str) -> Moment:
+    """The time in a text; raises ValueError for anything else."""
+    try:
+        return Moment(dt.datetime.fromisoformat(text.strip()), _is_date(text.strip()))
+    except ValueError:
+        raise ValueError(f"{text[:100]!r} is no time: {_EXAMPLES}") from None
+
+
+def _is_date(text: str) -> bool:
+    try:
+        dt.date.fromisoformat(text)
+    except ValueError:
+        return False
+    return True
+
+
+MOMENT = options.Parsed("time", parse)
+"""A time; one without a zone is that of this machine, or of a schedule."""

@@ -1,0 +1,156 @@
+"""What is shown of schedules: ticks to come in local time and UTC, the last one, what was missed.
+
+Used by `kiln schedule` and `kiln backfill`. Pure: takes JobConfigs and the time.
+"""
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import job_config, schedules
+from kilnwork.cli import errors, file_jobs, render
+from kilnwork.kit import clock
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """One schedule as it is shown."""
+
+    name: str
+    spec: job_config.Schedule
+    schedule: schedules.Schedule
+    ticks: tuple[int, ...]
+    """The next ones, also if the schedule is disabled."""
+    status: job_config.JobConfigStatus = job_config.JobConfigStatus()
+
+
+def of_config(found: job_config.JobConfig, *, now: float, count: int) -> View | None:
+    """The schedule of a JobConfig; None without one. Raises `errors.CommandError` for an invalid
+    one."""
+    spec, metadata = found.spec.schedule, found.metadata
+    if spec is None:
+        return None
+    try:
+        schedule = schedules.Schedule.of(spec, namespace=metadata.namespace, name=metadata.name)
+    except schedules.InvalidSchedule as error:
+        raise errors.CommandError(f"JobConfig {metadata.name}: {error}") from error
+    last = found.status.last_scheduled
+    after = max(int(now), int(clock.parse_rfc3339(last)) if last else 0)
+    return View(
+        name=metadata.name,
+        spec=spec,
+        schedule=schedule,
+        ticks=schedules.upcoming(schedule, after, count),
+        status=found.status,
+    )
+
+
+def of_expressions(
+    expressions: Sequence[str], zone: str, *, name: str, now: float, count: int
+) -> View:
+    """Of expressions that no JobConfig has. `name`: NAMESPACE/NAME, which `H` depends on. Raises
+    `errors.Unusable`."""
+    cron = job_config.CronSchedule(expressions=tuple(expressions), timezone=zone)
+    spec = job_config.Schedule(cron=cron)
+    namespace, _, bare = name.rpartition("/")
+    try:
+        schedule = schedules.Schedule.of(spec, namespace=namespace or "default", name=bare)
+    except schedules.InvalidSchedule as error:
+        options = {"cron.timezone": "--timezone"}
+        raise errors.Unusable(f"{options.get(error.path, '--cron')}: {error.detail}") from error
+    ticks = schedules.upcoming(schedule, int(now), count)
+    return View(name=bare, spec=spec, schedule=schedule, ticks=ticks)
+
+
+def expressions(spec: job_config.Schedule) -> str:
+    """The expressions, with ; between several."""
+    if spec.cron is None:
+        return ""
+    return "; ".join(spec.cron.expressions or (spec.cron.expression,))
+
+
+def zone_name(spec: job_config.Schedule) -> str:
+    return (spec.cron.timezone if spec.cron is not None else "") or "UTC"
+
+
+def local(tick: float, zone: dt.tzinfo) -> str:
+    """`Fri 2026-01-02 02:13:00 +0100`."""
+    return dt.datetime.fromtimestamp(tick, zone).strftime("%a %Y-%m-%d %H:%M:%S %z")
+
+
+def told(view: View, *, now: float) -> Iterator[str]:
+    """The lines about one schedule."""
+    state = ", disabled" if view.spec.disabled else ""
+    yield f"{view.name}: {expressions(view.spec)} in {zone_name(view.spec)}{state}"
+    status, zone = view.status, view.schedule.zone
+    if status.last_scheduled:
+        last = clock.parse_rfc3339(status.last_scheduled)
+        yield f"  last    {local(last, zone)}   {status.last_scheduled}"
+    if (missed := missed_text(status)) is not None:
+        yield f"  missed  {missed}"
+    if view.spec.disabled:
+        yield f"  none of these makes a Job: `kiln enable {view.name}` lets them"
+    if not view.ticks:
+        yield "  nothing is to come"
+        return
+    rows = [
+        (local(tick, zone), clock.rfc3339(tick), file_jobs.short_time(tick - now))
+        for tick in view.ticks
+    ]
+    yield from (f"  {line}" for line in render.columns(("LOCAL", "UTC", "IN"), rows))
+
+
+def missed_text(status: job_config.JobConfigStatus) -> str | None:
+    """`3 (TooLate 2, Forbidden 1), the latest 2026-…, Forbidden`; None if there was none."""
+    missed = status.missed
+    if missed is None or not missed.total:
+        return None
+    reasons = ", ".join(f"{name} {count:,}" for name, count in sorted(missed.reasons.items()))
+    text = f"{missed.total:,} ({reasons})"
+    if missed.latest:
+        text += f", the latest {missed.latest}, {missed.latest_reason}"
+    return text
+
+
+_COLUMNS = ("NAME", "CRON", "TIMEZONE", "NEXT", "IN", "LAST", "MISSED")
+
+
+def table(views: Sequence[View], *, now: float) -> list[str]:
+    """Lines of a table, one schedule each."""
+    return render.columns(_COLUMNS, [_row(view, now=now) for view in views])
+
+
+def _row(view: View, *, now: float) -> tuple[object, ...]:
+    following = view.ticks[0] if view.ticks and not view.spec.disabled else None
+    missed, last = view.status.missed, view.status.last_scheduled
+    next_text = "disabled" if view.spec.disabled else None
+    return (
+        view.name,
+        expressions(view.spec) or None,
+        zone_name(view.spec),
+        next_text if following is None else local(following, view.schedule.zone)[4:20],
+        None if following is None else file_jobs.short_time(following - now),
+        None if not last else local(clock.parse_rfc3339(last), view.schedule.zone)[4:20],
+        0 if missed is None else missed.total,
+    )
+
+
+def document(view: View) -> dict[str, Any]:
+    """One schedule for machines."""
+    zone = view.schedule.zone
+    return {
+        "name": view.name,
+        "expressions": expressions(view.spec).split("; "),
+        "timezone": zone_name(view.spec),
+        "disabled": view.spec.disabled,
+        "lastScheduled": view.status.last_scheduled,
+        "missed": msgspec.to_builtins(view.status.missed),
+        "nextRuns": [
+            {
+                "utc": clock.rfc3339(tick),
+                "local": dt.datetime.fromtimestamp(tick, zone).isoformat(),
+            }
+            for tick in view.ticks
+        ],
+    }

@@ -1,0 +1,140 @@
+"""Copying what tasks printed, and saying what a task waits for that has printed nothing.
+
+Used by `kiln logs` and by `kiln run --watch`.
+"""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import Callable
+
+import click
+
+from kilnwork.api import kinds as api_kinds
+from kilnwork.api import meta
+from kilnwork.api import task as task_api
+from kilnwork.cli import errors, session, waiting
+from kilnwork.kit import coroutines
+from kilnwork.kube import errors as kube_errors
+
+SAY_S = 1.0
+"""Between looks for what a task waits for that has printed nothing."""
+
+
+async def of_task(s: session.Session, name: str, query: dict[str, str]) -> None:
+    """Copy the log of a task, once it has one."""
+    copy = Copy(s, name, query)
+    try:
+        await _copied(s, name, copy)
+    except kube_errors.NotFound:
+        if not await _may_come(s, name, follow="follow" in query):
+            raise
+        await _copied(s, name, copy)
+
+
+async def _copied(s: session.Session, name: str, copy: "Copy") -> None:
+    """Copy it; of a task that has printed nothing say what it waits for."""
+    if not copy.follows:
+        await copy.run()
+        if not copy.copied:
+            await _say_wait(s, name, "")
+        return
+    crew = coroutines.Crew("logs")
+    crew.start("waiting", _say_waits(s, name, copy))
+    try:
+        await copy.run()
+    finally:
+        await crew.stop()
+
+
+async def _say_waits(s: session.Session, name: str, copy: "Copy") -> None:
+    """Until something is printed. What goes wrong here, the copy says better."""
+    said = ""
+    while not copy.copied:
+        await asyncio.sleep(SAY_S)
+        with contextlib.suppress(*errors.SERVER_ERRORS):
+            said = await _say_wait(s, name, said)
+
+
+async def _say_wait(s: session.Session, name: str, said: str) -> str:
+    """What a task waits for that does not run, unless that was `said`; what is said now."""
+    found = await s.get_json(s.tasks_path(name))
+    if found["state"] not in (task_api.State.PENDING, task_api.State.STAGING):
+        return said
+    text = waiting.described({"status": found})
+    if text != said:
+        click.echo(f"task {name} has printed nothing yet: it is {text}", err=True)
+    return text
+
+
+async def _may_come(s: session.Session, name: str, *, follow: bool) -> bool:
+    """True once a Task object that the journal does not know yet has been started."""
+    subject = waiting.Subject(api_kinds.TASKS, name, s.one_namespace())
+    try:
+        found = await s.ask("GET", s.path(subject.resource, name, namespace=subject.namespace))
+    except kube_errors.NotFound:
+        return False
+    if waiting.final(found):
+        raise errors.Missing(_gone(name, found))
+    if not follow:
+        raise errors.CommandError(f"nothing was printed yet: it is {waiting.described(found)}")
+    text = f"waiting for task {name} to start"
+    await waiting.until(s, subject, _begun, text=text)
+    return True
+
+
+def _gone(name: str, found: meta.JsonObject) -> str:
+    """Why a task that is over has no output: it never ran, or its journal is not this one."""
+    if not (found.get("status") or {}).get("attempts"):
+        return f"task {name} printed nothing, it never ran: {waiting.described(found)}"
+    return (
+        f"the output of task {name} is gone: the journal that held it was lost or replaced. "
+        f"The task is {waiting.described(found)}"
+    )
+
+
+def _begun(found: meta.JsonObject | None) -> bool:
+    if found is None:
+        raise errors.Missing("the task was deleted before it started")
+    return bool((found.get("status") or {}).get("attempts")) or waiting.final(found)
+
+
+class Copy:
+    """Copies a task's log as it comes, and again if need be: what was copied before is left out
+    then. `write`: where to; default standard output."""
+
+    def __init__(
+        self,
+        s: session.Session,
+        name: str,
+        query: dict[str, str],
+        *,
+        write: Callable[[bytes], None] | None = None,
+    ) -> None:
+        self._write = write or _print
+        self._session = s
+        self._path = s.tasks_path(name, "logs")
+        self._query = query
+        self.copied = 0
+        """Bytes."""
+
+    @property
+    def follows(self) -> bool:
+        """It goes on until the task is over."""
+        return "follow" in self._query
+
+    async def run(self) -> None:
+        """Until the end of the answer. Raises KubeError or CommandError."""
+        skip = self.copied
+        found = self._session.stream(self._path, query=self._query)
+        async with contextlib.aclosing(found) as output:
+            async for some in output:
+                fresh = some[skip:]
+                skip = max(0, skip - len(some))
+                self.copied += len(fresh)
+                self._write(fresh)
+
+
+def _print(some: bytes) -> None:
+    sys.stdout.buffer.write(some)
+    sys.stdout.buffer.flush()

@@ -1,0 +1,89 @@
+"""`GET /v1/namespaces/NS/jobs/NAME/indexes`: the indexes of a Job, by number, page by page.
+
+Mounted by `api`. The status of a Job has counts and ranges alone; here are all of its indexes.
+"""
+
+from typing import Any
+
+from kilnwork.api import kinds
+from kilnwork.jobs import errors as jobs_errors
+from kilnwork.jobs import index_model
+from kilnwork.kit import asgi, clock
+from kilnwork.server import errors, ports
+
+MAX_LIMIT = 1000
+DEFAULT_LIMIT = 500
+MAX_NUMBER = 1 << 31
+
+
+class Indexes:
+    """Answers requests for indexes. `jobs`, `rights`: ports."""
+
+    def __init__(self, jobs: ports.Jobs, rights: ports.Rights) -> None:
+        self._jobs = jobs
+        self._rights = rights
+
+    async def send(
+        self, request: asgi.Request, namespace: str, name: str, *, response: asgi.Response
+    ) -> None:
+        """Answer with a page. It takes the right to `get` the Job."""
+        if request.method != "GET":
+            raise errors.MethodNotAllowed
+        question = ports.Question(
+            verb="get", namespace=namespace, name=name, resource=kinds.JOBS.plural
+        )
+        refused = await self._rights.refusal(request.user, question)
+        if refused is not None:
+            raise errors.Forbidden(refused)
+        limit = request.number("limit", least=1, most=MAX_LIMIT) or DEFAULT_LIMIT
+        after = request.number("after", least=0, most=MAX_NUMBER)
+        state = _state(request)
+        uid = self._jobs.uid(namespace, name)
+        if uid is None:
+            raise errors.NotFound(f'there is no Job "{name}" in namespace "{namespace}"')
+        try:
+            found = await self._jobs.indexes(
+                uid, after=-1 if after is None else after, limit=limit + 1, state=state
+            )
+        except jobs_errors.NoSuchJob:
+            found = []  # it waits for what it needs, or was refused: none of its indexes is known
+        page: dict[str, Any] = {"items": [document(index) for index in found[:limit]]}
+        if len(found) > limit:
+            page["after"] = found[limit - 1].number
+        await response.json(page)
+
+
+def document(view: index_model.IndexView) -> dict[str, Any]:
+    """Return one index; members without a value are left out."""
+    members = {
+        "number": view.number,
+        "label": view.label,
+        "state": str(view.state),
+        "task": view.task,
+        "name": view.name,
+        "run": view.run,
+        "attempt": view.attempt or None,
+        "podName": view.worker or None,
+        "nodeName": view.node or None,
+        "reason": view.reason or None,
+        "message": view.message or None,
+        "creationTime": _time(view.created),
+        "startTime": _time(view.started),
+        "finishTime": _time(view.finished),
+    }
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def _state(request: asgi.Request) -> index_model.IndexState | None:
+    text = request.query.get("state") or None
+    if text is None:
+        return None
+    try:
+        return index_model.IndexState(text)
+    except ValueError as error:
+        known = ", ".join(index_model.IndexState)
+        raise errors.BadRequest(f"state={text[:100]}: known states are {known}") from error
+
+
+def _time(seconds: float | None) -> str | None:
+    return None if seconds is None else clock.rfc3339_micro(seconds)
