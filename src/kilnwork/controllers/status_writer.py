@@ -26,6 +26,13 @@ class Seen(Protocol[S_co]):
     def status(self) -> S_co: ...
 
 
+class Declared(Seen[S_co], Protocol[S_co]):
+    """One that has a spec too."""
+
+    @property
+    def spec(self) -> msgspec.Struct: ...
+
+
 class _Written(msgspec.Struct, Generic[S], frozen=True):
     """`wanted` is what we sent, `stored` what the server made of it, at `version`."""
 
@@ -71,6 +78,13 @@ class StatusWriter(Generic[S]):
             return False
         self._under_way[uid] = seen.metadata.resource_version
         return True
+
+    def is_own_write(self, old: Declared[S], new: Declared[S]) -> bool:
+        """Whether nothing but our own status is new, with which the pass that wrote it has
+        reckoned."""
+        version = new.metadata.resource_version
+        before = msgspec.structs.replace(old.metadata, resource_version=version)
+        return before == new.metadata and old.spec == new.spec and self.has_written(new)
 
     async def write(self, seen: Seen[S], wanted: S) -> bool:
         """Put `wanted`; raises Conflict when the object is no longer as the cache has it.

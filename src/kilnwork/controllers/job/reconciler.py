@@ -59,7 +59,7 @@ class Reconciler:
         """A Job came, changed or went."""
         if old is None or new is None:
             self._wake("Job", key)
-        elif self._is_own_write(old, new):
+        elif self._writer.is_own_write(old, new):
             return
         self._queue.add(key)
 
@@ -113,19 +113,13 @@ class Reconciler:
         if facts.job is None:
             return 0.0
         if decided.delete:
-            await self._delete(facts.job)
+            await tools.delete(self._client, kinds.JOBS, facts.job.metadata)
         waits = [decided.again_s]
         if decided.status is not None:
             waits.append(await self._write(key, facts.job, decided.status))
         return min((w for w in waits if w is not None), default=None)
 
     # Reading
-
-    def _is_own_write(self, old: job.Job, new: job.Job) -> bool:
-        version = new.metadata.resource_version
-        before = msgspec.structs.replace(old.metadata, resource_version=version)
-        same = before == new.metadata and old.spec == new.spec
-        return same and self._writer.has_written(new)
 
     def _decide(self, key: Key) -> tuple[plan.Plan, plan.Facts]:
         facts = self._facts(key)
@@ -290,19 +284,6 @@ class Reconciler:
             return
         except errors.Invalid as error:
             self._memory((metadata.namespace, metadata.name), seen).refused = str(error)
-
-    async def _delete(self, seen: job.Job) -> None:
-        metadata = seen.metadata
-        try:
-            await self._client.delete(
-                kinds.JOBS,
-                metadata.name,
-                metadata.namespace,
-                uid=metadata.uid,
-                propagation="Background",
-            )
-        except errors.NotFound:
-            return
 
     async def _write(self, key: Key, seen: job.Job, wanted: job.JobStatus) -> float | None:
         """Write the status if that is due; gives when to look again."""

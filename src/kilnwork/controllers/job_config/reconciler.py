@@ -70,7 +70,7 @@ class Reconciler:
         self, key: Key, old: job_config.JobConfig | None, new: job_config.JobConfig | None
     ) -> None:
         """A JobConfig came, changed or went."""
-        if old is not None and new is not None and self._is_own_write(old, new):
+        if old is not None and new is not None and self._writer.is_own_write(old, new):
             return
         self._queue.add(key)
 
@@ -109,19 +109,13 @@ class Reconciler:
         for tick in decided.make:
             await self._make(known, config, tick)
         for surplus in decided.delete:
-            await self._delete(surplus)
+            await tools.delete(self._client, kinds.JOBS, surplus.metadata)
         waits = [decided.again_s, await self._write(known, config, decided.status)]
         if decided.service is not None:
             waits.append(await self._serve(known, config, decided.service))
         return min((w for w in waits if w is not None), default=None)
 
     # Reading
-
-    def _is_own_write(self, old: job_config.JobConfig, new: job_config.JobConfig) -> bool:
-        version = new.metadata.resource_version
-        before = msgspec.structs.replace(old.metadata, resource_version=version)
-        same = before == new.metadata and old.spec == new.spec
-        return same and self._writer.has_written(new)
 
     def _facts(self, known: _Memory, config: job_config.JobConfig) -> plan.Facts:
         uid = config.metadata.uid
@@ -207,19 +201,6 @@ class Reconciler:
             return await self._client.get(kinds.JOBS, name, namespace, type=job.Job)
         except errors.NotFound:
             return None
-
-    async def _delete(self, surplus: job.Job) -> None:
-        metadata = surplus.metadata
-        try:
-            await self._client.delete(
-                kinds.JOBS,
-                metadata.name,
-                metadata.namespace,
-                uid=metadata.uid,
-                propagation="Background",
-            )
-        except errors.NotFound:
-            return
 
     async def _write(
         self, known: _Memory, config: job_config.JobConfig, wanted: job_config.JobConfigStatus

@@ -44,17 +44,9 @@ class Reconciler:
         """A Task came, changed or went."""
         if old is None or new is None:
             self._wake("Task", key)
-        elif self._is_own_write(old, new):
+        elif self._writer.is_own_write(old, new):
             return
         self._queue.add(key)
-
-    def _is_own_write(self, old: task.Task, new: task.Task) -> bool:
-        """Nothing but our own status is new, with which the pass that wrote it has reckoned, or
-        will when it hears what it has written."""
-        version = new.metadata.resource_version
-        before = msgspec.structs.replace(old.metadata, resource_version=version)
-        same = before == new.metadata and old.spec == new.spec
-        return same and (self._writer.has_written(new) or self._writer.postpone(new))
 
     def object_changed(
         self, key: Key, old: task_object.TaskObject | None, new: task_object.TaskObject | None
@@ -101,7 +93,7 @@ class Reconciler:
             self._forget(key)
             return None
         if decided.delete:
-            await self._delete(facts.task)
+            await tools.delete(self._client, kinds.TASKS, facts.task.metadata)
         waits = [decided.again_s]
         if decided.status is not None:
             waits += await self._tell(key, facts.task, decided.status)
@@ -254,19 +246,6 @@ class Reconciler:
             self._say(seen, "Warning", "OutputObjectNotMade", obstacle)
         made = output.name if obstacle is None else ""
         self._memory(key, seen).output = (view.run, made)
-
-    async def _delete(self, seen: task.Task) -> None:
-        metadata = seen.metadata
-        try:
-            await self._client.delete(
-                kinds.TASKS,
-                metadata.name,
-                metadata.namespace,
-                uid=metadata.uid,
-                propagation="Background",
-            )
-        except errors.NotFound:
-            return
 
     async def _tell(self, key: Key, seen: task.Task, wanted: task.TaskStatus) -> list[float | None]:
         """Write the status if that is due; gives when to look again."""
