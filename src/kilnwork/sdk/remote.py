@@ -126,6 +126,7 @@ def _to_server(
     else:
         opened = _over_network(to, namespace, cluster, timeouts)
     opened.shares_files = opened.imports_ours = False
+    opened.manager = to
     return opened
 
 
