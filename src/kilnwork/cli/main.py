@@ -57,6 +57,7 @@ COMMANDS: dict[str, Entry] = {
     "pause": Entry("Files", "Start no more parts of file jobs, or indexes of Jobs."),
     "resume": Entry("Files", "Go on with file jobs and Jobs that were paused."),
     "adjust": Entry("Files", "Change how a file job runs while it runs."),
+    "deploy": Entry("Jobs", "Make JobConfigs of the jobs that a Python module declares."),
     "apply": Entry("Objects", "Create or change objects from files."),
     "get": Entry("Objects", "List objects and file jobs."),
     "delete": Entry("Objects", "Delete objects and file jobs."),
