@@ -294,10 +294,10 @@ def _declared(made_of: Any, given: Mapping[str, Any], module: str, place: str) -
         if not given.get("name"):
             raise errors.BadOption(f"{place}: a job of {made_of!r} has no name: give name=")
         return kind(made_of, given, name="", module=module, location=place)
-    _check_function(made_of, place)
     code = getattr(made_of, "__code__", None)
     if code is not None:
         place = f"{code.co_filename}:{code.co_firstlineno}"
+    _check_function(made_of, place)
     return kind(
         made_of, given, name=made_of.__qualname__, module=made_of.__module__, location=place
     )
@@ -315,6 +315,11 @@ def _check_function(made_of: Any, place: str) -> None:
             f"{place}: kiln.job takes a function, a kiln.http(…) or its like, or the name of a "
             f"deployed job, not {made_of!r}; options are keywords: @kiln.job(retries=3)"
         )
+    if "<" in made_of.__qualname__:
+        raise errors.BadOption(
+            f"{place}: {made_of.__qualname__}: workers cannot import it: a job is a function at the "
+            "top of a module"
+        )
     if inspect.isgeneratorfunction(made_of) or inspect.isasyncgenfunction(made_of):
         raise errors.BadOption(
             f"{place}: {made_of.__name__} is a generator, and a job has one result: return a list"
@@ -324,7 +329,7 @@ def _check_function(made_of: Any, place: str) -> None:
 def _finalizer(finalizer: Any, of: str) -> dict[str, Any]:
     """The task of a finalizer."""
     function = sdk_task.function_of(finalizer)
-    if not inspect.isfunction(function) or "<locals>" in function.__qualname__:
+    if not inspect.isfunction(function) or "<" in function.__qualname__:
         raise errors.BadOption(
             f"{of}: finalizer={finalizer!r}: must be a function at the top of a module"
         )

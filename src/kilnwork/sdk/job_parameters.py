@@ -80,7 +80,7 @@ class Parameter:
             return [self._text(each) for each in value]
         if self.type is Type.DATE:
             return _rfc3339(value)
-        return msgspec.to_builtins(value)
+        return plain(value)
 
     def value(self, given: Any) -> Any:
         """Return what the function gets for the value of the option; raises ValueError."""
@@ -122,6 +122,23 @@ class Parameter:
             raise ValueError(str(error)) from error
         except TypeError:  # a type that nothing is converted to: the function gets JSON
             return given
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: tuples and sets are lists, an enum's members texts, dates
+    times. Raises TypeError."""
+    if isinstance(value, enum.Enum):
+        return value.value if isinstance(value.value, str) else value.name
+    if isinstance(value, datetime.date):
+        return _rfc3339(value)
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(each) for each in value]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    built = msgspec.to_builtins(value)
+    return plain(built) if isinstance(built, list | tuple | dict) else built
 
 
 def of_function(

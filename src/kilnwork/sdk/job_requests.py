@@ -145,7 +145,7 @@ def of_session(of: str) -> ApiServer:
     here = session.current()
     if here.manager is not None:
         return ApiServer(here.manager, here.namespace, here.blobs)
-    if here.in_slot:
+    if here.in_slot and not here.functions_only:
         raise errors.ConfigurationError(
             f"{of}: a task has no access to the API server: submit Jobs in the program that is "
             "connected, or let the Job depend on another (options(depends_on=[…])); what is to run "

@@ -7,7 +7,6 @@ futures are in `futures`.
 """
 
 import datetime
-import enum
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ import msgspec
 from kilnwork.api import index_sets, job, job_config, job_expansion, kinds
 from kilnwork.api import options as api_options
 from kilnwork.kit import backoff, clock, ids
-from kilnwork.sdk import errors, job_requests
+from kilnwork.sdk import errors, job_parameters, job_requests
 
 R_co = TypeVar("R_co", covariant=True)
 
@@ -129,9 +128,7 @@ class DeployedJob:
         ConfigurationError where there is no such JobConfig, BadOption for values that do not suit
         its options.
         """
-        return submit(
-            self.name, {name: _plain(value) for name, value in options.items()}, self._options
-        )
+        return submit(self.name, self._values(options), self._options)
 
     def options(self, **changes: Unpack[RunChanges]) -> Self:
         """A copy whose Jobs are submitted so; see `RunChanges`. Raises BadOption."""
@@ -140,14 +137,14 @@ class DeployedJob:
     def __repr__(self) -> str:
         return f"kiln.job({self.name!r})"
 
-
-def _plain(value: Any) -> Any:
-    """As JSON has it."""
-    if isinstance(value, datetime.date) and not isinstance(value, datetime.datetime):
-        return f"{value.isoformat()}T00:00:00Z"
-    if isinstance(value, enum.Enum) and not isinstance(value.value, str):
-        return value.name
-    return msgspec.to_builtins(value)
+    def _values(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        values = {}
+        for name, value in options.items():
+            try:
+                values[name] = job_parameters.plain(value)
+            except (TypeError, ValueError) as error:
+                raise errors.BadOption(f"{self!r}: option {name!r}: {error}") from error
+        return values
 
 
 def submit(name: str, values: Mapping[str, Any], options: RunOptions) -> "JobRun[Any]":
