@@ -103,9 +103,9 @@ def _imported(text: str, folder: Path, name: str) -> ModuleType:
 
 def _sentence(error: BaseException) -> str:
     """What was raised while a module was imported, with the file and line of the module."""
-    ours = str(Path(importlib.__file__).parent)
+    others = ("<", str(Path(importlib.__file__).parent), str(Path(__file__).parents[1]))
     frames = traceback.extract_tb(error.__traceback__)
-    user = [one for one in frames if not one.filename.startswith(("<", ours, __file__))]
+    user = [one for one in frames if not one.filename.startswith(others)]
     place = f"{user[-1].filename}:{user[-1].lineno}: " if user else ""
     return f"{place}{type(error).__name__}: {error}"
 

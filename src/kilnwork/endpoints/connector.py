@@ -126,11 +126,6 @@ class ManagerConnector:
         """Path at the server under which the manager's own paths are."""
 
     @property
-    def api_server(self) -> ServerConnector:
-        """The server of the kubeconfig itself, which has the objects."""
-        return self._server
-
-    @property
     def server(self) -> str:
         """URL of the server, for messages."""
         return self._server.settings.server

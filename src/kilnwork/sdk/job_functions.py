@@ -317,8 +317,8 @@ def _check_function(made_of: Any, place: str) -> None:
         )
     if "<" in made_of.__qualname__:
         raise errors.BadOption(
-            f"{place}: {made_of.__qualname__}: workers cannot import it: a job is a function at the "
-            "top of a module"
+            f"{place}: {made_of.__qualname__}: workers cannot import it: a job is a function at "
+            "the top of a module"
         )
     if inspect.isgeneratorfunction(made_of) or inspect.isasyncgenfunction(made_of):
         raise errors.BadOption(

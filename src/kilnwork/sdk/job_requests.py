@@ -4,6 +4,7 @@ Used by `job_runs`. Blocking; what the server refuses becomes an error with its 
 channel, which knows calls only.
 """
 
+import weakref
 from collections.abc import Mapping
 from typing import Any, Protocol
 from urllib import parse
@@ -35,30 +36,23 @@ class Refused(kit_errors.KilnError):
         self.status = status
 
 
-class ApiConnector(client.Connector, Protocol):
-    """Connects to an API server (`endpoints.connector.ServerConnector`)."""
+class Connector(client.Connector, Protocol):
+    """Connects to an API server, or to a manager (`endpoints.connector`)."""
 
     def path(self, path: str) -> str:
         """Return a path of the server as it is below its URL."""
         ...
 
 
-class Manager(ApiConnector, Protocol):
-    """Connects to the manager (`endpoints.connector.ManagerConnector`)."""
-
-    @property
-    def api_server(self) -> ApiConnector:
-        """The server that has the objects."""
-        ...
-
-
 class ApiServer:
     """The API server of a session, for one namespace, and the manager, which has the results."""
 
-    def __init__(self, manager: Manager, namespace: str, blobs: envelope.Blobs) -> None:
+    def __init__(
+        self, to: Connector, manager: Connector, *, namespace: str, blobs: envelope.Blobs
+    ) -> None:
         self.namespace = namespace
-        self._to, self._manager, self._blobs = manager.api_server, manager, blobs
-        self._client = _client(self._to)
+        self._to, self._manager, self._blobs = to, manager, blobs
+        self._client, self._results = _client(to), _client(manager)
 
     def get(self, kind: resource.Resource, name: str) -> dict[str, Any]:
         """Return an object. Raises Refused."""
@@ -94,7 +88,7 @@ class ApiServer:
         """Return the result of a task by its name. Raises Refused for one that has none."""
         namespace, name = parse.quote(self.namespace, safe=""), parse.quote(task, safe="")
         path = self._manager.path(f"/v1/namespaces/{namespace}/tasks/{name}/result")
-        response = _client(self._manager).send(
+        response = self._results.send(
             http_types.Request(method="GET", path=path, accept="*/*"), _RESPONSES, _whole
         )
         if not response.ok:
@@ -139,12 +133,19 @@ class ApiServer:
         return response
 
 
+_opened: weakref.WeakKeyDictionary[session.Session, ApiServer] = weakref.WeakKeyDictionary()
+"""One for each session, so that all of its runs share the connections."""
+
+
 def of_session(of: str) -> ApiServer:
     """Return the API server of the current session. Raises NoSession, and ConfigurationError where
     there is none. `of`: what is to be done, for messages."""
     here = session.current()
-    if here.manager is not None:
-        return ApiServer(here.manager, here.namespace, here.blobs)
+    if here.servers is not None:
+        if here not in _opened:
+            to, manager = here.servers()
+            _opened[here] = ApiServer(to, manager, namespace=here.namespace, blobs=here.blobs)
+        return _opened[here]
     if here.in_slot and not here.functions_only:
         raise errors.ConfigurationError(
             f"{of}: a task has no access to the API server: submit Jobs in the program that is "
@@ -157,7 +158,7 @@ def of_session(of: str) -> ApiServer:
     )
 
 
-def _client(to: ApiConnector) -> client.Client:
+def _client(to: Connector) -> client.Client:
     return client.Client(to, _FAILURES, what="API", patience_s=PATIENCE_S)
 
 
@@ -167,6 +168,12 @@ def _whole(response: client.OpenResponse) -> http_types.Response:
 
 
 def _document(response: http_types.Response) -> dict[str, Any]:
+    if response.status == NOT_FOUND and not response.is_kubernetes_status():
+        raise Refused(
+            "this server has no objects: connect to the kubeconfig or the data directory of a "
+            "`kiln up`, or to the kubeconfig of a cluster where `kiln install` was applied",
+            status=0,
+        )
     if not response.ok:
         raise Refused(response.message(), status=response.status)
     return response.document()
