@@ -103,7 +103,7 @@ def version(server: up_support.Up, name: str) -> str:
 
 def test_second_time_changes_nothing(server: up_support.Up) -> None:
     before = version(server, "report")
-    done = server.kiln("deploy", f"{MODULE}.py").stdout.splitlines()
+    done = server.kiln("deploy", MODULE).stdout.splitlines()
     assert done == [
         f"jobconfig.kilnwork.dev/{name} unchanged"
         for name in ("fails", "large", "odd", "report", "sleeps", "survey")
@@ -142,6 +142,17 @@ def test_changes_are_shown_and_made(server: up_support.Up) -> None:
         "kilnwork.dev/deployed-from": "changing",
         "team": "data",
     }
+
+
+def test_file_goes_along_and_a_changed_one_runs(server: up_support.Up, tmp_path: Path) -> None:
+    file = tmp_path / "sent_along.py"
+    text = "import kilnwork as kiln\n\n\n@kiln.job\ndef answer() -> int:\n    return {}\n"
+    for number in (41, 42):
+        file.write_text(text.format(number))
+        server.kiln("deploy", str(file))
+        assert "unchanged" in server.kiln("deploy", str(file)).stdout
+        with kiln.connect(server.data):
+            assert kiln.job("answer").submit().result(PATIENCE_S) == number
 
 
 def test_prune_deletes_what_is_declared_no_more(server: up_support.Up) -> None:

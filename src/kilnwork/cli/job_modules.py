@@ -1,7 +1,8 @@
 """Finding the jobs that a module declares: the module is imported, as the workers will import it.
 
-Used by the command `deploy`. What goes wrong in the module is said with its file and line. Not for
-mappers (`mappers`), whose files are sent along and imported by workers only.
+Used by the command `deploy`. A module is imported by its name, here and by the workers; a file, or
+the package that it is in, is sent along. What goes wrong in it is said with file and line. Not for
+mappers (`mappers`), which only workers import.
 """
 
 import importlib
@@ -13,7 +14,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from kilnwork.api import names
-from kilnwork.cli import errors
+from kilnwork.cli import errors, packed_code
 from kilnwork.kit import errors as kit_errors
 from kilnwork.sdk import job_functions, job_manifests
 
@@ -21,18 +22,21 @@ FORMS = "write package.module, or path/to/file.py"
 
 
 class Declared(NamedTuple):
-    """What a module declares: its name, and its JobConfigs in the order of their names."""
+    """What a module declares: its name, and its JobConfigs in the order of their names. `code`:
+    what goes along; None where workers import the module by its name."""
 
     module: str
     bodies: list[dict[str, Any]]
+    code: packed_code.PackedCode | None = None
 
 
-def declared(text: str, *, labels: Mapping[str, str]) -> Declared:
-    """Return the JobConfigs of a module or file. `labels`: more labels of theirs.
+def declared(text: str, *, labels: Mapping[str, str], working_dir: Path | None = None) -> Declared:
+    """Return the JobConfigs of a module or file. `labels`: more labels of theirs. `working_dir`:
+    a folder that goes along.
 
     Raises `errors.Unusable` with the file and line of what is wrong.
     """
-    folder, name = _located(text)
+    folder, name = _located(text, working_dir)
     module = _imported(text, folder, name)
     found = _jobs(module)
     if not found:
@@ -48,7 +52,31 @@ def declared(text: str, *, labels: Mapping[str, str]) -> Declared:
             raise errors.Unusable(str(error)) from error
         body["metadata"]["labels"] = {**labels, job_manifests.DEPLOYED_FROM: label}
         bodies.append(body)
-    return Declared(name, bodies)
+    code = _packed(text, name, working_dir)
+    if code is not None:
+        for body in bodies:
+            _name_code(body, code.digest)
+    return Declared(name, bodies, code)
+
+
+def _packed(text: str, name: str, working_dir: Path | None) -> packed_code.PackedCode | None:
+    if not _is_file(text):
+        return None if working_dir is None else packed_code.pack(working_dir)
+    path = Path(text).absolute()
+    if working_dir is not None and path.is_relative_to(working_dir.absolute()):
+        return packed_code.pack(working_dir)
+    if "." in name or path.stem == "__init__":
+        return packed_code.pack(working_dir, modules=[name])
+    return packed_code.pack(working_dir, files=[path])
+
+
+def _name_code(body: dict[str, Any], digest: str) -> None:
+    """Say which blob the functions of a JobConfig are in."""
+    template = body["spec"]["template"]["spec"]
+    finalizer = template.get("finalizer") or {}
+    for one in (template["taskTemplate"], finalizer.get("taskTemplate") or {}):
+        if "call" in one:
+            one["call"]["environment"] = digest
 
 
 def deployed_from(module: str) -> str:
@@ -56,12 +84,16 @@ def deployed_from(module: str) -> str:
     return module if names.label_value_problem(module) is None else names.dns_label(module)
 
 
-def _located(text: str) -> tuple[Path, str]:
+def _is_file(text: str) -> bool:
+    return text.endswith(".py") or "/" in text
+
+
+def _located(text: str, working_dir: Path | None) -> tuple[Path, str]:
     """The folder to import from, and the name of the module."""
-    if not text.endswith(".py") and "/" not in text:
+    if not _is_file(text):
         if not all(part.isidentifier() for part in text.split(".")):
             raise errors.Unusable(f"{text}: {text!r} is no module: {FORMS}")
-        return Path.cwd(), text
+        return Path.cwd() if working_dir is None else working_dir.absolute(), text
     path = Path(text).absolute()
     if not path.is_file():
         raise errors.Unusable(f"{text}: there is no such file: {FORMS}")

@@ -1,8 +1,11 @@
 """Finding the jobs of a module, and saying with file and line why there are none."""
 
+import io
 import sys
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -58,23 +61,51 @@ def refusal(text: str) -> str:
     return str(caught.value)
 
 
-def test_file_and_module_are_the_same() -> None:
+def call_of(body: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = body["spec"]["template"]["spec"]["taskTemplate"]["call"]
+    return found
+
+
+def test_file_goes_along_and_module_does_not() -> None:
     write("f2_jobs.py", JOBS.format(name="first") + JOBS.format(name="second_one"))
-    by_file = job_modules.declared("f2_jobs.py", labels={"team": "data"})
-    assert by_file == job_modules.declared("f2_jobs", labels={"team": "data"})
-    body = by_file.bodies[1]
+    by_name = job_modules.declared("f2_jobs", labels={"team": "data"})
+    body = by_name.bodies[1]
     assert body["metadata"]["name"] == "second-one"
     assert body["metadata"]["labels"] == {"team": "data", "kilnwork.dev/deployed-from": "f2_jobs"}
-    call = body["spec"]["template"]["spec"]["taskTemplate"]["call"]
-    assert call == {"function": "f2_jobs:second_one", "kwargs": {"day": "${option.day}"}}
+    assert call_of(body) == {"function": "f2_jobs:second_one", "kwargs": {"day": "${option.day}"}}
+    assert by_name.code is None
+
+    by_file = job_modules.declared("f2_jobs.py", labels={"team": "data"})
+    assert by_file.code is not None
+    assert {call_of(body).pop("environment") for body in by_file.bodies} == {by_file.code.digest}
+    assert by_file.bodies == by_name.bodies
+    again = job_modules.declared("f2_jobs.py", labels={})
+    assert again.code == by_file.code
 
 
-def test_file_in_a_package_has_its_whole_name() -> None:
+def test_file_in_a_package_has_its_whole_name_and_takes_the_package_along() -> None:
     write("f2_pack/__init__.py", "")
+    write("f2_pack/helper.py", "x = 1\n")
     write("f2_pack/inner/__init__.py", "")
     write("f2_pack/inner/jobs.py", JOBS.format(name="inside"))
     declared = job_modules.declared("f2_pack/inner/jobs.py", labels={})
     assert declared.module == "f2_pack.inner.jobs"
+    assert names_in(declared) >= {"modules/f2_pack/helper.py", "modules/f2_pack/inner/jobs.py"}
+
+
+def test_folder_goes_along() -> None:
+    write("folder/f2_inside.py", JOBS.format(name="inside"))
+    write("folder/data.txt", "1")
+    for text in ("f2_inside", "folder/f2_inside.py"):
+        declared = job_modules.declared(text, labels={}, working_dir=Path("folder"))
+        assert declared.module == "f2_inside"
+        assert names_in(declared) == {"paths", "work/data.txt", "work/f2_inside.py"}
+
+
+def names_in(declared: job_modules.Declared) -> set[str]:
+    assert declared.code is not None
+    with zipfile.ZipFile(io.BytesIO(declared.code.body)) as archive:
+        return set(archive.namelist())
 
 
 def test_package_has_the_jobs_of_its_modules_and_no_others() -> None:

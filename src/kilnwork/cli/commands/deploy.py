@@ -1,6 +1,7 @@
 """`kiln deploy`: make JobConfigs of the jobs that a Python module declares."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,6 +14,7 @@ from kilnwork.cli import (
     exits,
     job_modules,
     options,
+    packed_code,
     progress,
     render,
     session,
@@ -33,22 +35,34 @@ from kilnwork.sdk import job_manifests
 @click.option(
     "--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label; may be repeated."
 )
+@click.option(
+    "--working-dir",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A folder that goes along: workers import from it, and run in it.",
+)
 @options.output("name", "json", "yaml")
-def command(module: str, labels: tuple[str, ...], form: str | None, **flags: bool) -> int:
+def command(
+    module: str,
+    labels: tuple[str, ...],
+    working_dir: Path | None,
+    form: str | None,
+    **flags: bool,
+) -> int:
     """Make a JobConfig of each job of a Python module: of each function below @kiln.job.
 
     \b
-    kiln deploy reports                   a module, found as `python -m reports` finds it
-    kiln deploy jobs/reports.py --dry-run
-    kiln deploy reports --dry-run -o yaml the JobConfigs, without asking a server
+    kiln deploy jobs/reports.py           a file, sent along; of a package, all of it
+    kiln deploy company.reports           a module that the workers can import
+    kiln deploy reports.py --dry-run -o yaml
+                                          the JobConfigs, without asking a server
 
     Says created, configured or unchanged for each, with the fields that change; a second time
     nothing does. What others have set and the module does not name stays, such as a schedule that
     is disabled. A deleted JobConfig takes its Jobs along.
 
-    Code is not sent: workers import the module by the same name.
+    Code that goes along is kept while a JobConfig or Job names it.
     """
-    found = job_modules.declared(module, labels=dict(map(_label, labels)))
+    found = job_modules.declared(module, labels=dict(map(_label, labels)), working_dir=working_dir)
     if flags["dry_run"] and form in ("json", "yaml"):
         click.echo(render.document(_whole(found.bodies), form), nl=False)
         return exits.Exit.OK
@@ -93,6 +107,8 @@ class _Deployment:
         failed, done = 0, []
         async with progress.waiting("deploying") as waiting:
             deployed = await self._deployed()
+            if self._found.code is not None and not self._dry:
+                await packed_code.send(self._session, self._found.code)
             for body in self._found.bodies:
                 name = body["metadata"]["name"]
                 waiting.say(f"deploying {name}")
