@@ -189,6 +189,18 @@ def test_what_others_have_set_stays_or_is_taken_by_force(server: up_support.Up) 
     assert schedule["cron"]["expression"] == "0 0 1 1 *"
 
 
+def test_what_the_module_leaves_out_is_taken_away(server: up_support.Up) -> None:
+    file = server.workdir / "lessened.py"
+    text = "import kilnwork as kiln\n\n\n@kiln.job({})\ndef lessened() -> None: ...\n"
+    file.write_text(text.format("schedule='@daily', missed_runs='All', retries=3, parallel=2"))
+    server.kiln("deploy", "lessened")
+    file.write_text(text.format(""))
+    server.kiln("deploy", "lessened")
+    spec = server.get("jobconfigs", "lessened")["spec"]
+    assert "schedule" not in spec
+    assert spec["template"]["spec"].keys() == {"taskTemplate", "timeouts"}
+
+
 def test_manifests_need_no_server(server: up_support.Up) -> None:
     text = server.kiln("deploy", MODULE, "--dry-run", "-o", "yaml", "--kubeconfig", "/none").stdout
     assert "kind: JobConfig" in text

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kilnwork.api import meta
+from kilnwork.api import job_config, meta
+from kilnwork.cli import merging
 
 FIELD_MANAGER = "kiln-deploy"
 """Owner of the fields that are deployed, as server-side apply has it."""
@@ -46,6 +47,47 @@ def _compared(obj: meta.JsonObject) -> dict[str, Any]:
     return {"metadata": kept, "spec": obj.get("spec") or {}}
 
 
+def with_defaults(body: meta.JsonObject) -> meta.JsonObject:
+    """Return a valid JobConfig with the defaults of the parts that may be left out, written out.
+
+    Server-side apply takes away only what it has set before: of a schedule that the module declares
+    no more, the server's defaults would be left, and be no schedule.
+    """
+    declared = msgspec.convert(body, job_config.JobConfig)
+    template = _filled(body["spec"]["template"]["spec"], declared.spec.template.spec, _OPTIONAL)
+    what = declared.spec.template.spec.what
+    template["taskTemplate"] = _filled(template["taskTemplate"], what, None)
+    spec = _filled(body["spec"], declared.spec, frozenset({"schedule"}))
+    return {**body, "spec": {**spec, "template": {**spec["template"], "spec": template}}}
+
+
+_OPTIONAL = frozenset({"retry", "timeouts", "parallelism", "finalizer"})
+"""Parts of a template that it need not have."""
+
+
+def _filled(given: meta.JsonObject, declared: Any, parts: frozenset[str] | None) -> meta.JsonObject:
+    """The same with the defaults in these parts of it; None: in all."""
+    made = dict(given)
+    for field in msgspec.structs.fields(declared):
+        name = field.encode_name
+        if name in given and (parts is None or name in parts):
+            made[name] = _whole(given[name], getattr(declared, field.name))
+    return made
+
+
+def _whole(given: Any, declared: Any) -> Any:
+    if isinstance(declared, tuple) and isinstance(given, list):
+        return [_whole(*pair) for pair in zip(given, declared, strict=True)]
+    if not isinstance(declared, msgspec.Struct) or not isinstance(given, dict):
+        return given
+    made = _filled(given, declared, None)
+    for field in msgspec.structs.fields(declared):
+        value = getattr(declared, field.name)
+        if field.encode_name not in given and isinstance(value, str | int | float) and value:
+            made[field.encode_name] = value
+    return made
+
+
 def _differences(field: str, before: Any, after: Any) -> Iterator[Change]:
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for name in sorted(before.keys() | after.keys()):
@@ -60,7 +102,7 @@ def _differences(field: str, before: Any, after: Any) -> Iterator[Change]:
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         for position, pair in enumerate(zip(before, after, strict=True)):
             yield from _differences(f"{field}[{position}]", *pair)
-    elif type(before) is not type(after) or before != after:
+    elif not merging.same(before, after):
         yield Change(field, before, after)
 
 

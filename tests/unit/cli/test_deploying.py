@@ -53,6 +53,43 @@ def test_what_the_server_keeps_is_no_change() -> None:
     assert lines(config(priority=1), after) == []
 
 
+def test_numbers_are_equal_as_json() -> None:
+    assert lines(config(ttl=5, x=True), config(ttl=5.0, x=True)) == []
+    assert lines(config(x=1), config(x=True)) == ["spec.x: 1 -> true"]
+
+
+def test_defaults_of_optional_parts_are_written_out() -> None:
+    template = {
+        "taskTemplate": {"call": {"function": "a:b"}},
+        "retry": {"maxAttempts": 2},
+        "finalizer": {"taskTemplate": {"command": ["true"]}},
+    }
+    body = {
+        "apiVersion": "kilnwork.dev/v1alpha1",
+        "kind": "JobConfig",
+        "metadata": {"name": "a"},
+        "spec": {
+            "template": {"spec": template},
+            "concurrency": {"policy": "Allow"},
+            "schedule": {"cron": {"expression": "@daily"}},
+        },
+    }
+    before = copy.deepcopy(body)
+    spec = deploying.with_defaults(body)["spec"]
+    assert body == before
+    assert spec["schedule"] == {"cron": {"expression": "@daily", "format": "standard"}}
+    assert spec["concurrency"] == {"policy": "Allow"}, "what others set there stays"
+    made = spec["template"]["spec"]
+    assert made["retry"] == {
+        "maxAttempts": 2, "maxLosses": 3, "delaySeconds": 1.0, "factor": 2.0,
+        "maxDelaySeconds": 60.0, "jitter": 0.2,
+    }  # fmt: skip
+    assert made["taskTemplate"] == {"call": {"function": "a:b", "returns": 1}}
+    assert made["finalizer"]["taskTemplate"] == {
+        "command": ["true"], "clusterName": "default", "outputType": "json",
+    }  # fmt: skip
+
+
 def test_labels_and_annotations_count() -> None:
     after = config()
     after["metadata"] |= {"labels": {"x": "2"}, "annotations": {"note": "hello"}}

@@ -165,7 +165,7 @@ class _Deployment:
             "PATCH",
             f"{self._collection}/{session.quoted(name)}",
             query=query,
-            body=body,
+            body=deploying.with_defaults(body),
             content_type=http_types.APPLY,
         )
 
