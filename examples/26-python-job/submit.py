@@ -2,8 +2,9 @@
 
 import datetime
 
-import kilnwork as kiln
 from nightly import report
+
+import kilnwork as kiln
 
 with kiln.connect():
     measured = kiln.job("measure").submit(offset=0.5)
