@@ -48,6 +48,11 @@ def survey(index: int, matrix: dict[str, str], base: int = 10) -> int:
     return base * index + len(matrix["city"])
 
 
+@kiln.job(parallel=501)
+def wide(index: int) -> int:
+    return index
+
+
 @kiln.job
 async def large(size: int) -> str:
     return "x" * size
@@ -106,7 +111,7 @@ def test_second_time_changes_nothing(server: up_support.Up) -> None:
     done = server.kiln("deploy", MODULE).stdout.splitlines()
     assert done == [
         f"jobconfig.kilnwork.dev/{name} unchanged"
-        for name in ("fails", "large", "odd", "report", "sleeps", "survey")
+        for name in ("fails", "large", "odd", "report", "sleeps", "survey", "wide")
     ]
     assert version(server, "report") == before
 
@@ -205,7 +210,7 @@ def test_manifests_need_no_server(server: up_support.Up) -> None:
     text = server.kiln("deploy", MODULE, "--dry-run", "-o", "yaml", "--kubeconfig", "/none").stdout
     assert "kind: JobConfig" in text
     applied = server.kiln("apply", "--dry-run", "-f", "-", stdin=text).stdout
-    assert applied.count("(dry run)") == 6
+    assert applied.count("(dry run)") == 7
 
 
 def test_what_cannot_be_deployed_has_its_exit_code(server: up_support.Up) -> None:
@@ -233,6 +238,12 @@ def test_indexes_and_finalizer(jobs: Any) -> None:
     assert list(run.results(PATIENCE_S)) == [4, 104, 204, 304]
     assert run.result() == 616
     assert run.status().indexes.succeeded == 4
+
+
+def test_all_pages_of_indexes_are_read(jobs: Any) -> None:
+    run = jobs.wide.submit()
+    assert list(run.results(PATIENCE_S)) == list(range(501))
+    assert run.result() is None
 
 
 def test_large_results_and_python_objects_arrive(jobs: Any) -> None:

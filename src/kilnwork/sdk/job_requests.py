@@ -4,8 +4,9 @@ Used by `job_runs`. Blocking; what the server refuses becomes an error with its 
 channel, which knows calls only.
 """
 
+import hashlib
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
 from urllib import parse
 
@@ -84,20 +85,40 @@ class ApiServer:
         """Change an object by a merge patch (RFC 7386). Raises Refused."""
         return self._send("PATCH", self._path(kind, name), body=change)
 
-    def result(self, task: str) -> Any:
-        """Return the result of a task by its name. Raises Refused for one that has none."""
-        namespace, name = parse.quote(self.namespace, safe=""), parse.quote(task, safe="")
-        path = self._manager.path(f"/v1/namespaces/{namespace}/tasks/{name}/result")
-        response = self._results.send(
-            http_types.Request(method="GET", path=path, accept="*/*"), _RESPONSES, _whole
-        )
-        if not response.ok:
-            raise Refused(response.message(), status=response.status)
+    def result(self, task: str, *, digest: str = "") -> Any:
+        """Return the result of a task by its id or name. Raises Refused for one that has none, or
+        not that `digest`: names are not unique."""
+        response = self._ask_manager(f"tasks/{parse.quote(task, safe='')}/result")
+        if digest and digest != f"sha256:{hashlib.sha256(response.body).hexdigest()}":
+            raise Refused(f"task {task} has another result by now", status=CONFLICT)
         media_type = response.headers.get("content-type", "").partition(";")[0]
         payload = attempts.Payload(media_type, response.body)
         return (
             None if response.status == NO_CONTENT else pickling.unpack_value(payload, self._blobs)
         )
+
+    def indexes(self, job: str) -> Iterator[dict[str, Any]]:
+        """Return the indexes of a Job by number, each as `/v1` has it. Raises Refused."""
+        query: dict[str, str] = {}
+        while True:
+            path = f"jobs/{parse.quote(job, safe='')}/indexes"
+            page = self._ask_manager(path, query=query).document()
+            yield from page["items"]
+            if "after" not in page:
+                return
+            query = {"after": str(page["after"])}
+
+    def _ask_manager(
+        self, path: str, *, query: Mapping[str, str] | None = None
+    ) -> http_types.Response:
+        base = f"/v1/namespaces/{parse.quote(self.namespace, safe='')}"
+        request = http_types.Request(
+            method="GET", path=self._manager.path(f"{base}/{path}"), query=query, accept="*/*"
+        )
+        response = self._results.send(request, _RESPONSES, _whole)
+        if not response.ok:
+            raise Refused(response.message(), status=response.status)
+        return response
 
     def _path(self, kind: resource.Resource, name: str | None = None) -> str:
         base = kind.base(parse.quote(self.namespace, safe=""))

@@ -264,7 +264,7 @@ class JobRun(Generic[R_co]):
         if status.result is not None:
             result = status.result.value
             if result is msgspec.UNSET:  # too large for the status, or no JSON
-                result = self._server.result(self._last_task)
+                result = self._fetch(self._last_task, digest=status.result.digest)
         return result  # type: ignore[no-any-return]
 
     def results(self, timeout: float | None = None) -> Iterator[Any]:
@@ -275,14 +275,12 @@ class JobRun(Generic[R_co]):
         """
         if not self.wait(timeout):
             raise TimeoutError(f"Job {self.name} is not over after {timeout:g} s: it goes on")
-        indexes = self.status().indexes
-        for number in range(0 if indexes is None else indexes.total):
-            try:
-                yield self._server.result(index_sets.task_name(self.name, number))
-            except job_requests.Refused as error:
-                if error.status not in (job_requests.NOT_FOUND, job_requests.CONFLICT):
-                    raise errors.ConfigurationError(f"Job {self.name}: {error}") from error
-                yield None
+        try:
+            for index in self._server.indexes(self.name):
+                succeeded = index["state"] == "Succeeded"
+                yield self._fetch(index["task"]) if succeeded else None
+        except job_requests.Refused as error:
+            raise errors.ConfigurationError(f"Job {self.name}: {error}") from error
 
     def cancel(self) -> None:
         """Kill it: what runs is ended, and it becomes Killed. Nothing for one that is over."""
@@ -301,6 +299,12 @@ class JobRun(Generic[R_co]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.namespace}/{self.name}>"
+
+    def _fetch(self, task: str, *, digest: str = "") -> Any:
+        try:
+            return self._server.result(task, digest=digest)
+        except job_requests.Refused as error:
+            raise errors.ConfigurationError(f"Job {self.name}: its result: {error}") from error
 
     def _patch(self, spec: Mapping[str, Any]) -> None:
         change = {"metadata": {"uid": self._uid}, "spec": dict(spec)}

@@ -51,10 +51,12 @@ def command(
     """Make a JobConfig of each job of a Python module: of each function below @kiln.job.
 
     \b
-    kiln deploy jobs/reports.py           a file, sent along; of a package, all of it
-    kiln deploy company.reports           a module that the workers can import
-    kiln deploy reports.py --dry-run -o yaml
-                                          the JobConfigs, without asking a server
+    kiln deploy jobs/reports.py
+    kiln deploy company.reports
+    kiln deploy jobs/reports.py --dry-run -o yaml
+
+    A file is sent along, of a package all of it. A module, written with dots, is one that the
+    workers can import. With --dry-run and -o the JobConfigs are printed, and no server is asked.
 
     Says created, configured or unchanged for each, with the fields that change; a second time
     nothing does. What others have set and the module does not name stays, such as a schedule that
