@@ -6,8 +6,8 @@ export PYTHONDONTWRITEBYTECODE=1
 finish() { kiln delete jobconfig measure report --ignore-not-found >/dev/null || true; }
 trap finish EXIT
 
-kiln deploy "$here/nightly.py" --dry-run
-kiln deploy "$here/nightly.py"
-[ -z "$(kiln deploy "$here/nightly.py" | grep -v unchanged)" ] # a second time
-python3 "$here/submit.py"
+kiln deploy "$here/weather_jobs.py" --dry-run
+kiln deploy "$here/weather_jobs.py"
+[ -z "$(kiln deploy "$here/weather_jobs.py" | grep -v unchanged)" ] # a second time
+python3 "$here/weather.py"
 echo "jobs in Python: ok"

@@ -38,6 +38,8 @@ def declared(text: str, *, labels: Mapping[str, str], working_dir: Path | None =
     """
     folder, name = _located(text, working_dir)
     module = _imported(text, folder, name)
+    if _is_file(text):
+        _check_file(module, Path(text).absolute(), name)
     found = _jobs(module)
     if not found:
         raise errors.Unusable(
@@ -131,6 +133,16 @@ def _imported(text: str, folder: Path, name: str) -> ModuleType:
         raise errors.Unusable(str(error)) from error
     except (Exception, SystemExit) as error:
         raise errors.Unusable(_sentence(error)) from error
+
+
+def _check_file(module: ModuleType, path: Path, name: str) -> None:
+    """That no other module has the name of a file."""
+    found = module.__file__
+    if found is None or not Path(found).samefile(path):
+        raise errors.Unusable(
+            f"{path}: workers import it as module {name!r}, and {found} has that name: give the "
+            "file another one"
+        )
 
 
 def _sentence(error: BaseException) -> str:

@@ -143,3 +143,5 @@ def test_what_is_not_there() -> None:
     assert "is no module" in refusal("f2-nothing")
     write("json.py", "")
     assert "give the file another name" in refusal("json.py")
+    write("msgspec.py", JOBS.format(name="hidden"))
+    assert "has that name" in refusal("msgspec.py")

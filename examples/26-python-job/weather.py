@@ -1,8 +1,8 @@
-"""Submits Jobs of what `kiln deploy nightly.py` has deployed, and waits for their results."""
+"""Submits Jobs of what `kiln deploy weather_jobs.py` has deployed, and waits for their results."""
 
 import datetime
 
-from nightly import report
+from weather_jobs import report
 
 import kilnwork as kiln
 
