@@ -118,6 +118,8 @@ def _located(text: str, working_dir: Path | None) -> tuple[Path, str]:
 def _imported(text: str, folder: Path, name: str) -> ModuleType:
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
+    # Bytecode of a file that is changed within the second, to the same size, would hide the change.
+    sys.dont_write_bytecode = True
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

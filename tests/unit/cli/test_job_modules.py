@@ -39,6 +39,7 @@ def restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = set(sys.modules)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(sys, "dont_write_bytecode", sys.dont_write_bytecode)
     yield
     for name in set(sys.modules) - before:
         del sys.modules[name]
@@ -81,6 +82,7 @@ def test_file_goes_along_and_module_does_not() -> None:
     assert by_file.bodies == by_name.bodies
     again = job_modules.declared("f2_jobs.py", labels={})
     assert again.code == by_file.code
+    assert sorted(path.name for path in Path().iterdir()) == ["f2_jobs.py"]
 
 
 def test_file_in_a_package_has_its_whole_name_and_takes_the_package_along() -> None:
