@@ -177,6 +177,13 @@ def test_prune_deletes_what_is_declared_no_more(server: up_support.Up) -> None:
     left = {one["metadata"]["name"] for one in server.get("jobconfigs")["items"]}
     assert left & {"goes", "report"} == {"report"}
 
+    file.write_text("")
+    done = server.kiln("deploy", "pruned", check=False)
+    assert done.returncode == 2
+    assert "declares no jobs" in done.stderr
+    done = server.kiln("deploy", "pruned", "--prune")
+    assert done.stdout == "jobconfig.kilnwork.dev/stays pruned\n"
+
 
 def test_what_others_have_set_stays_or_is_taken_by_force(server: up_support.Up) -> None:
     file = server.workdir / "shared.py"

@@ -30,9 +30,15 @@ class Declared(NamedTuple):
     code: packed_code.PackedCode | None = None
 
 
-def declared(text: str, *, labels: Mapping[str, str], working_dir: Path | None = None) -> Declared:
+def declared(
+    text: str,
+    *,
+    labels: Mapping[str, str],
+    working_dir: Path | None = None,
+    may_be_empty: bool = False,
+) -> Declared:
     """Return the JobConfigs of a module or file. `labels`: more labels of theirs. `working_dir`:
-    a folder that goes along.
+    a folder that goes along. `may_be_empty`: a module without jobs is no error.
 
     Raises `errors.Unusable` with the file and line of what is wrong.
     """
@@ -41,7 +47,7 @@ def declared(text: str, *, labels: Mapping[str, str], working_dir: Path | None =
     if _is_file(text):
         _check_file(module, Path(text).absolute(), name)
     found = _jobs(module)
-    if not found:
+    if not found and not may_be_empty:
         raise errors.Unusable(
             f"{text} declares no jobs: write @kiln.job(…) above a function of {name}"
         )

@@ -64,7 +64,12 @@ def command(
 
     Code that goes along is kept while a JobConfig or Job names it.
     """
-    found = job_modules.declared(module, labels=dict(map(_label, labels)), working_dir=working_dir)
+    found = job_modules.declared(
+        module,
+        labels=dict(map(_label, labels)),
+        working_dir=working_dir,
+        may_be_empty=flags["prune"],  # the last job may be gone
+    )
     if flags["dry_run"] and form in ("json", "yaml"):
         click.echo(render.document(_whole(found.bodies), form), nl=False)
         return exits.Exit.OK
@@ -109,7 +114,7 @@ class _Deployment:
         failed, done = 0, []
         async with progress.waiting("deploying") as waiting:
             deployed = await self._deployed()
-            if self._found.code is not None and not self._dry:
+            if self._found.code is not None and self._found.bodies and not self._dry:
                 await packed_code.send(self._session, self._found.code)
             for body in self._found.bodies:
                 name = body["metadata"]["name"]
