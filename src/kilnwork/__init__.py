@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         ConfigurationError,
         DispatcherLost,
         InputFailed,
+        JobFailed,
         KeyTaken,
         KilnError,
         NoSession,
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
     )
     from kilnwork.sdk.finding import future
     from kilnwork.sdk.futures import Future, Futures
+    from kilnwork.sdk.job_functions import JobFunction, job
+    from kilnwork.sdk.job_runs import DeployedJob, JobRun
     from kilnwork.sdk.local import start
     from kilnwork.sdk.remote import connect
     from kilnwork.sdk.session import Session
@@ -83,6 +86,7 @@ _HOMES = {
         "ConfigurationError",
         "DispatcherLost",
         "InputFailed",
+        "JobFailed",
         "KeyTaken",
         "KilnError",
         "NoSession",
@@ -99,6 +103,14 @@ _HOMES = {
     "kilnwork.sdk.futures": (
         "Future",
         "Futures",
+    ),
+    "kilnwork.sdk.job_functions": (
+        "JobFunction",
+        "job",
+    ),
+    "kilnwork.sdk.job_runs": (
+        "DeployedJob",
+        "JobRun",
     ),
     "kilnwork.sdk.local": ("start",),
     "kilnwork.sdk.remote": ("connect",),
@@ -142,11 +154,15 @@ __all__ = [
     "ConfigurationError",
     "Context",
     "DataError",
+    "DeployedJob",
     "DispatcherLost",
     "FileChanged",
     "Future",
     "Futures",
     "InputFailed",
+    "JobFailed",
+    "JobFunction",
+    "JobRun",
     "KeyTaken",
     "KilnError",
     "NoSession",
@@ -177,6 +193,7 @@ __all__ = [
     "gather",
     "get",
     "http",
+    "job",
     "manifest",
     "put",
     "split",

@@ -3,6 +3,7 @@
 `make check` runs mypy on it; `tests/unit/sdk/test_typing.py` runs pyright too, where it is there.
 """
 
+import datetime
 import itertools
 from collections.abc import AsyncIterator, Coroutine, Generator, Iterator
 from typing import Any, assert_type
@@ -157,6 +158,39 @@ def templates() -> None:
     assert_type(kiln.http({}, result=list[str]).submit(), kiln.Future[list[str]])
     assert_type(kiln.function({}, result=int).submit(), kiln.Future[int])
     assert_type(kiln.manifest("", success_condition="").submit(), kiln.Future[Any])
+
+
+@kiln.job(schedule="@daily", timezone="Europe/Zurich", retries=1)
+def report(day: datetime.date | None = None) -> str:
+    """A job with options."""
+    return str(day)
+
+
+@kiln.job
+async def asynchronous() -> int:
+    """A job that is an async function."""
+    return 1
+
+
+@kiln.job(parallel={"city": ["bern"]})
+def everywhere(matrix: dict[str, str], index: int) -> str:
+    """A job with an index set."""
+    return matrix["city"]
+
+
+def jobs() -> None:
+    """Runs of a job have its result."""
+    assert_type(report(), str)
+    assert_type(report.submit(datetime.date(2026, 1, 2)), kiln.JobRun[str])
+    assert_type(report.options(priority=1, depends_on=["a"]).submit().result(), str)
+    assert_type(asynchronous.submit().result(timeout=1), int)
+    assert_type(everywhere({"city": "bern"}, 0), str)
+    assert_type(everywhere.submit().result(), Any)
+    assert_type(everywhere.submit().results(), Iterator[Any])
+    assert_type(kiln.job("report"), kiln.DeployedJob)
+    assert_type(kiln.job("report").submit(day=None), kiln.JobRun[Any])
+    assert_type(kiln.job(kiln.http({}, result=int), name="a").submit(x=1).result(), int)
+    assert_type(kiln.job("report").submit().status().phase, str)
 
 
 async def awaits() -> None:

@@ -44,6 +44,7 @@ COMMANDS: dict[str, Entry] = {
     "wait": Entry("Tasks", "Wait for a state or condition."),
     "cancel": Entry("Tasks", "Stop tasks; their objects and logs stay."),
     "retry": Entry("Tasks", "Start tasks anew that are over."),
+    "deploy": Entry("Jobs", "Make JobConfigs of the jobs that a Python module declares."),
     "run-job": Entry("Jobs", "Run a JobConfig now or later: make a Job of it."),
     "jobs": Entry("Jobs", "List Jobs, show one or its indexes."),
     "schedule": Entry("Jobs", "Show when JobConfigs run next, and what they missed."),

@@ -9,18 +9,12 @@ import ast
 import asyncio
 import shlex
 import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import click
-
 from kilnwork.api import filejobs
-from kilnwork.cli import errors, session
-from kilnwork.data import blobs
-from kilnwork.data import errors as data_errors
-from kilnwork.sdk import packing
+from kilnwork.cli import errors, packed_code, session
 
 BUILT_IN = {"mapper": ("calculator", "identity"), "reducer": ("identity",)}
 
@@ -132,12 +126,10 @@ async def shipped(
     files = list(dict.fromkeys(each.file for each in wanted if each.file is not None))
     if not files and working_dir is None:
         return [each.mapper for each in wanted]
-    digest, body, left_out = await asyncio.to_thread(_packed, files, working_dir)
-    for folder in left_out:
-        click.echo(packing.NOT_SHIPPED.format(folder), err=True)
-    await s.exchange("PUT", f"/blobs/{session.quoted(s.one_namespace())}/{digest}", body=body)
+    packed = await asyncio.to_thread(packed_code.pack, working_dir, files=files)
+    await packed_code.send(s, packed)
     return [
-        each.mapper if each.mapper.builtin is not None else _in(each.mapper, digest)
+        each.mapper if each.mapper.builtin is not None else _in(each.mapper, packed.digest)
         for each in wanted
     ]
 
@@ -149,18 +141,3 @@ def _in(mapper: filejobs.Mapper, digest: str) -> filejobs.Mapper:
         batch_records=mapper.batch_records,
         environment=digest,
     )
-
-
-def _packed(files: Sequence[Path], working_dir: Path | None) -> tuple[str, bytes, tuple[Path, ...]]:
-    """Digest and content of the blob, folders that are not in it."""
-    with tempfile.TemporaryDirectory(prefix="kiln-c-") as folder:
-        kept = blobs.Blobs(Path(folder), durable=False)
-        try:
-            packed = packing.pack(working_dir, kept, files=files)
-        except (data_errors.DataError, OSError) as error:
-            raise errors.Unusable(f"the code cannot be sent: {error}") from error
-        if packed.digest is None:
-            raise errors.Unusable(f"--working-dir {working_dir}: there are no files in it")
-        with open(kept.open(blobs.parse(packed.digest)), "rb") as file:  # noqa: PTH123
-            body = file.read()
-    return packed.digest, body, packed.left_out

@@ -21,7 +21,7 @@ from kilnwork.api import (
     task_cluster,
     task_object,
 )
-from kilnwork.controllers import caches, errors, ports, tokens, tools, worker_pods
+from kilnwork.controllers import caches, code_blobs, errors, ports, tokens, tools, worker_pods
 from kilnwork.controllers.attempts import driver
 from kilnwork.controllers.job import reconciler as job_reconciler
 from kilnwork.controllers.job_config import reconciler as job_config_reconciler
@@ -131,6 +131,9 @@ class Controllers:
                 time=time,
                 on_failure=on_failure,
             )
+        self._code: code_blobs.CodeBlobs | None = None
+        if settings.blobs is not None:
+            self._code = code_blobs.CodeBlobs(self.caches, settings.blobs, time=time)
         self._follow = coroutines.Crew("controllers", on_failure=on_failure)
         self._manager = manager.Manager("controllers", on_failure=on_failure)
         reflectors = self._all_reflectors(kube, namespaces)
@@ -162,6 +165,8 @@ class Controllers:
             raise
         if self.claims is not None:
             self.claims.start()
+        if self._code is not None:
+            self._follow.start("code of jobs", self._code.run(self._all_synced))
 
     async def stop(self) -> None:
         """Stop reconciling, then following."""
@@ -175,6 +180,10 @@ class Controllers:
     def synced(self) -> bool:
         """Whether all caches have been complete once."""
         return all(event.is_set() for event in self._synced)
+
+    async def _all_synced(self) -> None:
+        for event in self._synced:
+            await event.wait()
 
     async def wait_synced(self) -> None:
         """Wait until then, but not for long. Raises NotYet."""

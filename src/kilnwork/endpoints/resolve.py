@@ -20,6 +20,9 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 TOKEN, TOKEN_FILE, CA_FILE = "KILN_TOKEN", "KILN_TOKEN_FILE", "KILN_CA_FILE"
 """Environment variables for a URL: what to show there, and the PEM that its certificate is of."""
 
+KUBECONFIG = "kubeconfig"
+"""File of a data directory of `kiln up`."""
+
 _START = "start one with `kiln up`, or do without: kiln.start() needs none"
 
 
@@ -40,6 +43,8 @@ class Endpoint:
     """What a session without a namespace means."""
 
     load: Callable[[], config.Config] = _no_server
+    load_api: Callable[[], config.Config] = _no_server
+    """The same for the server of the Kubernetes API, where that is another port."""
     directory: Path | None = None
 
 
@@ -88,8 +93,10 @@ def _by_environment() -> Endpoint:
     return _in_directory(default)
 
 
-def _by_config(load: Callable[[], config.Config]) -> Endpoint:
-    return Endpoint(namespace=load().namespace, load=load)
+def _by_config(
+    load: Callable[[], config.Config], load_api: Callable[[], config.Config] | None = None
+) -> Endpoint:
+    return Endpoint(namespace=load().namespace, load=load, load_api=load_api or load)
 
 
 def _in_directory(folder: Path) -> Endpoint:
@@ -112,7 +119,7 @@ def _in_directory(folder: Path) -> Endpoint:
             )
         return config.Config(server=now.http, token=token)
 
-    return _by_config(load)
+    return _by_config(load, lambda: config.load(folder / KUBECONFIG))
 
 
 def _by_url(url: str) -> Endpoint:

@@ -89,6 +89,22 @@ class Cancelled(TaskError):
     """A task was cancelled. Also raised inside it: clean up quickly and let it pass."""
 
 
+class JobFailed(KilnError):
+    """A Job has no result: it Failed, was Killed, was refused (AdmissionError), or was deleted.
+
+    `job`: its name; `phase`: the one it ended in, empty when its object is gone; `reason`: why, as
+    one stable word.
+    """
+
+    def __init__(
+        self, message: str | None = None, *, job: str = "", phase: str = "", reason: str = ""
+    ) -> None:
+        super().__init__(message)
+        self.job = job
+        self.phase = phase
+        self.reason = reason
+
+
 class KeyTaken(TaskError):
     """The key already names a call of another function or with other arguments: choose another."""
 
@@ -119,6 +135,7 @@ PUBLIC: tuple[type[Exception], ...] = (
     TaskTimedOut,
     Cancelled,
     ConfigurationError,
+    JobFailed,
     KeyTaken,
     RemoteTraceback,
 )

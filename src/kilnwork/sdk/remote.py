@@ -7,7 +7,7 @@ What is not there is answered with what is.
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import ModuleType
 from urllib import parse
@@ -16,7 +16,8 @@ from kilnwork.channel import client, tunnel
 from kilnwork.data import blobs, cached, holding
 from kilnwork.data import remote as remote_blobs
 from kilnwork.endpoints import connector, directory, resolve
-from kilnwork.kit import errors, scratch
+from kilnwork.kit import clock, errors, scratch
+from kilnwork.kube import config
 from kilnwork.sdk import driver, home, packing
 
 OPEN_S = 30.0
@@ -55,7 +56,7 @@ def connect(  # noqa: PLR0913  a public door: options are named
         opened = _to_home(endpoint.directory, wanted, cluster, timeouts)
     else:
         to = connector.ManagerConnector(endpoint.load, namespace=wanted)
-        opened = _to_server(to, wanted, cluster, timeouts)
+        opened = _to_server(to, wanted, cluster, timeouts, endpoint.load_api)
     try:
         opened.open(timeout_s=OPEN_S)
         _ship(opened, working_dir, modules)
@@ -108,9 +109,13 @@ def _to_home(
 
 
 def _to_server(
-    to: connector.ManagerConnector, namespace: str, cluster: str, timeouts: driver.Timeouts
+    to: connector.ManagerConnector,
+    namespace: str,
+    cluster: str,
+    timeouts: driver.Timeouts,
+    load_api: Callable[[], config.Config],
 ) -> driver.Driver:
-    """Over its Unix socket if that is here, else over the network."""
+    """Over its Unix socket if that is here, else over the network. `load_api`: see `Endpoint`."""
     found = to.find()
     _check_cluster(to, namespace, cluster)
     path = resolve.local_socket(to.server, found)
@@ -126,6 +131,7 @@ def _to_server(
     else:
         opened = _over_network(to, namespace, cluster, timeouts)
     opened.shares_files = opened.imports_ours = False
+    opened.servers = lambda: (connector.ServerConnector(load_api, clock.SystemClock()), to)
     return opened
 
 

@@ -64,7 +64,8 @@ class Session:
 
     `in_slot`: what is submitted are children of a running task. `shares_files`: workers see our
     files. `imports_ours`: they import from where we do. `one_cluster`: there is no other than ours.
-    `functions_only`: tasks without a Python function cannot run there.
+    `functions_only`: tasks without a Python function cannot run there. `servers`: makes connectors
+    to the API server and to the manager (`job_requests`); None where there are none, and in a task.
     `environment`: the blob of the folder and modules that go along with each call, as text;
     `shipped`: what can be imported from it. `tick_s`: see `channel.client.Handler`. `inherited`:
     the environment for what mappers start.
@@ -75,6 +76,7 @@ class Session:
     imports_ours = True
     one_cluster = False
     functions_only = False
+    servers: Callable[[], tuple[Any, Any]] | None = None
     environment: str | None = None
     shipped: frozenset[str] = frozenset()
     tick_s: float | None = 30.0

@@ -407,8 +407,16 @@ def load(data: bytes | memoryview, code: str) -> Any:
 
 
 def function_of(held: Any) -> Any:
-    """The function to call: of a Task its own, anything else is one."""
-    return held._function if isinstance(held, Task) else held
+    """The function to call: of a Task, and of a job (`job_functions`), its own; anything else is
+    one."""
+    if isinstance(held, Task):
+        return held._function
+    return getattr(held, "__kiln_function__", held)
+
+
+def conversion_of(held: Any) -> Callable[[dict[str, Any]], dict[str, Any]] | None:
+    """What makes arguments of a call of the values of a job's options; None for anything else."""
+    return getattr(held, "__kiln_arguments__", None)
 
 
 def may_retry(held: Any, error: BaseException) -> bool:

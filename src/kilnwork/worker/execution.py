@@ -69,10 +69,11 @@ class _Refused(Exception):
 class Template:
     """What the calls of one template share; loaded when the first of them runs.
 
-    `held`: what the import or the blob gave, `function`: what is to be called of it.
+    `held`: what the import or the blob gave, `function`: what is to be called of it. `convert`: of
+    a job, makes arguments of the values of its options.
     """
 
-    __slots__ = ("call", "function", "held")
+    __slots__ = ("call", "convert", "function", "held")
 
     def __init__(self, spec: task.TaskSpec) -> None:
         if spec.call is None:
@@ -80,6 +81,7 @@ class Template:
         self.call = spec.call
         self.held: Any = None
         self.function: Callable[..., Any] | None = None
+        self.convert: Callable[[dict[str, Any]], dict[str, Any]] | None = None
 
 
 class Execution:
@@ -128,6 +130,8 @@ class Execution:
         guard = self.guard
         function = template.function or self._load(template)
         args, kwargs = self._arguments(level.run)
+        if template.convert is not None:  # before user code begins: only that may be interrupted
+            kwargs = template.convert(kwargs)
         level.began = self._monotonic()
         payload: attempts.Payload | None
         delegate = None
@@ -191,6 +195,7 @@ class Execution:
             self._loaded[known] = held
             self._owner.loaded()
         template.held = held
+        template.convert = task_functions.conversion_of(held)
         function: Callable[..., Any] = task_functions.function_of(held)
         template.function = function
         return function

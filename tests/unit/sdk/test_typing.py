@@ -24,7 +24,27 @@ def first() -> None: ...
 @kiln.task(retry=3)  # wrong
 def second() -> None: ...
 
+@kiln.job(schedule="@daily", parallel=3)
+def indexed(index: int) -> int:
+    return index
+
+@kiln.job(schedule="@daily", concurrency="Sometimes")  # wrong
+def third() -> None: ...
+
+@kiln.job(shedule="@daily")  # wrong
+def fourth() -> None: ...
+
+@kiln.job
+def report(day: str = "") -> str:
+    return day
+
 def main() -> None:
+    report.submit(dya="")  # wrong
+    report.submit(3)  # wrong
+    length: int = report.submit("a").result()  # wrong
+    report.options(retries=3)  # wrong
+    indexed.submit()
+    kiln.job("report", retries=3)  # wrong
     count(3)  # wrong
     number: str = count.submit("a").result()  # wrong
     count.options(keys="k")  # wrong

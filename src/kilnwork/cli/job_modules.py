@@ -1,0 +1,181 @@
+"""Finding the jobs that a module declares: the module is imported, as the workers will import it.
+
+Used by the command `deploy`. A module is imported by its name, here and by the workers; a file, or
+the package that it is in, is sent along. What goes wrong in it is said with file and line. Not for
+mappers (`mappers`), which only workers import.
+"""
+
+import importlib
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from kilnwork.api import names
+from kilnwork.cli import errors, packed_code
+from kilnwork.kit import errors as kit_errors
+from kilnwork.sdk import job_functions, job_manifests
+
+FORMS = "write package.module, or path/to/file.py"
+
+
+class Declared(NamedTuple):
+    """What a module declares: its name, and its JobConfigs in the order of their names. `code`:
+    what goes along; None where workers import the module by its name."""
+
+    module: str
+    bodies: list[dict[str, Any]]
+    code: packed_code.PackedCode | None = None
+
+
+def declared(
+    text: str,
+    *,
+    labels: Mapping[str, str],
+    working_dir: Path | None = None,
+    may_be_empty: bool = False,
+) -> Declared:
+    """Return the JobConfigs of a module or file. `labels`: more labels of theirs. `working_dir`:
+    a folder that goes along. `may_be_empty`: a module without jobs is no error.
+
+    Raises `errors.Unusable` with the file and line of what is wrong.
+    """
+    folder, name = _located(text, working_dir)
+    module = _imported(text, folder, name)
+    if _is_file(text):
+        _check_file(module, Path(text).absolute(), name)
+    found = _jobs(module)
+    if not found and not may_be_empty:
+        raise errors.Unusable(
+            f"{text} declares no jobs: write @kiln.job(…) above a function of {name}"
+        )
+    label = deployed_from(name)
+    bodies = []
+    for job in found:
+        try:
+            body = job.manifest()
+        except kit_errors.KilnError as error:
+            raise errors.Unusable(str(error)) from error
+        body["metadata"]["labels"] = {**labels, job_manifests.DEPLOYED_FROM: label}
+        bodies.append(body)
+    code = _packed(text, name, working_dir)
+    if code is not None:
+        for body in bodies:
+            _name_code(body, code.digest)
+    return Declared(name, bodies, code)
+
+
+def _packed(text: str, name: str, working_dir: Path | None) -> packed_code.PackedCode | None:
+    if not _is_file(text):
+        return None if working_dir is None else packed_code.pack(working_dir)
+    path = Path(text).absolute()
+    if working_dir is not None and path.is_relative_to(working_dir.absolute()):
+        return packed_code.pack(working_dir)
+    if "." in name or path.stem == "__init__":
+        return packed_code.pack(working_dir, modules=[name])
+    return packed_code.pack(working_dir, files=[path])
+
+
+def _name_code(body: dict[str, Any], digest: str) -> None:
+    """Say which blob the functions of a JobConfig are in."""
+    template = body["spec"]["template"]["spec"]
+    finalizer = template.get("finalizer") or {}
+    for one in (template["taskTemplate"], finalizer.get("taskTemplate") or {}):
+        if "call" in one:
+            one["call"]["environment"] = digest
+
+
+def deployed_from(module: str) -> str:
+    """Return the value of the label of what was deployed from a module."""
+    return module if names.label_value_problem(module) is None else names.dns_label(module)
+
+
+def _is_file(text: str) -> bool:
+    return text.endswith(".py") or "/" in text
+
+
+def _located(text: str, working_dir: Path | None) -> tuple[Path, str]:
+    """The folder to import from, and the name of the module."""
+    if not _is_file(text):
+        if not all(part.isidentifier() for part in text.split(".")):
+            raise errors.Unusable(f"{text}: {text!r} is no module: {FORMS}")
+        return Path.cwd() if working_dir is None else working_dir.absolute(), text
+    path = Path(text).absolute()
+    if not path.is_file():
+        raise errors.Unusable(f"{text}: there is no such file: {FORMS}")
+    parts = [path.stem]
+    folder = path.parent
+    while (folder / "__init__.py").is_file():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    if parts[-1] == "__init__":
+        parts.pop()
+    name = ".".join(parts)
+    if not all(part.isidentifier() for part in parts) or parts[0] in sys.stdlib_module_names:
+        raise errors.Unusable(
+            f"{text}: workers import it as module {name!r}, which is no name for one, or that of a "
+            "module of Python: give the file another name"
+        )
+    return folder, name
+
+
+def _imported(text: str, folder: Path, name: str) -> ModuleType:
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    # Bytecode of a file that is changed within the second, to the same size, would hide the change.
+    sys.dont_write_bytecode = True
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
+            raise errors.Unusable(
+                f"{text}: there is no module {error.name!r} in {folder}, and none is installed: "
+                f"{FORMS}"
+            ) from error
+        raise errors.Unusable(_sentence(error)) from error
+    except SyntaxError as error:
+        raise errors.Unusable(f"{error.filename}:{error.lineno}: {error.msg}") from error
+    except kit_errors.KilnError as error:  # says where by itself
+        raise errors.Unusable(str(error)) from error
+    except (Exception, SystemExit) as error:
+        raise errors.Unusable(_sentence(error)) from error
+
+
+def _check_file(module: ModuleType, path: Path, name: str) -> None:
+    """That no other module has the name of a file."""
+    found = module.__file__
+    if found is None or not Path(found).samefile(path):
+        raise errors.Unusable(
+            f"{path}: workers import it as module {name!r}, and {found} has that name: give the "
+            "file another one"
+        )
+
+
+def _sentence(error: BaseException) -> str:
+    """What was raised while a module was imported, with the file and line of the module."""
+    others = ("<", str(Path(importlib.__file__).parent), str(Path(__file__).parents[1]))
+    frames = traceback.extract_tb(error.__traceback__)
+    user = [one for one in frames if not one.filename.startswith(others)]
+    place = f"{user[-1].filename}:{user[-1].lineno}: " if user else ""
+    return f"{place}{type(error).__name__}: {error}"
+
+
+def _jobs(module: ModuleType) -> Sequence[job_functions.JobFunction[..., Any]]:
+    """The jobs of a module, those imported from its own submodules too, in the order of names."""
+    found: dict[str, job_functions.JobFunction[..., Any]] = {}
+    for value in vars(module).values():
+        if not isinstance(value, job_functions.JobFunction) or not _is_below(value, module):
+            continue
+        other = found.setdefault(value.name, value)
+        if other is not value:
+            raise errors.Unusable(
+                f"{value.location}: job {value.name!r} is declared at {other.location} too: give "
+                "one of them another name="
+            )
+    return [found[name] for name in sorted(found)]
+
+
+def _is_below(job: job_functions.JobFunction[..., Any], module: ModuleType) -> bool:
+    return f"{job.__module__}.".startswith(f"{module.__name__}.")

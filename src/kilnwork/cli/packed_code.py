@@ -1,0 +1,50 @@
+"""Python code as a blob: what workers unpack and import from.
+
+Used by `mappers` and by the command `deploy`, as `kiln.connect(modules=…)` ships code: by digest,
+unpacked once by each worker.
+"""
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from kilnwork.cli import errors, session
+from kilnwork.data import blobs
+from kilnwork.data import errors as data_errors
+from kilnwork.sdk import packing
+
+
+class PackedCode(NamedTuple):
+    """Digest and content of a blob, and the folders that are not in it."""
+
+    digest: str
+    body: bytes
+    left_out: tuple[Path, ...]
+
+
+def pack(
+    working_dir: Path | None, *, files: Sequence[Path] = (), modules: Sequence[str] = ()
+) -> PackedCode:
+    """Pack a folder, single files and modules together; raises `errors.Unusable`."""
+    with tempfile.TemporaryDirectory(prefix="kiln-c-") as folder:
+        kept = blobs.Blobs(Path(folder), durable=False)
+        try:
+            packed = packing.pack(working_dir, kept, files=files, modules=modules)
+        except (data_errors.DataError, OSError) as error:
+            raise errors.Unusable(f"the code cannot be sent: {error}") from error
+        if packed.digest is None:
+            raise errors.Unusable(f"--working-dir {working_dir}: there are no files in it")
+        with open(kept.open(blobs.parse(packed.digest)), "rb") as file:  # noqa: PTH123
+            body = file.read()
+    return PackedCode(packed.digest, body, packed.left_out)
+
+
+async def send(s: session.Session, packed: PackedCode) -> None:
+    """Put it where workers find it. Raises a KubeError."""
+    for folder in packed.left_out:
+        click.echo(packing.NOT_SHIPPED.format(folder), err=True)
+    path = f"/blobs/{session.quoted(s.one_namespace())}/{packed.digest}"
+    await s.exchange("PUT", path, body=packed.body)

@@ -1,0 +1,79 @@
+"""Keeps the code that JobConfigs and Jobs name, for as long as their objects are there.
+
+Started by `assembly`. What `kiln deploy` sends along is a blob that no row of the journal names
+until an index gets its task, which may be months later. So its modification time is renewed, as by
+whoever holds a blob (docs/decisions/0008). Not for results and arguments, which rows name.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+from kilnwork.api import job, names, task
+from kilnwork.controllers import caches
+from kilnwork.data import blobs, holding
+from kilnwork.kit import clock
+
+log = logging.getLogger(__name__)
+
+AT_ONCE = 1000
+"""Objects that are looked at in one go: some milliseconds of the loop."""
+
+
+class CodeBlobs:
+    """Renews blobs at intervals. `folder`: of the blobs, by namespace."""
+
+    def __init__(self, known: caches.Caches, folder: Path, *, time: clock.Clock) -> None:
+        self._caches = known
+        self._folder = folder
+        self._clock = time
+
+    async def run(self, ready: Callable[[], Awaitable[None]]) -> None:
+        """Renew what is named, for ever; first as soon as `ready` returns."""
+        await ready()
+        while True:
+            try:
+                await self.renew()
+            except OSError:
+                log.exception("code of jobs was not renewed")
+            await asyncio.sleep(holding.RENEW_S)
+
+    async def renew(self) -> None:
+        """Renew all blobs that are named now."""
+        for namespace, digests in (await self._named()).items():
+            kept = blobs.Blobs(self._folder / namespace, durable=False, time=self._clock)
+            await asyncio.to_thread(kept.touch_all, sorted(digests))
+
+    async def _named(self) -> dict[str, set[bytes]]:
+        """Digests by namespace."""
+        found: dict[str, set[bytes]] = {}
+        templates = [
+            (one.metadata, one.spec.template.spec) for one in self._caches.job_configs.list()
+        ]
+        templates += [
+            (one.metadata, one.spec.template)
+            for one in self._caches.jobs.list()
+            if one.spec.template is not None
+        ]
+        for position, (metadata, template) in enumerate(templates, 1):
+            found.setdefault(metadata.namespace, set()).update(code_digests(template))
+            if position % AT_ONCE == 0:
+                await asyncio.sleep(0)
+        return found
+
+
+def code_digests(template: job.JobTemplate) -> Iterator[bytes]:
+    """Return the digests of the blobs with the code of a template, its hooks and its finalizer."""
+    hooks = [hook.task_template for hook in template.hooks]
+    finalizer = [] if template.finalizer is None else [template.finalizer.task_template]
+    for one in (template.what, *hooks, *finalizer):
+        if one is not None and one.call is not None:
+            yield from _of_call(one.call)
+
+
+def _of_call(call: task.Call) -> Iterator[bytes]:
+    for text in (call.code, call.environment):
+        digest = names.digest(text)
+        if digest is not None:
+            yield digest

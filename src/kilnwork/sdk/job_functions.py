@@ -1,0 +1,362 @@
+"""`@kiln.job`: functions, and tasks that others carry out, which `kiln deploy` makes JobConfigs of.
+
+Used by programs, by `kiln deploy` (`JobFunction.manifest`) and by the worker's slots, which import
+the function by its name. What the settings are is in `job_manifests`, how parameters become options
+in `job_parameters`, what submits and follows Jobs in `job_runs`.
+"""
+
+import functools
+import inspect
+import re
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+
+import msgspec
+
+from kilnwork.api import task as api_task
+from kilnwork.sdk import errors, job_manifests, job_parameters, job_runs, pickling, templates
+from kilnwork.sdk import options as sdk_options
+from kilnwork.sdk import task as sdk_task
+
+P = ParamSpec("P")
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+A = TypeVar("A")
+
+KILL_GRACE_S = sdk_options.KILL_GRACE_S
+
+RESULTS = "results"
+"""The parameter of a finalizer."""
+
+_INPUT = re.compile(r"(?<!\$)((?:\$\$)*)\$\{task\.inputs\.([^{}$]*)\}")
+"""An input of a template, as a variable that is not escaped."""
+
+_TEMPLATE_FIELDS = frozenset(api_task.TaskTemplate.__struct_encode_fields__)
+
+
+class JobFunction(Generic[P, R_co]):
+    """A function that is a job: `@kiln.job` makes one, `kiln deploy` its JobConfig.
+
+    Calling it calls the function here and now. `submit` makes a Job of its JobConfig, which must
+    have been deployed. `name`: of the JobConfig. `location`: file and line, for messages.
+    """
+
+    def __init__(
+        self,
+        made_of: Callable[..., Any],
+        given: Mapping[str, Any],
+        *,
+        name: str,
+        module: str,
+        location: str,
+    ) -> None:
+        if not isinstance(made_of, templates.TemplateTask):
+            functools.update_wrapper(self, made_of)
+        self.__module__ = module
+        self.name = job_manifests.config_name(given, name)
+        self.location = location
+        self._of = f"{location}: {self.name}"
+        self._made_of = made_of
+        self._given = dict(given)
+        self._run_options = job_runs.RunOptions()
+        self._special = job_manifests.special_names(given.get("parallel"), self._of)
+        self._parameters = self._find_parameters()
+        self._check_scheduled()
+        self._config = self._build()
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Call the function here, in this process, as if it were no job."""
+        result: R_co = self._made_of(*args, **kwargs)
+        return result
+
+    @overload
+    def submit(
+        self: "JobFunction[P, Coroutine[Any, Any, A]]", /, *args: P.args, **kwargs: P.kwargs
+    ) -> job_runs.JobRun[A]: ...
+    @overload
+    def submit(self, /, *args: P.args, **kwargs: P.kwargs) -> job_runs.JobRun[R_co]: ...
+    def submit(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Make a Job of the deployed JobConfig with these values for its options; returns at once.
+
+        Raises TypeError and ValueError for values that do not suit the function, before anything is
+        sent; NoSession, and ConfigurationError where there is no such JobConfig.
+        """
+        return job_runs.submit(self.name, self._values(args, kwargs), self._run_options)
+
+    def options(self, **changes: Unpack[job_runs.RunChanges]) -> Self:
+        """A copy whose Jobs are submitted so; see `job_runs.RunChanges`. Raises BadOption."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        other._run_options = job_runs.changed(self._run_options, changes, of=self._of)
+        return other
+
+    def manifest(self) -> dict[str, Any]:
+        """Return its JobConfig as `kiln deploy` applies it. Raises BadOption for a function that no
+        worker could import."""
+        if not isinstance(self._made_of, templates.TemplateTask):
+            self._check_importable()
+        found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(self._config))
+        return found
+
+    @property
+    def __kiln_function__(self) -> Callable[..., Any]:
+        """What a worker calls."""
+        return self._made_of
+
+    def __kiln_arguments__(self, given: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a call in a worker, of the values of options as a Job has them.
+        Raises ValueError."""
+        known = {parameter.name: parameter for parameter in self._parameters}
+        arguments = {}
+        for name, value in given.items():
+            parameter = known.get(name)
+            if parameter is not None and parameter.is_left_out(value):
+                continue
+            try:
+                arguments[name] = value if parameter is None else parameter.value(value)
+            except ValueError as error:
+                raise ValueError(f"{self.name}: option {name!r}: {error}") from error
+        return arguments
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+    def _check_scheduled(self) -> None:
+        needed = [one.name for one in self._parameters if one.required]
+        if needed and self._given.get("schedule") is not None:
+            raise errors.BadOption(
+                f"{self._of}: schedule={self._given['schedule']!r}: a schedule gives no values, "
+                f"and {', '.join(needed)} would need one: give each parameter a default"
+            )
+
+    def _find_parameters(self) -> tuple[job_parameters.Parameter, ...]:
+        if isinstance(self._made_of, templates.TemplateTask):
+            return tuple(
+                job_parameters.Parameter(name, job_parameters.Type.JSON)
+                for name in sorted(self._made_of.inputs - self._special)
+            )
+        return job_parameters.of_function(self._made_of, special=self._special, of=self._of)
+
+    def _build(self) -> dict[str, Any]:
+        made_of, finalizer = self._made_of, self._given.get("finalizer")
+        base = made_of._spec if isinstance(made_of, templates.TemplateTask) else None
+        given = self._given if base is not None else {"kill_grace": KILL_GRACE_S, **self._given}
+        return job_manifests.job_config_body(
+            self.name,
+            given,
+            task_template=self._call() if base is None else self._template(base),
+            options=[parameter.option() for parameter in self._parameters],
+            finalizer=None if finalizer is None else _finalizer(finalizer, self._of),
+            base=base,
+            of=self._of,
+            description=_first_line(made_of),
+        )
+
+    def _variables(self, names: list[str]) -> dict[str, Any]:
+        parallel = self._given.get("parallel")
+        matrix = parallel if isinstance(parallel, Mapping) else ()
+        return job_parameters.variables(names, self._special, matrix)
+
+    def _call(self) -> dict[str, Any]:
+        call: dict[str, Any] = {"function": pickling.function_name(self._made_of)}
+        kwargs = self._variables(list(inspect.signature(self._made_of).parameters))
+        return {"call": {**call, "kwargs": kwargs} if kwargs else call}
+
+    def _template(self, spec: api_task.TaskSpec) -> dict[str, Any]:
+        """Fields of the template, its inputs replaced by variables of the Job."""
+        inputs = sorted(getattr(self._made_of, "inputs", ()))
+        if job_parameters.MATRIX in self._special and job_parameters.MATRIX in inputs:
+            raise errors.BadOption(
+                f"{self._of}: ${{task.inputs.matrix}} would be an object: give the template an "
+                "input of another name, or write ${task.index_matrix.KEY} for the value of a key"
+            )
+        values = self._variables(inputs)
+        fields = msgspec.to_builtins(spec)
+        kept = {name: value for name, value in fields.items() if name in _TEMPLATE_FIELDS}
+        found: dict[str, Any] = _replaced(kept, values)
+        return found
+
+    def _check_importable(self) -> None:
+        module = sys.modules.get(self.__module__)
+        found: Any = module
+        name = pickling.function_name(self._made_of)
+        for step in name.partition(":")[2].split("."):
+            found = getattr(found, step, None)
+        if self.__module__ == "__main__" or getattr(found, "_made_of", None) is not self._made_of:
+            raise errors.BadOption(
+                f"{self._of}: workers cannot import {name}: a job is a function at the top of a "
+                "module, under its own name, that the workers can import too"
+            )
+
+    def _values(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        known = {one.name: one for one in self._parameters}
+        signature = inspect.Signature(
+            [
+                inspect.Parameter(
+                    one.name,
+                    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+                    default=inspect.Parameter.empty if one.required else None,
+                )
+                for one in sorted(self._parameters, key=lambda one: not one.required)
+            ]
+        )
+        if args and isinstance(self._made_of, templates.TemplateTask):
+            raise TypeError(f"{self._of}: give its options by name: {', '.join(known) or 'none'}")
+        try:
+            given = signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            options = ", ".join(known) or "none"
+            raise TypeError(f"{self.name}: {error}; its options are {options}") from None
+        values = {}
+        for name, value in given.items():
+            try:
+                values[name] = known[name].encode(value)
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"{self.name}: option {name!r}: {error}") from error
+        return values
+
+
+class ParallelJobFunction(JobFunction[P, R_co]):
+    """A job with an index set: its result is that of its finalizer, None without one."""
+
+    def submit(self, /, *args: Any, **kwargs: Any) -> job_runs.JobRun[Any]:
+        """As `JobFunction.submit`; the parameters of the index are none of its options."""
+        return job_runs.submit(self.name, self._values(args, kwargs), self._run_options)
+
+
+class Decorator(Protocol):
+    """What `@kiln.job(…)` is before it gets its function."""
+
+    @overload
+    def __call__(self, made_of: templates.TemplateTask[R], /) -> JobFunction[..., R]: ...
+    @overload
+    def __call__(self, made_of: Callable[P, R], /) -> JobFunction[P, R]: ...
+
+
+class ParallelDecorator(Protocol):
+    """What `@kiln.job(parallel=…)` is before it gets its function."""
+
+    @overload
+    def __call__(self, made_of: templates.TemplateTask[R], /) -> ParallelJobFunction[..., R]: ...
+    @overload
+    def __call__(self, made_of: Callable[P, R], /) -> ParallelJobFunction[P, R]: ...
+
+
+@overload
+def job(name: str, /) -> job_runs.DeployedJob: ...
+@overload
+def job(
+    made_of: templates.TemplateTask[R], /, **given: Unpack[job_manifests.Settings]
+) -> JobFunction[..., R]: ...
+@overload
+def job(
+    made_of: Callable[P, R], /, **given: Unpack[job_manifests.Settings]
+) -> JobFunction[P, R]: ...
+@overload
+def job(
+    *, parallel: job_manifests.Parallel, **given: Unpack[job_manifests.Settings]
+) -> ParallelDecorator: ...
+@overload
+def job(**given: Unpack[job_manifests.Settings]) -> Decorator: ...
+def job(made_of: Any = None, /, **given: Any) -> Any:
+    """Declare a job: `@kiln.job(schedule="H 2 * * *", timezone="Europe/Zurich")` above a function.
+
+    `kiln deploy MODULE` makes a JobConfig of each job of a module. The parameters of the function
+    are the options of the JobConfig. Above a function, or called with a `kiln.http(…)`,
+    `kiln.manifest(…)` or their like, which needs `name=`. What can be set is in
+    `job_manifests.Settings`, and `parallel=`: a number of indexes, a list of keys, or a mapping
+    with a list of values for each key of a matrix; the parameters `index`, `key` and `matrix` are
+    of the index then.
+
+    With a name alone, `kiln.job("report")`, it is the job that is deployed under it. Raises
+    BadOption.
+    """
+    frame = sys._getframe(1)
+    caller = str(frame.f_globals.get("__name__", "__main__"))
+    place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    if isinstance(made_of, str):
+        if given:
+            raise errors.BadOption(
+                f"kiln.job({made_of!r}) is the job that is deployed under that name: options are "
+                "for those that are declared, @kiln.job(…) above a function"
+            )
+        return job_runs.DeployedJob(made_of)
+    job_manifests.check_names(given, place)
+    if made_of is None:
+        return lambda function: _declared(function, given, caller, place)
+    return _declared(made_of, given, caller, place)
+
+
+def _declared(made_of: Any, given: Mapping[str, Any], module: str, place: str) -> Any:
+    kind = JobFunction if given.get("parallel") is None else ParallelJobFunction
+    if isinstance(made_of, templates.TemplateTask):
+        if not given.get("name"):
+            raise errors.BadOption(f"{place}: a job of {made_of!r} has no name: give name=")
+        return kind(made_of, given, name="", module=module, location=place)
+    code = getattr(made_of, "__code__", None)
+    if code is not None:
+        place = f"{code.co_filename}:{code.co_firstlineno}"
+    _check_function(made_of, place)
+    return kind(
+        made_of, given, name=made_of.__qualname__, module=made_of.__module__, location=place
+    )
+
+
+def _check_function(made_of: Any, place: str) -> None:
+    if isinstance(made_of, JobFunction | sdk_task.Task):
+        what = "a job" if isinstance(made_of, JobFunction) else "a task, by @kiln.task,"
+        raise errors.BadOption(
+            f"{place}: {made_of!r} is {what} already: give @kiln.job the function itself, with all "
+            "options"
+        )
+    if not inspect.isfunction(made_of):
+        raise errors.BadOption(
+            f"{place}: kiln.job takes a function, a kiln.http(…) or its like, or the name of a "
+            f"deployed job, not {made_of!r}; options are keywords: @kiln.job(retries=3)"
+        )
+    if "<" in made_of.__qualname__:
+        raise errors.BadOption(
+            f"{place}: {made_of.__qualname__}: workers cannot import it: a job is a function at "
+            "the top of a module"
+        )
+    if inspect.isgeneratorfunction(made_of) or inspect.isasyncgenfunction(made_of):
+        raise errors.BadOption(
+            f"{place}: {made_of.__name__} is a generator, and a job has one result: return a list"
+        )
+
+
+def _finalizer(finalizer: Any, of: str) -> dict[str, Any]:
+    """The task of a finalizer."""
+    function = sdk_task.function_of(finalizer)
+    if not inspect.isfunction(function) or "<" in function.__qualname__:
+        raise errors.BadOption(
+            f"{of}: finalizer={finalizer!r}: must be a function at the top of a module"
+        )
+    parameters = inspect.signature(function).parameters.values()
+    needed = [one.name for one in parameters if one.default is inspect.Parameter.empty]
+    if needed != [RESULTS]:
+        raise errors.BadOption(
+            f"{of}: finalizer {function.__qualname__} must have one parameter, {RESULTS}, the list "
+            f"of the results of the indexes; it has {', '.join(needed) or 'none'}"
+        )
+    return {"call": {"function": pickling.function_name(function)}}
+
+
+def _first_line(made_of: Any) -> str:
+    if isinstance(made_of, templates.TemplateTask):
+        return ""
+    return (inspect.getdoc(made_of) or "").partition("\n")[0].strip()
+
+
+def _replaced(value: Any, variables: Mapping[str, Any]) -> Any:
+    """The same with other names for inputs, in all texts at any depth."""
+    if isinstance(value, str):
+        return _INPUT.sub(
+            lambda match: match[1] + str(variables.get(match[2], match[0][len(match[1]) :])), value
+        )
+    if isinstance(value, Mapping):
+        return {key: _replaced(each, variables) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_replaced(each, variables) for each in value]
+    return value

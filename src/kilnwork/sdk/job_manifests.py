@@ -1,0 +1,275 @@
+"""The JobConfig that a decorated job is: what `@kiln.job(…)` takes, and the object it makes.
+
+Used by `job_functions`. The words of Python are put where the fields of a JobConfig are, and what
+is wrong there is said with the field, as the server would. Pure.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, TypedDict
+
+import msgspec
+
+from kilnwork.api import job_config, job_validation, names
+from kilnwork.api import task as api_task
+from kilnwork.sdk import errors, job_parameters
+
+DEPLOYED_FROM = "kilnwork.dev/deployed-from"
+"""Label of a JobConfig: the module that `kiln deploy` found it in."""
+
+DESCRIPTION = "kilnwork.dev/description"
+"""Annotation of a JobConfig: the first line of the docstring of its function."""
+
+Parallel = int | Sequence[str] | Mapping[str, Sequence[str]]
+"""How many indexes; a key for each index; or the values of each key of a matrix."""
+
+
+class Settings(TypedDict, total=False):
+    """What `@kiln.job(…)` takes. Times are in seconds.
+
+    `name`: of the JobConfig; that of the function unless given. `schedule`: cron expressions, and
+    `timezone` what they are in; None: it runs on request only. `daylight_saving`, `missed_runs`: as
+    `spec.schedule.daylightSaving` and `missedRuns`; a policy alone is enough for the second.
+
+    `concurrency`: what becomes of a Job while others run; `max_concurrency`, `max_queued`: how many
+    may. `priority`, `locks` (names, or names with modes), `ttl`: of its Jobs.
+
+    `retries`: further attempts of an index, with `retry_delay`, `retry_factor`, `retry_max_delay`
+    and `max_losses` as of `kiln.task`. `timeout`: of one attempt. `pending_timeout`: until its
+    first start. `job_timeout`: of the whole Job. `kill_grace`: between Cancelled and SIGKILL.
+    `cluster`, `pod`: where it runs, as of `kiln.task`.
+
+    `max_in_flight`: how many indexes run at once. `completion`: when a parallel Job is decided.
+    `finalizer`: a function that gets the list `results` of all indexes.
+    """
+
+    name: str
+    schedule: str | Sequence[str] | None
+    timezone: str
+    daylight_saving: Mapping[str, str]
+    missed_runs: str | Mapping[str, Any]
+    concurrency: Literal["Allow", "Forbid", "Enqueue", "Replace"]
+    max_concurrency: int
+    max_queued: int
+    priority: int
+    locks: Sequence[str] | Mapping[str, str]
+    ttl: int
+    retries: int
+    retry_delay: float
+    retry_factor: float
+    retry_max_delay: float
+    max_losses: int
+    timeout: float
+    pending_timeout: float
+    job_timeout: float
+    kill_grace: float
+    cluster: str
+    pod: Mapping[str, Any]
+    max_in_flight: int
+    completion: str | Mapping[str, Any]
+    finalizer: Callable[..., Any]
+
+
+KNOWN = (*Settings.__annotations__, "parallel")
+"""The names of all settings."""
+
+_RETRY = {
+    "retry_delay": "delaySeconds",
+    "retry_factor": "factor",
+    "retry_max_delay": "maxDelaySeconds",
+    "max_losses": "maxLosses",
+}
+_TIMEOUTS = {
+    "timeout": "runningSeconds",
+    "pending_timeout": "pendingSeconds",
+    "job_timeout": "jobSeconds",
+    "kill_grace": "killGraceSeconds",
+}
+_CONCURRENCY = {"max_concurrency": "maxConcurrency", "max_queued": "maxQueued"}
+_PARALLEL = {"max_in_flight": "maxInFlight", "completion": "completionStrategy"}
+_SCHEDULE = ("timezone", "daylight_saving", "missed_runs")
+
+
+def check_names(given: Mapping[str, Any], of: str) -> None:
+    """Raise BadOption for a setting that is none, or that another one must be given with."""
+    for name in given:
+        if name not in KNOWN:
+            import difflib  # noqa: PLC0415 - for whoever misspells one
+
+            near = difflib.get_close_matches(name, KNOWN)
+            known = f"did you mean {' or '.join(near)}?" if near else f"use {', '.join(KNOWN)}"
+            raise errors.BadOption(f"{of}: no option of kiln.job is called {name!r}: {known}")
+    for needed, names_ in (("schedule", _SCHEDULE), ("parallel", (*_PARALLEL, "finalizer"))):
+        alone = [name for name in names_ if name in given]
+        if alone and given.get(needed) is None:
+            raise errors.BadOption(
+                f"{of}: {alone[0]}={given[alone[0]]!r} has no meaning without {needed}=: give that "
+                "too, or leave it out"
+            )
+
+
+def special_names(parallel: Parallel | None, of: str) -> frozenset[str]:
+    """Return which parameters are of the index. Raises BadOption for what is no `parallel`."""
+    if parallel is None:
+        return frozenset()
+    if isinstance(parallel, Mapping):
+        return frozenset({job_parameters.INDEX, job_parameters.MATRIX})
+    if isinstance(parallel, int) and not isinstance(parallel, bool):
+        return frozenset({job_parameters.INDEX})
+    if isinstance(parallel, Sequence) and not isinstance(parallel, str):
+        return frozenset({job_parameters.INDEX, job_parameters.KEY})
+    raise errors.BadOption(
+        f"{of}: parallel={parallel!r}: must be a number of indexes, a list of keys, or a mapping "
+        "with a list of values for each key"
+    )
+
+
+def config_name(given: Mapping[str, Any], function_name: str) -> str:
+    """Return the name of the JobConfig: the one given, or that of the function."""
+    name = given.get("name")
+    return str(name) if name else function_name.rpartition(".")[2].replace("_", "-").lower()
+
+
+def job_config_body(  # noqa: PLR0913 - the parts of a JobConfig, by name
+    name: str,
+    given: Mapping[str, Any],
+    *,
+    task_template: Mapping[str, Any],
+    options: Sequence[Mapping[str, Any]],
+    finalizer: Mapping[str, Any] | None = None,
+    base: api_task.TaskSpec | None = None,
+    of: str,
+    description: str = "",
+) -> dict[str, Any]:
+    """Return the object of a JobConfig, checked. `base`: retry and timeouts unless given.
+
+    Raises BadOption with each field that is wrong, and the function in `of`.
+    """
+    _check_retries(given, of)
+    template = {
+        "taskTemplate": {**task_template, **_where(given)},
+        "retry": _retry(given, base),
+        "timeouts": _timeouts(given, base),
+        "parallelism": _parallelism(given),
+        "finalizer": None if finalizer is None else {"taskTemplate": finalizer},
+    }
+    spec = {
+        "template": {"spec": _without_empty(template)},
+        "concurrency": {
+            "policy": given.get("concurrency", "Allow"),
+            **_renamed(given, _CONCURRENCY),
+        },
+        "schedule": _schedule(given),
+        "option": {"options": list(options)} if options else None,
+        "priority": given.get("priority"),
+        "locks": _locks(given),
+        "ttlSecondsAfterFinished": given.get("ttl"),
+    }
+    metadata: dict[str, Any] = {"name": name}
+    if description:
+        metadata["annotations"] = {DESCRIPTION: description}
+    body = {
+        "apiVersion": "kilnwork.dev/v1alpha1",
+        "kind": job_config.JobConfig.__name__,
+        "metadata": metadata,
+        "spec": _without_empty(spec),
+    }
+    return _checked(body, of)
+
+
+def _checked(body: dict[str, Any], of: str) -> dict[str, Any]:
+    problem = names.subdomain_problem(body["metadata"]["name"])
+    if problem:
+        name = body["metadata"]["name"]
+        raise errors.BadOption(f"{of}: {name!r} is no name of a JobConfig: {problem}; give name=")
+    try:
+        plain: dict[str, Any] = msgspec.to_builtins(body, str_keys=True)
+        declared = msgspec.convert(plain, job_config.JobConfig)
+    except (msgspec.ValidationError, TypeError, ValueError) as error:
+        raise errors.BadOption(f"{of}: its JobConfig is not valid: {error}") from error
+    problems = job_validation.validate_job_config(declared)
+    if problems:
+        said = "; ".join(f"{field} {problem}" for field, problem in problems)
+        raise errors.BadOption(f"{of}: its JobConfig is not valid: {said}")
+    return plain
+
+
+def _check_retries(given: Mapping[str, Any], of: str) -> None:
+    retries = given.get("retries", 0)
+    if type(retries) is not int or retries < 0:
+        raise errors.BadOption(f"{of}: retries={retries!r}: must be a whole number, 0 or more")
+
+
+def _where(given: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if "cluster" in given:
+        found["clusterName"] = given["cluster"]
+    if given.get("pod") is not None:
+        found["pod"] = {"spec": {}, **given["pod"]}
+    return found
+
+
+def _retry(given: Mapping[str, Any], base: api_task.TaskSpec | None) -> dict[str, Any]:
+    found = {} if base is None else msgspec.to_builtins(base.retry)
+    retries = given.get("retries")
+    if retries is not None:
+        found["maxAttempts"] = retries + 1
+    return {**found, **_renamed(given, _RETRY)}
+
+
+def _timeouts(given: Mapping[str, Any], base: api_task.TaskSpec | None) -> dict[str, Any]:
+    found = {} if base is None else msgspec.to_builtins(base.timeouts)
+    total = found.pop("totalSeconds", None)
+    if total is not None:
+        found["jobSeconds"] = total
+    return {**found, **_renamed(given, _TIMEOUTS)}
+
+
+def _parallelism(given: Mapping[str, Any]) -> dict[str, Any] | None:
+    parallel = given.get("parallel")
+    if parallel is None:
+        return None
+    if isinstance(parallel, Mapping):
+        indexes: dict[str, Any] = {
+            "withMatrix": {key: list(values) for key, values in parallel.items()}
+        }
+    elif isinstance(parallel, int):
+        indexes = {"withCount": parallel}
+    else:
+        indexes = {"withKeys": list(parallel)}
+    return {**indexes, **_renamed(given, _PARALLEL)}
+
+
+def _schedule(given: Mapping[str, Any]) -> dict[str, Any] | None:
+    expressions = given.get("schedule")
+    if expressions is None:
+        return None
+    cron: dict[str, Any] = (
+        {"expression": expressions}
+        if isinstance(expressions, str)
+        else {"expressions": list(expressions)}
+    )
+    missed = given.get("missed_runs")
+    return _without_empty(
+        {
+            "cron": {**cron, **_renamed(given, {"timezone": "timezone"})},
+            "daylightSaving": given.get("daylight_saving"),
+            "missedRuns": {"policy": missed} if isinstance(missed, str) else missed,
+        }
+    )
+
+
+def _locks(given: Mapping[str, Any]) -> list[dict[str, str]]:
+    locks = given.get("locks", ())
+    if isinstance(locks, Mapping):
+        return [{"name": name, "mode": mode} for name, mode in locks.items()]
+    if isinstance(locks, str):
+        locks = (locks,)
+    return [{"name": name} for name in locks]
+
+
+def _renamed(given: Mapping[str, Any], fields: Mapping[str, str]) -> dict[str, Any]:
+    return {field: given[name] for name, field in fields.items() if given.get(name) is not None}
+
+
+def _without_empty(found: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in found.items() if value not in (None, {}, [])}

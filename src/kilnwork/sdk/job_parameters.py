@@ -1,0 +1,274 @@
+"""The parameters of a job's function as options of its JobConfig, and their values back again.
+
+Used by `job_functions`. An annotation chooses the type of the option; a default is its default, and
+a parameter without one is needed. What reaches the function in a worker is JSON: `Parameter.value`
+makes it what the annotation says. No I/O; what a JobConfig says besides is in `job_manifests`.
+"""
+
+import datetime
+import enum
+import inspect
+import types
+import typing
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import job_config, job_variables
+from kilnwork.sdk import errors
+
+Type = job_config.OptionType
+
+INDEX, KEY, MATRIX = "index", "key", "matrix"
+"""Parameters that are of the index where a job is `parallel`, and then no options."""
+
+_MISSING = inspect.Parameter.empty
+_LISTS = (list, tuple, set, frozenset, Sequence, Collection)
+_PLAIN = {bool: Type.BOOL, str: Type.STRING, int: Type.INT, float: Type.FLOAT}
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter that is an option. `choices`: of Select and Multi, each text with what the
+    function gets for it. `optional`: None is one of its values."""
+
+    name: str
+    type: Type
+    annotation: Any = Any
+    default: Any = _MISSING
+    optional: bool = False
+    choices: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def required(self) -> bool:
+        """Whether a value must be given."""
+        return self.default is _MISSING and not self.optional
+
+    @property
+    def delimiter(self) -> str:
+        """What the texts of a Multi are joined by: in none of them."""
+        return "\n" if any("," in text for text in self.choices) else ","
+
+    def option(self) -> dict[str, Any]:
+        """Return the option as JobConfigs have it."""
+        made: dict[str, Any] = {"type": str(self.type), "name": self.name}
+        if self.required:
+            made["required"] = True
+        own: dict[str, Any] = {}
+        if self.type in (Type.SELECT, Type.MULTI):
+            own["values"] = list(self.choices)
+        if self.type is Type.MULTI:
+            own["delimiter"] = self.delimiter
+        if self.default is not _MISSING and self.default is not None and self.type is not Type.DATE:
+            own["default"] = self.encode(self.default)
+        if own:
+            made[str(self.type).lower()] = own
+        return made
+
+    def encode(self, value: Any) -> Any:
+        """Return a value as `optionValues` of a Job have it; raises TypeError, ValueError."""
+        if value is None:
+            return None
+        if self.type is Type.SELECT:
+            return self._text(value)
+        if self.type is Type.MULTI:
+            if isinstance(value, str):
+                raise TypeError(f"must be a list of {self._listed()}, not {value!r}")
+            return [self._text(each) for each in value]
+        if self.type is Type.DATE:
+            return _rfc3339(value)
+        return plain(value)
+
+    def value(self, given: Any) -> Any:
+        """Return what the function gets for the value of the option; raises ValueError."""
+        if given == "" and self.optional and self.type in (Type.STRING, Type.SELECT, Type.DATE):
+            return None
+        if self.type is Type.SELECT:
+            return self.choices.get(given, given)
+        if self.type is Type.MULTI:
+            texts = given.split(self.delimiter) if given else []
+            return _collected(self.annotation, [self.choices[text] for text in texts])
+        if self.type is Type.DATE:
+            moment = datetime.datetime.fromisoformat(given)
+            return moment.date() if self.annotation is datetime.date else moment
+        if self.type is Type.JSON and given is not None:
+            return self._converted(given)
+        return given
+
+    def is_left_out(self, given: Any) -> bool:
+        """Whether the option has no value, so that the function's own default applies."""
+        return self.type is Type.DATE and given == "" and self.default is not _MISSING
+
+    def _text(self, value: Any) -> str:
+        for text, choice in self.choices.items():
+            if type(value) is type(choice) and value == choice:
+                return text
+        if isinstance(value, str) and value in self.choices:
+            return value
+        raise ValueError(f"must be one of {self._listed()}, not {value!r}")
+
+    def _listed(self) -> str:
+        return ", ".join(repr(choice) for choice in self.choices.values())
+
+    def _converted(self, given: Any) -> Any:
+        if self.annotation is Any:
+            return given
+        try:
+            return msgspec.convert(given, self.annotation)
+        except msgspec.ValidationError as error:
+            raise ValueError(str(error)) from error
+        except TypeError:  # a type that nothing is converted to: the function gets JSON
+            return given
+
+
+def plain(value: Any) -> Any:
+    """Return a value as JSON has it: tuples and sets are lists, an enum's members texts, dates
+    times. Raises TypeError."""
+    if isinstance(value, enum.Enum):
+        return value.value if isinstance(value.value, str) else value.name
+    if isinstance(value, datetime.date):
+        return _rfc3339(value)
+    if isinstance(value, Mapping):
+        return {key: plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [plain(each) for each in value]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    built = msgspec.to_builtins(value)
+    return plain(built) if isinstance(built, list | tuple | dict) else built
+
+
+def of_function(
+    function: Callable[..., Any], *, special: Collection[str], of: str
+) -> tuple[Parameter, ...]:
+    """Return the options of a function, without the parameters in `special`. Raises BadOption."""
+    annotations = _annotations(function, of)
+    found = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind not in _BY_NAME:
+            raise errors.BadOption(
+                f"{of}: parameter {parameter}: a job gets its options by name, each a parameter of "
+                "its own: name it, without * or /"
+            )
+        if name not in special:
+            made = _parameter(name, annotations.get(name, Any), parameter.default)
+            found.append(_checked(made, of))
+    return tuple(found)
+
+
+def _annotations(function: Callable[..., Any], of: str) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function)
+    except (NameError, TypeError) as error:
+        raise errors.BadOption(
+            f"{of}: an annotation cannot be read, and annotations choose the types of options: "
+            f"{error}. Import what it names where the program runs too, not for type checkers only"
+        ) from error
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> Parameter:
+    plain, optional = _without_none(annotation)
+    optional = optional or default is None
+    type_, choices = _type(plain)
+    if type_ is Type.BOOL and optional:
+        type_ = Type.JSON  # a Bool is never None
+    return Parameter(name, type_, plain, default, optional, choices)
+
+
+def _checked(made: Parameter, of: str) -> Parameter:
+    if made.type is Type.BOOL and made.required:
+        raise errors.BadOption(
+            f"{of}: parameter {made.name!r} is a bool without a default, and an option that is not "
+            f"given is false: write {made.name}: bool = False, or True"
+        )
+    if made.default is not _MISSING:
+        try:
+            made.encode(made.default)
+        except (TypeError, ValueError) as error:
+            raise errors.BadOption(
+                f"{of}: the default of parameter {made.name!r}, {made.default!r}, cannot be that "
+                f"of an option of type {made.type}: {error}"
+            ) from error
+    return made
+
+
+def _without_none(annotation: Any) -> tuple[Any, bool]:
+    """`X | None` as X and True."""
+    if typing.get_origin(annotation) not in (typing.Union, types.UnionType):
+        return annotation, False
+    arguments = typing.get_args(annotation)
+    others = [one for one in arguments if one is not type(None)]
+    if len(others) == 1 and len(arguments) == 2:
+        return others[0], True
+    return annotation, type(None) in arguments
+
+
+def _type(annotation: Any) -> tuple[Type, dict[str, Any]]:
+    """The type of an option, and its choices."""
+    if annotation in (datetime.datetime, datetime.date):
+        return Type.DATE, {}
+    if isinstance(annotation, type) and annotation in _PLAIN:
+        return _PLAIN[annotation], {}
+    if choices := _choices(annotation):
+        return Type.SELECT, choices
+    if typing.get_origin(annotation) in _LISTS:
+        items = [one for one in typing.get_args(annotation) if one is not Ellipsis]
+        if len(items) == 1 and (choices := _choices(items[0])):
+            return Type.MULTI, choices
+    return Type.JSON, {}
+
+
+def _choices(annotation: Any) -> dict[str, Any]:
+    """Of a Literal or an Enum, each choice by its text; empty for anything else."""
+    if typing.get_origin(annotation) is typing.Literal:
+        return {str(one): one for one in typing.get_args(annotation)}
+    if not (isinstance(annotation, type) and issubclass(annotation, enum.Enum)):
+        return {}
+    if all(isinstance(member.value, str) and member.value for member in annotation):
+        return {str(member.value): member for member in annotation}
+    return {member.name: member for member in annotation}
+
+
+def _collected(annotation: Any, values: list[Any]) -> Any:
+    """A list of choices as the annotation wants it."""
+    origin = typing.get_origin(annotation)
+    return origin(values) if origin in (tuple, set, frozenset) else values
+
+
+def _rfc3339(value: Any) -> str:
+    if isinstance(value, str):
+        value = datetime.datetime.fromisoformat(value)
+    if isinstance(value, datetime.datetime):
+        if value.tzinfo is None:
+            raise ValueError(f"{value.isoformat()} has no time zone: give one, such as tzinfo=UTC")
+        return value.isoformat()
+    if isinstance(value, datetime.date):
+        return f"{value.isoformat()}T00:00:00Z"
+    raise TypeError(f"must be a date or a datetime, not {value!r}")
+
+
+def variables(
+    names: Collection[str], special: Collection[str], matrix: Collection[str]
+) -> dict[str, Any]:
+    """Return what is passed for parameters of these names: the variables of a Job.
+
+    `matrix`: the keys of a matrix, if it has one.
+    """
+    of_index: dict[str, Any] = {
+        INDEX: _reference(job_variables.INDEX_NUM),
+        KEY: _reference(job_variables.INDEX_KEY),
+        MATRIX: {
+            one: _reference(f"{job_variables.INDEX_MATRIX_PREFIX}{one}") for one in sorted(matrix)
+        },
+    }
+    return {
+        name: of_index[name] if name in special else _reference(job_variables.OPTION_PREFIX + name)
+        for name in names
+    }
+
+
+def _reference(name: str) -> str:
+    return f"${{{name}}}"

@@ -1,0 +1,200 @@
+"""Requests to the API server about Jobs and JobConfigs, from a session that is connected to one.
+
+Used by `job_runs`. Blocking; what the server refuses becomes an error with its words. Not the
+channel, which knows calls only.
+"""
+
+import hashlib
+import weakref
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+from urllib import parse
+
+import msgspec
+
+from kilnwork.api import attempts, resource
+from kilnwork.endpoints import client
+from kilnwork.kit import errors as kit_errors
+from kilnwork.kit import http_types
+from kilnwork.sdk import envelope, errors, pickling, session
+
+_RESPONSES = (200, 201, 204, 400, 401, 403, 404, 409, 422)
+"""Statuses that are final; others may be better the next time."""
+
+NO_CONTENT, NOT_FOUND, CONFLICT = 204, 404, 409
+
+PATIENCE_S = 60.0
+"""How long the API server may be away."""
+
+_FAILURES = client.Failures(errors.KilnError, errors.KilnError, errors.KilnError)
+
+
+class Refused(kit_errors.KilnError):
+    """The API server refuses a request; `status` is that of HTTP."""
+
+    def __init__(self, message: str, *, status: int) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class Connector(client.Connector, Protocol):
+    """Connects to an API server, or to a manager (`endpoints.connector`)."""
+
+    def path(self, path: str) -> str:
+        """Return a path of the server as it is below its URL."""
+        ...
+
+
+class ApiServer:
+    """The API server of a session, for one namespace, and the manager, which has the results."""
+
+    def __init__(
+        self, to: Connector, manager: Connector, *, namespace: str, blobs: envelope.Blobs
+    ) -> None:
+        self.namespace = namespace
+        self._to, self._manager, self._blobs = to, manager, blobs
+        self._client, self._results = _client(to), _client(manager)
+
+    def get(self, kind: resource.Resource, name: str) -> dict[str, Any]:
+        """Return an object. Raises Refused."""
+        return self._send("GET", self._path(kind, name))
+
+    def names(self, kind: resource.Resource) -> list[str]:
+        """Return the names of the first objects of a kind. Raises Refused."""
+        found = self._send("GET", self._path(kind), query={"limit": "20"})
+        return [str(item["metadata"]["name"]) for item in found["items"]]
+
+    def create(self, kind: resource.Resource, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Make an object with the name in `body`; one that is there by an earlier try of this
+        request is returned. Raises Refused."""
+        repeated = False
+
+        def read(response: client.OpenResponse) -> http_types.Response:
+            nonlocal repeated
+            repeated = response.repeated
+            return _whole(response)
+
+        response = self._respond("POST", self._path(kind), read, body=body)
+        if response.status == CONFLICT and repeated:
+            return self.get(kind, str(body["metadata"]["name"]))
+        return _document(response)
+
+    def patch(
+        self, kind: resource.Resource, name: str, change: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Change an object by a merge patch (RFC 7386). Raises Refused."""
+        return self._send("PATCH", self._path(kind, name), body=change)
+
+    def result(self, task: str, *, digest: str = "") -> Any:
+        """Return the result of a task by its id or name. Raises Refused for one that has none, or
+        not that `digest`: names are not unique."""
+        response = self._ask_manager(f"tasks/{parse.quote(task, safe='')}/result")
+        if digest and digest != f"sha256:{hashlib.sha256(response.body).hexdigest()}":
+            raise Refused(f"task {task} has another result by now", status=CONFLICT)
+        media_type = response.headers.get("content-type", "").partition(";")[0]
+        payload = attempts.Payload(media_type, response.body)
+        return (
+            None if response.status == NO_CONTENT else pickling.unpack_value(payload, self._blobs)
+        )
+
+    def indexes(self, job: str) -> Iterator[dict[str, Any]]:
+        """Return the indexes of a Job by number, each as `/v1` has it. Raises Refused."""
+        query: dict[str, str] = {}
+        while True:
+            path = f"jobs/{parse.quote(job, safe='')}/indexes"
+            page = self._ask_manager(path, query=query).document()
+            yield from page["items"]
+            if "after" not in page:
+                return
+            query = {"after": str(page["after"])}
+
+    def _ask_manager(
+        self, path: str, *, query: Mapping[str, str] | None = None
+    ) -> http_types.Response:
+        base = f"/v1/namespaces/{parse.quote(self.namespace, safe='')}"
+        request = http_types.Request(
+            method="GET", path=self._manager.path(f"{base}/{path}"), query=query, accept="*/*"
+        )
+        response = self._results.send(request, _RESPONSES, _whole)
+        if not response.ok:
+            raise Refused(response.message(), status=response.status)
+        return response
+
+    def _path(self, kind: resource.Resource, name: str | None = None) -> str:
+        base = kind.base(parse.quote(self.namespace, safe=""))
+        return self._to.path(base if name is None else f"{base}/{parse.quote(name, safe='')}")
+
+    def _send(
+        self,
+        method: str,
+        path: str,
+        *,
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        return _document(self._respond(method, path, _whole, body=body, query=query))
+
+    def _respond(
+        self,
+        method: str,
+        path: str,
+        read: Any,
+        *,
+        body: Mapping[str, Any] | None = None,
+        query: Mapping[str, str] | None = None,
+    ) -> http_types.Response:
+        request = http_types.Request(
+            method=method,
+            path=path,
+            query=query,
+            body=None if body is None else msgspec.json.encode(body),
+            content_type=http_types.MERGE_PATCH if method == "PATCH" else http_types.JSON,
+        )
+        response: http_types.Response = self._client.send(request, _RESPONSES, read)
+        return response
+
+
+_opened: weakref.WeakKeyDictionary[session.Session, ApiServer] = weakref.WeakKeyDictionary()
+"""One for each session, so that all of its runs share the connections."""
+
+
+def of_session(of: str) -> ApiServer:
+    """Return the API server of the current session. Raises NoSession, and ConfigurationError where
+    there is none. `of`: what is to be done, for messages."""
+    here = session.current()
+    if here.servers is not None:
+        if here not in _opened:
+            to, manager = here.servers()
+            _opened[here] = ApiServer(to, manager, namespace=here.namespace, blobs=here.blobs)
+        return _opened[here]
+    if here.in_slot and not here.functions_only:
+        raise errors.ConfigurationError(
+            f"{of}: a task has no access to the API server: submit Jobs in the program that is "
+            "connected, or let the Job depend on another (options(depends_on=[…])); what is to run "
+            "within this task is a task function"
+        )
+    raise errors.ConfigurationError(
+        f"{of}: kiln.start() and kiln.testing.inline() have no Jobs: use kiln.connect() to a "
+        "`kiln up` or a manager in a cluster, or call the function itself"
+    )
+
+
+def _client(to: Connector) -> client.Client:
+    return client.Client(to, _FAILURES, what="API", patience_s=PATIENCE_S)
+
+
+def _whole(response: client.OpenResponse) -> http_types.Response:
+    head = response.head
+    return http_types.Response(head.status, head.reason, response.connection.read(), head.headers)
+
+
+def _document(response: http_types.Response) -> dict[str, Any]:
+    if response.status == NOT_FOUND and not response.is_kubernetes_status():
+        raise Refused(
+            "this server has no objects: connect to the kubeconfig or the data directory of a "
+            "`kiln up`, or to the kubeconfig of a cluster where `kiln install` was applied",
+            status=0,
+        )
+    if not response.ok:
+        raise Refused(response.message(), status=response.status)
+    return response.document()

@@ -1,0 +1,336 @@
+"""Jobs that Python makes and follows: `kiln.job("name").submit(…)` gives a `JobRun`.
+
+Used by programs, and by `job_functions` for the jobs they declare. Values of options are checked
+against the JobConfig that is deployed, before a Job is made. A run is asked for, not watched: the
+status of its object is read again and again, less and less often. Not for spawned tasks, whose
+futures are in `futures`.
+"""
+
+import datetime
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Literal, Self, TypedDict, TypeVar, Unpack
+
+import msgspec
+
+from kilnwork.api import index_sets, job, job_config, job_expansion, kinds
+from kilnwork.api import options as api_options
+from kilnwork.kit import backoff, clock, ids
+from kilnwork.sdk import errors, job_parameters, job_requests
+
+R_co = TypeVar("R_co", covariant=True)
+
+_BETWEEN = backoff.Backoff(base_s=0.05, max_s=2.0, factor=1.5, jitter=0.2)
+"""Between two looks at a Job that is not over."""
+
+
+class RunChanges(TypedDict, total=False):
+    """What `.options(…)` of a job takes.
+
+    `name`: of the Job; without it, that of the JobConfig and something random. `priority`: Jobs
+    with a higher one start first. `start_after`: a time before which it does not start.
+    `concurrency`: what becomes of it while others of its JobConfig run. `depends_on`: what must end
+    before it starts: names of Jobs, Jobs, or items as of `spec.dependsOn`.
+    """
+
+    name: str | None
+    priority: int
+    start_after: datetime.datetime | str | None
+    concurrency: Literal["Allow", "Forbid", "Enqueue", "Replace"] | None
+    depends_on: Sequence[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a Job is submitted; see `RunChanges`."""
+
+    name: str | None = None
+    priority: int = 0
+    start_after: str | None = None
+    concurrency: job.ConcurrencyPolicy | None = None
+    depends_on: tuple[dict[str, str], ...] = ()
+
+
+def changed(before: RunOptions, changes: Mapping[str, Any], *, of: str) -> RunOptions:
+    """Return the options with these changes; raises BadOption. `of`: the job, for messages."""
+    found: dict[str, Any] = {}
+    for name, value in changes.items():
+        if name not in RunChanges.__annotations__:
+            known = ", ".join(RunChanges.__annotations__)
+            raise errors.BadOption(f"{of}: no option is called {name!r}: use {known}")
+        try:
+            found[name] = _CHECKS[name](value)
+        except (TypeError, ValueError) as error:
+            raise errors.BadOption(f"{of}: {name}={value!r}: {error}") from error
+    return replace(before, **found)
+
+
+def _name(value: Any) -> str | None:
+    if value is not None and not (isinstance(value, str) and value):
+        raise ValueError("must be the name of a Job")
+    return value
+
+
+def _priority(value: Any) -> int:
+    if type(value) is not int:
+        raise ValueError("must be a whole number")
+    return value
+
+
+def _start_after(value: Any) -> str | None:
+    if value is None:
+        return None
+    moment = datetime.datetime.fromisoformat(value) if isinstance(value, str) else value
+    if not isinstance(moment, datetime.datetime) or moment.tzinfo is None:
+        raise ValueError("must be a datetime with a time zone")
+    return moment.isoformat()
+
+
+def _concurrency(value: Any) -> job.ConcurrencyPolicy | None:
+    return None if value is None else job.ConcurrencyPolicy(value)
+
+
+def _depends_on(value: Any) -> tuple[dict[str, str], ...]:
+    if isinstance(value, str | JobRun | Mapping):
+        value = (value,)
+    return tuple(_dependency(each) for each in value)
+
+
+def _dependency(value: Any) -> dict[str, str]:
+    if isinstance(value, JobRun):
+        return {"kind": "Job", "name": value.name}
+    if isinstance(value, str):
+        return {"kind": "Job", "name": value}
+    return msgspec.to_builtins(msgspec.convert(dict(value), job.Dependency))  # type: ignore[no-any-return]
+
+
+_CHECKS = {
+    "name": _name,
+    "priority": _priority,
+    "start_after": _start_after,
+    "concurrency": _concurrency,
+    "depends_on": _depends_on,
+}
+
+
+class DeployedJob:
+    """The job that is deployed as the JobConfig `name`; `kiln.job("name")` makes one."""
+
+    def __init__(self, name: str, options: RunOptions = RunOptions()) -> None:
+        self.name = name
+        self._options = options
+
+    def submit(self, /, **options: Any) -> "JobRun[Any]":
+        """Make a Job with these values for its options; returns at once.
+
+        Values are JSON; dates and members of enums are written as their texts. Raises NoSession,
+        ConfigurationError where there is no such JobConfig, BadOption for values that do not suit
+        its options.
+        """
+        return submit(self.name, self._values(options), self._options)
+
+    def options(self, **changes: Unpack[RunChanges]) -> Self:
+        """A copy whose Jobs are submitted so; see `RunChanges`. Raises BadOption."""
+        return type(self)(self.name, changed(self._options, changes, of=repr(self)))
+
+    def __repr__(self) -> str:
+        return f"kiln.job({self.name!r})"
+
+    def _values(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        values = {}
+        for name, value in options.items():
+            try:
+                values[name] = job_parameters.plain(value)
+            except (TypeError, ValueError) as error:
+                raise errors.BadOption(f"{self!r}: option {name!r}: {error}") from error
+        return values
+
+
+def submit(name: str, values: Mapping[str, Any], options: RunOptions) -> "JobRun[Any]":
+    """Make a Job of the JobConfig `name`. Raises NoSession, ConfigurationError, BadOption."""
+    of = f"kiln.job({name!r})"
+    server = job_requests.of_session(of)
+    config = _config(server, name, of)
+    request = job_expansion.JobRequest(
+        name=options.name or f"{name}-{ids.new_uid()[:8]}",
+        option_values=dict(values) or None,
+        start_after=options.start_after,
+        concurrency_policy=options.concurrency,
+        priority=options.priority,
+    )
+    try:
+        body = job_expansion.new_job(config, request)
+    except api_options.InvalidOptions as error:
+        raise errors.BadOption(f"{of}: {error}") from error
+    if options.depends_on:
+        body["spec"]["dependsOn"] = list(options.depends_on)
+    try:
+        made = server.create(kinds.JOBS, body)
+    except job_requests.Refused as error:
+        raise errors.ConfigurationError(f"{of}: {error}") from error
+    return JobRun(server, made)
+
+
+def _config(server: job_requests.ApiServer, name: str, of: str) -> job_config.JobConfig:
+    try:
+        return msgspec.convert(server.get(kinds.JOB_CONFIGS, name), job_config.JobConfig)
+    except job_requests.Refused as error:
+        if error.status != job_requests.NOT_FOUND:
+            raise errors.ConfigurationError(f"{of}: {error}") from error
+        known = ", ".join(server.names(kinds.JOB_CONFIGS)) or "none"
+        raise errors.ConfigurationError(
+            f'{of}: namespace "{server.namespace}" has no JobConfig "{name}"; those that exist: '
+            f"{known}. `kiln deploy MODULE` makes one of each job of a module"
+        ) from error
+    except msgspec.ValidationError as error:
+        raise errors.ConfigurationError(
+            f"{of}: the JobConfig {name} cannot be read ({error}): see its condition Valid"
+        ) from error
+
+
+class JobRun(Generic[R_co]):
+    """A Job that was submitted; `name` is that of its object, `namespace` where it is.
+
+    Any thread may use it. It needs the session no more, once it is made.
+    """
+
+    def __init__(self, server: job_requests.ApiServer, made: Mapping[str, Any]) -> None:
+        self.name = str(made["metadata"]["name"])
+        self.namespace = server.namespace
+        self._uid = str(made["metadata"]["uid"])
+        self._server = server
+        self._run = int(made["spec"].get("run", 1))
+        finalized = "finalizer" in made["spec"]["template"]
+        self._last_task = (
+            f"{self.name}-finalizer" if finalized else index_sets.task_name(self.name, 0)
+        )
+        self._clock = clock.SystemClock()
+        self._entropy = ids.system_entropy()
+        self._final: job.JobStatus | None = None
+
+    def status(self) -> job.JobStatus:
+        """Return what the server says of it now: `phase`, `reason`, `message`, `indexes` and more.
+
+        Raises JobFailed when it is not there any more.
+        """
+        if self._final is not None:
+            return self._final
+        try:
+            found = self._server.get(kinds.JOBS, self.name)
+        except job_requests.Refused as error:
+            if error.status == job_requests.NOT_FOUND:
+                raise self._gone() from error
+            raise errors.ConfigurationError(f"Job {self.name}: {error}") from error
+        if found["metadata"]["uid"] != self._uid:
+            raise self._gone()
+        status = msgspec.convert(found.get("status") or {}, job.JobStatus)
+        if status.run >= self._run and _is_final(status):
+            self._final = status
+        return status
+
+    def done(self) -> bool:
+        """Whether it is over."""
+        self.status()
+        return self._final is not None
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is over, for `timeout` seconds at most; return whether it is."""
+        until = None if timeout is None else self._clock.monotonic() + timeout
+        looks = 0
+        while not self.done():
+            looks += 1
+            wait_s = _BETWEEN.delay_s(looks, entropy=self._entropy)
+            if until is not None:
+                left_s = until - self._clock.monotonic()
+                if left_s <= 0:
+                    return False
+                wait_s = min(wait_s, left_s)
+            threading.Event().wait(wait_s)
+        return True
+
+    def result(self, timeout: float | None = None) -> R_co:
+        """Wait for its end, and return its result: that of its task, or of its finalizer.
+
+        Raises JobFailed, with `phase`, `reason` and its message, unless it succeeded, and
+        TimeoutError after `timeout` seconds; then it goes on.
+        """
+        if not self.wait(timeout):
+            raise TimeoutError(f"Job {self.name} is not over after {timeout:g} s: it goes on")
+        status = self.status()
+        if status.phase != job.Phase.SUCCEEDED:
+            raise self._failed(status)
+        result: Any = None
+        if status.result is not None:
+            result = status.result.value
+            if result is msgspec.UNSET:  # too large for the status, or no JSON
+                result = self._fetch(self._last_task, digest=status.result.digest)
+        return result  # type: ignore[no-any-return]
+
+    def results(self, timeout: float | None = None) -> Iterator[Any]:
+        """Wait for its end, and yield the result of each index in their order.
+
+        None for an index that has none, as where some may fail. Raises TimeoutError after `timeout`
+        seconds.
+        """
+        if not self.wait(timeout):
+            raise TimeoutError(f"Job {self.name} is not over after {timeout:g} s: it goes on")
+        try:
+            for index in self._server.indexes(self.name):
+                succeeded = index["state"] == "Succeeded"
+                yield self._fetch(index["task"]) if succeeded else None
+        except job_requests.Refused as error:
+            raise errors.ConfigurationError(f"Job {self.name}: {error}") from error
+
+    def cancel(self) -> None:
+        """Kill it: what runs is ended, and it becomes Killed. Nothing for one that is over."""
+        if not self.done():
+            self._patch({"killTimestamp": clock.rfc3339(self._clock.wall())})
+
+    def retry(self) -> None:
+        """Run again what has not succeeded; it must be over. Raises ConfigurationError."""
+        if not self.done():
+            raise errors.ConfigurationError(
+                f"Job {self.name} is not over: retry() is for one that has ended; cancel() ends it"
+            )
+        run = max(self._run, self.status().run) + 1
+        self._patch({"run": run})
+        self._run, self._final = run, None
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.namespace}/{self.name}>"
+
+    def _fetch(self, task: str, *, digest: str = "") -> Any:
+        try:
+            return self._server.result(task, digest=digest)
+        except job_requests.Refused as error:
+            raise errors.ConfigurationError(f"Job {self.name}: its result: {error}") from error
+
+    def _patch(self, spec: Mapping[str, Any]) -> None:
+        change = {"metadata": {"uid": self._uid}, "spec": dict(spec)}
+        try:
+            self._server.patch(kinds.JOBS, self.name, change)
+        except job_requests.Refused as error:
+            if error.status == job_requests.NOT_FOUND:
+                raise self._gone() from error
+            raise errors.ConfigurationError(f"Job {self.name}: {error}") from error
+
+    def _failed(self, status: job.JobStatus) -> errors.JobFailed:
+        why = f"{status.reason}: {status.message}" if status.message else status.reason
+        return errors.JobFailed(
+            f"Job {self.name} is {status.phase}: {why}",
+            job=self.name,
+            phase=status.phase,
+            reason=status.reason,
+        )
+
+    def _gone(self) -> errors.JobFailed:
+        return errors.JobFailed(
+            f"Job {self.name} is not there any more: it was deleted, or its time to live is over",
+            job=self.name,
+            reason="Deleted",
+        )
+
+
+def _is_final(status: job.JobStatus) -> bool:
+    return bool(status.phase) and job.Phase(status.phase).final

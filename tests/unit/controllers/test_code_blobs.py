@@ -1,0 +1,45 @@
+"""Code that JobConfigs and Jobs name does not grow old."""
+
+import os
+from pathlib import Path
+
+from kilnwork.api import job, job_config, meta, task
+from kilnwork.controllers import caches, code_blobs
+from kilnwork.data import blobs
+from kilnwork.kit import clock
+
+
+def template(digest: bytes, *, finalizer: bytes | None = None) -> job.JobTemplate:
+    def calls(named: bytes) -> task.TaskTemplate:
+        return task.TaskTemplate(call=task.Call(function="a:b", environment=blobs.text(named)))
+
+    last = None if finalizer is None else job.Finalizer(task_template=calls(finalizer))
+    return job.JobTemplate(task_template=calls(digest), finalizer=last)
+
+
+async def test_what_objects_name_is_renewed_and_nothing_else(tmp_path: Path) -> None:
+    time = clock.ManualClock()
+    kept = blobs.Blobs(tmp_path / "ns", durable=False, time=time)
+    config, final, run, other = (kept.put((text,))[0] for text in (b"1", b"2", b"3", b"4"))
+    known = caches.Caches()
+    metadata = meta.ObjectMeta(name="x", namespace="ns")
+    allow = job_config.Concurrency(policy=job.ConcurrencyPolicy.ALLOW)
+    made = job_config.JobTemplateSpec(spec=template(config, finalizer=final))
+    spec = job_config.JobConfigSpec(template=made, concurrency=allow)
+    known.job_configs.put(job_config.JobConfig(metadata=metadata, spec=spec))
+    known.jobs.put(job.Job(metadata=metadata, spec=job.JobSpec(template=template(run))))
+    known.jobs.put(job.Job(metadata=meta.ObjectMeta(name="y", namespace="ns")))
+
+    digests = (config, final, run, other)
+    for digest in digests:
+        os.utime(kept.path(digest), (1, 1))
+    await code_blobs.CodeBlobs(known, tmp_path, time=time).renew()
+    old = [kept.path(digest).stat().st_mtime == 1 for digest in digests]
+    assert old == [False, False, False, True]
+
+
+async def test_what_is_gone_is_no_error(tmp_path: Path) -> None:
+    known = caches.Caches()
+    spec = job.JobSpec(template=template(b"\0" * 32))
+    known.jobs.put(job.Job(metadata=meta.ObjectMeta(name="x", namespace="ns"), spec=spec))
+    await code_blobs.CodeBlobs(known, tmp_path, time=clock.ManualClock()).renew()
