@@ -133,7 +133,7 @@ BAD: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "not-json": ("echo nonsense > $KILN_OUTPUT", {}, "InvalidResult", "is not JSON"),
     "empty": (": > $KILN_OUTPUT", {}, "InvalidResult", "is empty"),
     "folder": ("mkdir $KILN_OUTPUT", {}, "InvalidResult", "not a regular file"),
-    "link": ("ln -s /etc/hostname $KILN_OUTPUT", {}, "InvalidResult", "cannot be read"),
+    "link": ("ln -s /etc/hostname $KILN_OUTPUT", {}, "InvalidResult", "is a symbolic link"),
     "pipe": ("mkfifo $KILN_OUTPUT", {}, "InvalidResult", "not a regular file"),
     "not-utf8": (
         'head -c 70000 /dev/zero | tr "\\0" x | sed "s/^/\\"/; s/$/\\xff\\"/" > $KILN_OUTPUT',
