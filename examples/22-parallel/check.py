@@ -4,7 +4,9 @@ import json
 import sys
 
 found = {one["metadata"]["name"]: one["status"] for one in json.load(sys.stdin)["items"]}
-assert {name: (status["phase"], status["indexes"]["failedIndexes"]) for name, status in found.items()} == {
+assert {
+    name: (status["phase"], status["indexes"]["failedIndexes"]) for name, status in found.items()
+} == {
     "by-count": ("Succeeded", ""),
     "by-keys": ("Succeeded", ""),
     "by-matrix": ("Succeeded", ""),
@@ -13,5 +15,8 @@ assert {name: (status["phase"], status["indexes"]["failedIndexes"]) for name, st
     "two-of-three": ("Succeeded", "0"),
     "some-may-fail": ("Succeeded", "7-8"),
 }
-assert found["by-count"]["result"]["value"] == {"indexes": 100, "sum": sum(n * n for n in range(100))}
+assert found["by-count"]["result"]["value"] == {
+    "indexes": 100,
+    "sum": sum(n * n for n in range(100)),
+}
 assert found["by-matrix"]["indexes"]["total"] == 4

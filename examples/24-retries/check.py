@@ -5,7 +5,11 @@ import sys
 
 found = {one["metadata"]["name"]: one["status"] for one in json.load(sys.stdin)["items"]}
 ends = {
-    name: (status["phase"], status.get("reason", ""), [t.get("retryIndex", 0) for t in status.get("tasks", [])])
+    name: (
+        status["phase"],
+        status.get("reason", ""),
+        [t.get("retryIndex", 0) for t in status.get("tasks", [])],
+    )
     for name, status in found.items()
 }
 assert ends == {
@@ -14,6 +18,6 @@ assert ends == {
     "too-slow": ("Succeeded", "", [1]),
     "far-too-slow": ("Failed", "JobTimedOut", [0]),
     "unwanted": ("Killed", "Killed", []),
-    "looked-after": ("Succeeded", "", [1, 0, 0]),  # those that failed come first
+    "looked-after": ("Succeeded", "", [0, 1, 0]),
 }, ends
 assert found["looked-after"]["result"]["value"] == {"results": [0, None, 20]}
