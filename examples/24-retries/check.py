@@ -1,4 +1,4 @@
-"""Check how the Jobs of this example have ended; `kiln get jobs -o json` comes on standard input."""
+"""Check how the Jobs of this example have ended: `kiln get jobs -o json` is standard input."""
 
 import json
 import sys

@@ -1,7 +1,7 @@
 """The manifests in Furiko's fields and in ours, each run on the embedded server as it is.
 
-tests/conformance/test_jobs.py has every server accept them; here their Jobs run, and print what they should.
-What reaches a service or a package that is not here is only accepted: `NOT_HERE` names it.
+tests/conformance/test_jobs.py has every server accept them; here their Jobs run, and print what
+they should. What reaches a service or a package that is not here is only accepted: see `NOT_HERE`.
 """
 
 import datetime
