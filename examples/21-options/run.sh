@@ -26,4 +26,9 @@ status = json.load(sys.stdin)["status"]
 print(status["phase"], status["message"], sep="\n")
 assert status["phase"] == "AdmissionError"
 assert all(name in status["message"] for name in ("order", "reason", "cnets", "cents"))'
+
+# The same from the command line: what is wrong is named before anything is made.
+kiln run-job refund --option order=A-4714 --option cents=many 2>&1 && exit 1
+kiln run-job refund --option order=A-4714 --option copies=sales,law -O 'cents: 250' --name refund-by-hand --watch
+[ "$(kiln logs refund-by-hand-0 | grep -c 'copy for')" = 2 ]
 echo "values of eight types, and every wrong one named at once: ok"

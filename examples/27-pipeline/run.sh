@@ -19,6 +19,7 @@ until [ -n "$first" ]; do
 done
 kiln apply -f "$here/nightly.yaml" # each night again
 
-kiln get jobs
+kiln jobs
+kiln schedule nightly
 kiln get job "$first" -o json | python3 "$here/check.py"
 echo "fetched with a second attempt, added up shop by shop, reported: ok"
