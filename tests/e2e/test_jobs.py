@@ -266,6 +266,14 @@ def test_dependency_is_waited_for(server: up_support.Up, tmp_path: Path) -> None
     assert lines(log) == ["before", "after"]
 
 
+def test_message_says_what_it_waits_for_now(server: up_support.Up) -> None:
+    apply(server, job("behind", "true", dependsOn=[{"name": "ahead"}]))
+    wait_for(server, "behind", lambda s: "Job ahead does not exist" in s.get("message", ""))
+    apply(server, job("ahead", "sleep", "300", template={"timeouts": {"killGraceSeconds": 1}}))
+    wait_for(server, "behind", lambda s: "Job ahead is not over" in s.get("message", ""))
+    server.kubectl("delete", "kjob", "ahead", "behind")
+
+
 def test_failed_dependency_fails_it(server: up_support.Up) -> None:
     apply(
         server,
