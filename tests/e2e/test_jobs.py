@@ -159,7 +159,16 @@ def test_retries_are_per_index(server: up_support.Up, tmp_path: Path) -> None:
     apply(server, job("retried", *argv, template=template))
     found = wait_phase(server, "retried", "Succeeded")
     assert [len(lines(tmp_path / f"mark-{index}")) for index in range(3)] == [1, 2, 3]
-    assert found["createdTasks"] >= 3
+    assert found["createdTasks"] == 6
+
+
+def test_what_is_tried_again_is_said(server: up_support.Up) -> None:
+    argv = ("sh", "-c", "[ ${task.index_num} != 1 ]")
+    retry = {"maxAttempts": 2, "delaySeconds": 600}
+    apply(server, job("waiting", *argv, template={"retry": retry, "parallelism": {"withCount": 2}}))
+    found = wait_for(server, "waiting", lambda s: s.get("phase") == "RetryBackoff")
+    assert found["message"].startswith("index 1 is tried again")
+    server.kubectl("delete", "kjob", "waiting")
 
 
 def test_finalizer_gets_the_results_in_order(server: up_support.Up) -> None:
@@ -255,6 +264,14 @@ def test_dependency_is_waited_for(server: up_support.Up, tmp_path: Path) -> None
     apply(server, job("before", *append(log, "before")))
     wait_phase(server, "after", "Succeeded")
     assert lines(log) == ["before", "after"]
+
+
+def test_message_says_what_it_waits_for_now(server: up_support.Up) -> None:
+    apply(server, job("behind", "true", dependsOn=[{"name": "ahead"}]))
+    wait_for(server, "behind", lambda s: "Job ahead does not exist" in s.get("message", ""))
+    apply(server, job("ahead", "sleep", "300", template={"timeouts": {"killGraceSeconds": 1}}))
+    wait_for(server, "behind", lambda s: "Job ahead is not over" in s.get("message", ""))
+    server.kubectl("delete", "kjob", "ahead", "behind")
 
 
 def test_failed_dependency_fails_it(server: up_support.Up) -> None:

@@ -21,7 +21,7 @@ KILN_UP = "kiln up"
 
 TUTORIALS = [
     page_reader.Page(path=pages.DOCS / "tutorial" / name, beforehand=(SET_UP, KILN_UP))
-    for name in ("from-a-loop-to-a-thousand-tasks.md", "files.md")
+    for name in ("from-a-loop-to-a-thousand-tasks.md", "files.md", "a-nightly-report.md")
 ]
 
 
@@ -65,6 +65,11 @@ MAP_A_FILE = page_reader.Page(
     path=pages.DOCS / "how-to" / "map-a-file.md",
     before={"kiln upload access.log": serve_requests},
 )
+
+COMERS = [
+    page_reader.Page(path=pages.DOCS / "how-to" / name)
+    for name in ("come-from-furiko.md", "come-from-cronjob.md")
+]
 
 USE_KUBECTL = page_reader.Page(
     path=pages.DOCS / "how-to" / "use-kubectl.md",
@@ -117,6 +122,7 @@ PAGES = [
     TROUBLESHOOT,
     README,
     *TUTORIALS,
+    *COMERS,
     MAP_A_FILE,
     YOUR_OWN_EXECUTOR,
     pytest.param(EXECUTORS, marks=pytest.mark.kubectl, id="executors"),
@@ -151,7 +157,7 @@ def test_files_and_commands_do_what_the_page_says(
 
 
 def test_every_tutorial_and_how_to_is_read_by_a_test() -> None:
-    whole = (README, *TUTORIALS, MAP_A_FILE, YOUR_OWN_EXECUTOR, USE_KUBECTL, TROUBLESHOOT)
+    whole = (README, *TUTORIALS, *COMERS, MAP_A_FILE, YOUR_OWN_EXECUTOR, USE_KUBECTL, TROUBLESHOOT)
     read = {page.path for page in whole}
     read |= {pages.DOCS / name for name in ELSEWHERE}
     written = {

@@ -17,7 +17,10 @@ from pathlib import Path
 
 from support import pages
 
-LOOKS = ("kiln tasks", "kiln logs", "kiln why", "kiln get", "kiln status", "kubectl get")
+LOOKS = (
+    "kiln tasks", "kiln jobs", "kiln schedule", "kiln logs", "kiln why", "kiln get", "kiln status",
+    "kubectl get",
+)  # fmt: skip
 """Beginnings of commands that change nothing: they are repeated until they print what is stated."""
 
 ATTEMPTS = 50

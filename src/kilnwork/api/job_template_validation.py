@@ -134,6 +134,11 @@ def total_of(parallelism: job.Parallelism) -> int | None:
 def _value_problems(values: tuple[str, ...], at: str) -> Iterator[Problem]:
     if not values:
         yield at, "must have at least one value"
+    for position, value in enumerate(values):
+        if (variable := _variable_in(value)) is not None:
+            problem = f"has the variable {variable}, and is taken as it is written: name each index"
+            yield f"{at}[{position}]", problem
+            return
     if len(values) > job.MAX_INDEXES:
         yield at, f"must be at most {job.MAX_INDEXES}, not {len(values)}"
     elif len(set(values)) < len(values):
@@ -143,6 +148,13 @@ def _value_problems(values: tuple[str, ...], at: str) -> Iterator[Problem]:
                 yield f"{at}[{position}]", f"is there twice: {documents.show(value)}"
                 return
             seen.add(value)
+
+
+def _variable_in(text: str) -> str | None:
+    if "${" not in text:
+        return None
+    parts = substitution.split(text)
+    return next((f"${{{one.name}}}" for one in parts if not isinstance(one, str)), None)
 
 
 def _matrix_problems(matrix: dict[str, tuple[str, ...]], at: str) -> Iterator[Problem]:

@@ -186,7 +186,7 @@ class _SharedSpec(NamedTuple):
 class IndexItems:
     """`item_source.ItemSource`: the indexes of one Job."""
 
-    kind, noun, blobs = KIND, "index", b""
+    kind, noun, first, blobs = KIND, "index", 0, b""
     ends_with_task = True
     window = WINDOW
     failed_reason, finalizer_reason = "IndexesFailed", "FinalizerFailed"

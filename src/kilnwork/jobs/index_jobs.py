@@ -173,6 +173,7 @@ class IndexJobs:
         if claim is not None:
             self._engine.admission.change(job.row, msgspec.structs.replace(claim, **given))
             job.changed(self._clock.wall())
+            job.dirty = True  # else a Job that memory lets go comes back with its old version
         await self._engine.settled(job)
 
     async def kill(self, uid: str, *, reason: str = "Killed", message: str = "") -> None:

@@ -89,6 +89,8 @@ class ItemSource(Protocol):
     """Under which the journal knows such sources."""
     noun: str
     """What users call an item."""
+    first: int
+    """The number of item 1 as users see it."""
     size: int
     """How many items there are."""
     finalizer: bool

@@ -232,7 +232,8 @@ def _why(job: records.Job) -> tuple[str, str]:
         return model.Reason.QUEUED, _QUEUED
     item, first = next(iter(job.tasks.items()))
     if first.failures or first.losses:
-        message = f"{job.source.noun} {item} is tried again: {first.message}"
+        what = f"{job.source.noun} {item - 1 + job.source.first}" if item else "the finalizer"
+        message = f"{what} is tried again: {first.message}"
         return model.Reason.RETRYING, message
     what = "all slots of TaskCluster {} are taken" if job.slots else "TaskCluster {} has no worker"
     return model.Reason.WAITING_FOR_SLOT, what.format(job.spec.cluster_name)

@@ -84,6 +84,16 @@ BAD_INDEX_SETS = [
     ({"withCount": 1, **named("a")}, "", crd_jobs.INDEX_RULE),
     (named(), ".withKeys", "at least one value"),
     (named("a", "b", "a"), ".withKeys[2]", 'is there twice: "a"'),
+    (
+        named("a", "${option.shop}"),
+        ".withKeys[1]",
+        "has the variable ${option.shop}, and is taken as",
+    ),
+    (
+        {"withMatrix": {"city": ["${job.name}"]}},
+        ".withMatrix.city[0]",
+        "has the variable ${job.name}",
+    ),
     ({"withMatrix": {}}, ".withMatrix", "at least one key"),
     ({"withMatrix": {"City": ["oslo"]}}, ".withMatrix.City", "only a-z, 0-9, _ and -"),
     ({"withMatrix": {"city": []}}, ".withMatrix.city", "at least one value"),

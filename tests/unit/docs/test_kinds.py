@@ -30,8 +30,8 @@ ELSEWHERE = {
 }
 """Objects whose fields the page has in another place, and how their row says so."""
 
-OF_OTHERS = ("v1", "rbac.authorization.k8s.io/")
-"""Kinds of Kubernetes; tests/cluster applies what pages show of them."""
+OF_OTHERS = ("v1", "batch/", "rbac.authorization.k8s.io/")
+"""Kinds of Kubernetes; tests/cluster applies what pages show of them, but for a CronJob."""
 
 MANIFESTS = [
     pytest.param(manifest, id=f"{path.name}: {manifest['kind']} {manifest['metadata']['name']}")

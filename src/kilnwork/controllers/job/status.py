@@ -115,7 +115,7 @@ def of_view(seen: job.Job, view: index_model.IndexJobView, *, now: float) -> job
         run=view.run,
         start_time=_time(view.started),
         finish_time=_time(view.finished),
-        created_tasks=counts.created,
+        created_tasks=counts.created + counts.retries,
         running_tasks=counts.running,
         tasks=tuple(_task(seen, one) for one in view.newest if one.attempt),
         parallel_status=job.ParallelStatus(
