@@ -16,5 +16,5 @@ by-matrix-2 is lima, floor 1
 by-matrix-3 is lima, floor 2
 END
 kiln get jobs "${jobs[@]}"
-kiln get jobs "${jobs[@]}" -o json | python3 "$here/check.py"
+kiln get jobs "${jobs[@]}" -o json | python3 "$here/check_indexes.py"
 echo "seven Jobs and how they end: ok"

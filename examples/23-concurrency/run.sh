@@ -10,5 +10,5 @@ kiln wait "${over[@]/#/job/}" --for=condition=Finished --timeout 60s >/dev/null
 
 kiln get jobs "${over[@]}" -o wide
 kiln get jobconfig alone # alone-1 still runs
-kiln get jobs "${over[@]}" -o json | python3 "$here/check.py"
+kiln get jobs "${over[@]}" -o json | python3 "$here/check_concurrency.py"
 echo "at once, alone, in turn, the newest, and locked out: ok"

@@ -11,5 +11,5 @@ kiln wait "${jobs[@]/#/job/}" --for=condition=Finished --timeout 60s >/dev/null
 kiln get jobs "${jobs[@]}" -o wide
 kiln logs busy-at-first-0
 until kiln logs looked-after-hook-0-succeeded 2>/dev/null | grep "looked-after is"; do sleep 0.2; done
-kiln get jobs "${jobs[@]}" -o json | python3 "$here/check.py"
+kiln get jobs "${jobs[@]}" -o json | python3 "$here/check_retries.py"
 echo "tried again, given up, timed out, killed and looked after: ok"

@@ -11,5 +11,5 @@ kiln wait "${jobs[@]/#/job/}" --for=condition=Finished --timeout 60s >/dev/null
 
 kiln get jobs "${jobs[@]}" -o wide
 kiln why job/not-without-it
-kiln get jobs "${jobs[@]}" -o json | python3 "$here/check.py"
+kiln get jobs "${jobs[@]}" -o json | python3 "$here/check_dependencies.py"
 echo "one after the other, and an index for each item of a list: ok"

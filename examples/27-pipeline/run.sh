@@ -21,5 +21,5 @@ kiln apply -f "$here/nightly.yaml" # each night again
 
 kiln jobs
 kiln schedule nightly
-kiln get job "$first" -o json | python3 "$here/check.py"
+kiln get job "$first" -o json | python3 "$here/check_pipeline.py"
 echo "fetched with a second attempt, added up shop by shop, reported: ok"
