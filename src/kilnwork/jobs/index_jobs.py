@@ -172,7 +172,7 @@ class IndexJobs:
         claim = self._engine.admission.claim(job.row)
         if claim is not None:
             self._engine.admission.change(job.row, msgspec.structs.replace(claim, **given))
-            job.changed(self._clock.wall())
+            facts.waits_anew(job, now=self._clock.wall())
         await self._engine.settled(job)
 
     async def kill(self, uid: str, *, reason: str = "Killed", message: str = "") -> None:
