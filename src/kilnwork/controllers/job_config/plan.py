@@ -78,7 +78,8 @@ def decide(facts: Facts) -> Plan:
         make = tuple(tick for tick in facts.row.pending if tick not in facts.taken)
     upcoming: tuple[int, ...] = ()
     if schedule is not None and not schedule.disabled:
-        after = max(int(facts.now), 0 if facts.row is None else facts.row.tick)
+        decided = 0 if facts.row is None else facts.row.tick
+        after = max(int(facts.now), int(_begin(config)), decided)
         upcoming = schedules.upcoming(schedule, after, status.NEXT_RUNS)
     shown = status.of(
         config,
@@ -135,19 +136,20 @@ def _decision(
     facts: Facts, schedule: schedules.Schedule | None, found: schedules.Plan
 ) -> index_model.Decision | None:
     """Return what is to be decided now, None if nothing is."""
-    config, row = facts.config, facts.row
+    config, row, now = facts.config, facts.row, int(facts.now)
     made = index_model.Decision(
         config=config.metadata.uid,
         namespace=config.metadata.namespace,
         name=config.metadata.name,
         fingerprint=fingerprint(config),
-        tick=int(_begin(config)),
+        # A time ahead is no tick that was decided: an edit of lastUpdated may take it back.
+        tick=min(int(_begin(config)), now),
     )
     if row is None:
         return None if schedule is None else made
     if row.fingerprint != made.fingerprint:
         # What passed before an edit, or while it was disabled, is over.
-        to = max(int(facts.now), row.tick, made.tick)
+        to = max(now, row.tick)
         return msgspec.structs.replace(made, tick=to)
     lost = tuple(tick for tick in row.pending if tick in facts.taken)
     counts = {str(Reason.NAME_TAKEN): len(lost)} if lost else {}

@@ -81,6 +81,24 @@ def test_due_tick_is_decided_then_made() -> None:
     assert then.again_s == pytest.approx(MINUTE + 60 - NOW)
 
 
+def test_a_last_updated_ahead_holds_ticks_back_until_it_is_taken_back() -> None:
+    ahead = _config(schedule={"last_updated": clock.rfc3339(NOW + 86_400 * 365)})
+    first = _decide(ahead).decision
+    assert first is not None
+    assert first.tick == int(NOW)
+    shown = _decide(ahead, row=_row(ahead, first.tick)).status
+    assert shown.next_runs[0] > clock.rfc3339(NOW + 86_400 * 364)
+    assert [(c.type, c.status) for c in shown.conditions] == [
+        ("Valid", "True"),
+        ("Scheduled", "True"),
+    ]
+    edited = _config()
+    row = _row(edited, first.tick, fingerprint=first.fingerprint)
+    again = _decide(edited, row=row, now=NOW + 5).decision
+    assert again is not None
+    assert again.tick == int(NOW + 5)
+
+
 def test_edit_is_no_reason_to_run_what_has_passed() -> None:
     config = _config()
     row = _row(config, MINUTE - 1800, fingerprint="of another schedule")
