@@ -191,11 +191,13 @@ def _expand(facts: Facts, seen: job.Job, kill_in: float | None) -> Plan:
 
 def _hand_in(facts: Facts, seen: job.Job) -> Plan:
     """Give the engine the Job, with what holds it back."""
+    provided, held = Provided(), None
+    failure: Failure | None = None
     try:
         provided, missing, broken = _provided(facts, seen)
+        held, failure = _held(facts, missing, broken)
     except inputs.InputError as error:
-        return _ends(facts, seen, _P.ADMISSION_ERROR, status.Why(error.reason, str(error)))
-    held, failure = _held(facts, missing, broken)
+        failure = Failure(error.reason, str(error))
     if failure is not None:  # it ends in the next pass, and must not start before
         held = turns.Hold(reason=failure.reason, message=failure.message)
     return Plan(put=_new(facts, seen, provided, held))
@@ -247,13 +249,15 @@ def _provided(
     if broken or missing or not wanted:
         return Provided(), missing, broken
     values = {s: one.value for s, one in found.items() if isinstance(one, task_plan.Ready)}
-    named = {name: inputs.pick(name, values[s], path) for name, (s, path) in wanted.items()}
-    items = named.pop("", msgspec.UNSET)
-    if items is not msgspec.UNSET and not isinstance(items, list):
-        source = wanted[""][0]
-        return Provided(), [], [f"the result of {source} is no list"]
+    named = {name: inputs.pick(name, values[s], path) for name, (s, path) in wanted.items() if name}
     inputs.encode(named)
-    return Provided(None if items is msgspec.UNSET else items, named or None), [], []
+    if "" not in wanted:
+        return Provided(inputs=named), [], []
+    source, path = wanted[""]
+    items = inputs.pick("withResultOf", values[source], path)
+    if not isinstance(items, list):
+        return Provided(), [], [f"the result of {source} is no list"]
+    return Provided(items, named or None), [], []
 
 
 def _held(

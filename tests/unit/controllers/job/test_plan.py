@@ -232,6 +232,15 @@ def test_list_that_will_not_come_fails_it(found: task_plan.Found, text: str) -> 
     assert text in decided.fail.message
 
 
+def test_list_at_a_path_that_is_not_there_holds_it_until_it_fails() -> None:
+    handed_in = _decide(_each(), sources={LIST: task_plan.Ready({})})
+    assert handed_in.put is not None
+    assert handed_in.put.hold == turns.Hold(
+        reason="InputPathMissing",
+        message="path '$.files' of input 'withResultOf' matches nothing",
+    )
+
+
 # The engine has it
 
 
