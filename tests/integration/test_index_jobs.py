@@ -314,6 +314,18 @@ async def test_what_a_job_waits_for_is_told_when_it_changes(tmp_path: Path) -> N
             assert (await house.finished(done)).phase is _P.SUCCEEDED
 
 
+async def test_a_job_says_what_its_executor_waits_for(tmp_path: Path) -> None:
+    async with world.house_in(tmp_path) as house:
+        template = {"taskTemplate": {"external": {"executor": "nobody"}}}
+        uid = await house.put(template=template)
+        view = await house.until(uid, lambda view: view.reason == "ExecutorUnavailable")
+        assert view.phase is _P.PENDING
+        assert view.message.startswith("no program claims tasks of executor nobody")
+        await house.jobs.suspend(uid, suspended=True)
+        view = await house.until(uid, lambda view: view.reason == "Suspended")
+        await house.jobs.kill(uid)
+
+
 async def test_the_number_of_an_index_is_that_of_users(tmp_path: Path) -> None:
     async with world.house_in(tmp_path) as house:
         template = {

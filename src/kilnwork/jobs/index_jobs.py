@@ -329,7 +329,8 @@ class IndexJobs:
         row = self._engine.admission.row(view.uuid)
         waiting = None if row is None else self._engine.admission.turns.why(row)
         succeeded = view.phase is filejobs.Phase.SUCCEEDED
-        reason, message = index_listing.why(view, waiting)
+        live = self._engine.live.get(view.uuid)
+        reason, message = index_listing.why(view, waiting, live=live, hub=self._hub)
         return index_model.IndexJobView(
             uid=view.id,
             namespace=view.namespace,
