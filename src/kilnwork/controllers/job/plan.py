@@ -20,6 +20,7 @@ from kilnwork.api import (
     meta,
     options,
     reasons,
+    task,
 )
 from kilnwork.controllers.job import status
 from kilnwork.controllers.task import plan as task_plan
@@ -68,7 +69,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     `view`: the engine's view of this very object (by uid). `strays`: uids of Jobs that the engine
     still has under this name whose objects are gone. `config`: the JobConfig that it names or that
     owns it. `sources`: what was found of each input, and of the task of `withResultOf`. `refused`:
-    why the engine does not take it, "" if it may. `told`: what this process has told the engine of
+    why the engine does not take it, "" if it may. `no_cluster`: why the TaskCluster of its indexes
+    cannot be used, "" if it can. `told`: what this process has told the engine of
     what the Job waits for; UNSET: nothing.
     """
 
@@ -79,6 +81,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     dependencies: tuple[DependencyState, ...] = ()
     sources: Mapping[inputs.Source, task_plan.Found] = {}
     refused: str = ""
+    no_cluster: str = ""
     told: turns.Hold | msgspec.UnsetType | None = msgspec.UNSET
     now: float = 0.0
 
@@ -127,6 +130,12 @@ def config_name(seen: job.Job) -> tuple[str, str]:
         return seen.spec.config_name, ""
     owner = job_expansion.config_of(seen)
     return ("", "") if owner is None else (owner.name, owner.uid)
+
+
+def cluster_name(seen: job.Job) -> str:
+    """Return the TaskCluster on which the indexes of a Job run; "" if they need none."""
+    what = None if seen.spec.template is None else seen.spec.template.what
+    return what.cluster_name if what is not None and what.executor == task.WORKER else ""
 
 
 def needed(seen: job.Job) -> dict[str, tuple[inputs.Source, str | None]]:
@@ -278,6 +287,8 @@ def _held(
         reason = Reason.WAITING_FOR_OBJECT if objects else Reason.WAITING_FOR_TASK
         text = (objects or [text for _, text in missing])[0]
         return turns.Hold(reason=reason, message=text), None
+    if facts.no_cluster:
+        return turns.Hold(reason=Reason.WAITING_FOR_CLUSTER, message=facts.no_cluster), None
     return None, None
 
 
@@ -325,6 +336,7 @@ def _before_start(facts: Facts, seen: job.Job, view: index_model.IndexJobView, f
     wakes = frozenset(
         {Wake(s.dependency.kind, s.dependency.name) for s in facts.dependencies if not s.over}
         | {Wake(source.kind, source.name) for source, _ in missing}
+        | ({Wake("TaskCluster", cluster_name(seen))} if facts.no_cluster else set())
     )
     if failure is not None:
         return msgspec.structs.replace(found, fail=failure)

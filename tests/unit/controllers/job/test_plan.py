@@ -241,6 +241,17 @@ def test_list_at_a_path_that_is_not_there_holds_it_until_it_fails() -> None:
     )
 
 
+def test_a_cluster_that_is_not_there_is_waited_for() -> None:
+    text = "TaskCluster default does not exist in namespace default"
+    handed_in = _decide(_job(), no_cluster=text)
+    assert handed_in.put is not None
+    assert handed_in.put.hold == turns.Hold(reason="WaitingForCluster", message=text)
+    view = _view(job.Phase.QUEUED)
+    waits = _decide(_job(), view=view, no_cluster=text, told=handed_in.put.hold)
+    assert plan.Wake("TaskCluster", "default") in waits.wakes
+    assert _decide(_job(), view=view, told=handed_in.put.hold).hold is None
+
+
 # The engine has it
 
 
