@@ -38,7 +38,8 @@ DEFAULT_TTL_S = 3600
 
 
 class Phase(StrEnum):
-    """Where a Job is. The last five do not change, but by a higher `spec.run`."""
+    """Where a Job is. The last five do not change, but by a higher `spec.run`; what the engine has
+    not accepted, `AdmissionError`, not by that either: make another Job."""
 
     QUEUED = "Queued"
     STARTING = "Starting"
