@@ -72,6 +72,12 @@ _FINAL = frozenset(
 )
 
 
+def is_final(phase: str) -> bool:
+    """Return whether a phase in a status says that the run is over. What is no phase does not:
+    whoever may write statuses may write anything."""
+    return phase in _FINAL
+
+
 class ConcurrencyPolicy(StrEnum):
     """What happens to a Job while others of its JobConfig run."""
 

@@ -360,7 +360,7 @@ def _after(facts: Facts, seen: job.Job) -> Plan:
 
 def _over(seen: job.Job) -> bool:
     known = seen.status
-    return known.run == seen.spec.run and bool(known.phase) and _P(known.phase).final
+    return known.run == seen.spec.run and job.is_final(known.phase)
 
 
 def _waits(

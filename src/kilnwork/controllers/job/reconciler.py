@@ -199,7 +199,7 @@ class Reconciler:
         run = found.status.run
         if view is not None:
             phase, why, run = view.phase, view.message or view.reason, view.run
-        if not phase or not job.Phase(phase).final or run < found.spec.run:
+        if not job.is_final(phase) or run < found.spec.run:
             return plan.DependencyState(wanted, over=False, waits=f"{what} is not over yet")
         return plan.judge(wanted, f"{what} is {phase}: {why}", phase == job.Phase.SUCCEEDED)
 

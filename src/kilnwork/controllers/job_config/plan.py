@@ -187,7 +187,7 @@ def _lost(facts: Facts, row: index_model.ScheduleRow) -> dict[int, Reason | None
     }
     for one in facts.jobs:
         tick, phase = job_expansion.tick_of(one), one.status.phase
-        if tick in row.pending and tick not in found and phase and job.Phase(phase).final:
+        if tick in row.pending and tick not in found and job.is_final(phase):
             found[tick] = Reason.REFUSED if phase == job.Phase.ADMISSION_ERROR else None
     return found
 
@@ -222,8 +222,7 @@ def _surplus(facts: Facts) -> Iterator[job.Job]:
         over = [
             one
             for one in facts.jobs
-            if one.status.phase
-            and job.Phase(one.status.phase).final
+            if job.is_final(one.status.phase)
             and (one.status.phase == job.Phase.SUCCEEDED) is wanted
             and one.metadata.deletion_timestamp is None
         ]

@@ -74,6 +74,11 @@ def _said(decided: plan.Plan) -> tuple[str, str]:
 # Before the engine has it
 
 
+def test_a_phase_that_somebody_else_has_written_is_none() -> None:
+    known = job.JobStatus(phase="Nonsense", run=1)
+    assert _decide(_job(known=known)).put is not None
+
+
 def test_valid_job_is_handed_in() -> None:
     decided = _decide(_job(priority=3))
     assert decided.put is not None
