@@ -303,8 +303,22 @@ def test_indexes_of_a_list_that_a_task_returns(server: up_support.Up, tmp_path: 
     assert sorted(lines(log)) == ["a", "b", "c"]
 
 
+def test_cluster_may_come_later(server: up_support.Up) -> None:
+    made = job("without-cluster", "true")
+    made["spec"]["template"]["taskTemplate"]["clusterName"] = "late"
+    apply(server, made)
+    told = wait_for(
+        server, "without-cluster", lambda status: status.get("reason") == "WaitingForCluster"
+    )
+    assert told["message"] == "TaskCluster late does not exist in namespace default"
+    cluster = {"kind": "TaskCluster", "metadata": {"name": "late"}, "spec": {"replicas": 1}}
+    apply(server, {"apiVersion": "kilnwork.dev/v1alpha1", **cluster})
+    wait_phase(server, "without-cluster", "Succeeded")
+    server.kubectl("delete", "taskcluster", "late")
+
+
 def test_start_after(server: up_support.Up) -> None:
-    at = datetime.fromtimestamp(time.time() + 2, UTC).isoformat(timespec="seconds")
+    at = datetime.fromtimestamp(time.time() + 6, UTC).isoformat(timespec="seconds")
     apply(server, job("later", "true", startPolicy={"startAfter": at}))
     wait_for(server, "later", lambda s: s.get("reason") == "NotYetDue")
     found = wait_phase(server, "later", "Succeeded")

@@ -288,6 +288,59 @@ async def test_a_job_is_held_until_it_is_let_go_and_its_time_has_come(tmp_path: 
         assert (done.phase, done.reason) == (_P.FAILED, "DependencyFailed")
 
 
+async def test_what_a_job_waits_for_is_told_when_it_changes(tmp_path: Path) -> None:
+    (tmp_path / "hold").touch()
+    async with world.house_in(tmp_path) as house:
+        hold = turns.Hold(reason="WaitingForDependency", message="Job load does not exist")
+        uid = await house.put(hold=hold)
+        seen = house.view(uid)
+        for message in ("Job load is not over yet", "Job more is not over yet"):
+            await house.jobs.set_hold(uid, turns.Hold(reason=hold.reason, message=message))
+            now = house.view(uid)
+            assert now.version > seen.version
+            assert now.message == message
+            seen = now
+        one = await house.put("one", group=house.group("Enqueue"), locks=[{"name": "warehouse"}])
+        two = await house.put("two", group=house.group("Enqueue", config=world.new_uid()))
+        group = house.group("Enqueue", config=house.view(two).group)
+        three = await house.put("three", group=group, locks=[{"name": "warehouse"}])
+        seen = house.view(three)
+        assert seen.reason == "Queued"
+        await house.jobs.kill(two)
+        now = await house.until(three, lambda view: view.version > seen.version)
+        assert now.reason == "WaitingForLock"
+        await house.free()
+        for done in (one, three):
+            assert (await house.finished(done)).phase is _P.SUCCEEDED
+
+
+async def test_a_job_says_what_its_executor_waits_for(tmp_path: Path) -> None:
+    async with world.house_in(tmp_path) as house:
+        template = {"taskTemplate": {"external": {"executor": "nobody"}}}
+        uid = await house.put(template=template)
+        view = await house.until(uid, lambda view: view.reason == "ExecutorUnavailable")
+        assert view.phase is _P.PENDING
+        assert view.message.startswith("no program claims tasks of executor nobody")
+        await house.jobs.suspend(uid, suspended=True)
+        view = await house.until(uid, lambda view: view.reason == "Suspended")
+        await house.jobs.kill(uid)
+
+
+async def test_the_number_of_an_index_is_that_of_users(tmp_path: Path) -> None:
+    async with world.house_in(tmp_path) as house:
+        template = {
+            "taskTemplate": {"clusterName": "counter", "command": ["false"]},
+            "retry": {"maxAttempts": 2, "delaySeconds": 3600, "maxDelaySeconds": 3600},
+        }
+        uid = await house.put(template=template)
+        view = await house.until(uid, lambda view: view.reason == "Retrying")
+        assert view.message.startswith("index 0 is tried again: ")
+        await house.jobs.suspend(uid, suspended=True)
+        view = await house.until(uid, lambda view: view.reason == "Suspended")
+        assert view.message == "resume it, and indexes start again"
+        await house.jobs.kill(uid)
+
+
 async def test_a_group_refuses_and_queues_and_counts_after_a_restart(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
     async with world.house_in(tmp_path) as house:

@@ -38,7 +38,8 @@ DEFAULT_TTL_S = 3600
 
 
 class Phase(StrEnum):
-    """Where a Job is. The last five do not change, but by a higher `spec.run`."""
+    """Where a Job is. The last five do not change, but by a higher `spec.run`; what the engine has
+    not accepted, `AdmissionError`, not by that either: make another Job."""
 
     QUEUED = "Queued"
     STARTING = "Starting"
@@ -69,6 +70,12 @@ _FINAL = frozenset(
         Phase.FINISHED_UNKNOWN,
     }
 )
+
+
+def is_final(phase: str) -> bool:
+    """Return whether a phase in a status says that the run is over. What is no phase does not:
+    whoever may write statuses may write anything."""
+    return phase in _FINAL
 
 
 class ConcurrencyPolicy(StrEnum):

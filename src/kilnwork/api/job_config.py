@@ -106,8 +106,8 @@ class Schedule(Wire, frozen=True):
     constraints: ScheduleConstraints | None = None
     """Bounds of the schedule."""
     last_updated: str | None = None
-    """Time (RFC 3339) up to which ticks are over. It is set when the schedule changes, so that an
-    edit makes no past tick run; give one to move it."""
+    """Time (RFC 3339) up to which ticks are over; one ahead holds the schedule back until then. An
+    edit makes no past tick run, with it or without."""
     daylight_saving: DaylightSaving = DaylightSaving()
     """What a change of the clocks does."""
     missed_runs: MissedRuns = MissedRuns()

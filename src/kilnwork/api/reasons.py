@@ -374,6 +374,8 @@ class ConfigReason(_Explained):
         "It was missed, and `missedRuns.policy` drops it, or a later one runs in its place.",
     )
     NAME_TAKEN = "NameTaken", "A Job of somebody else has the name that its Job needs."
+    REFUSED = "Refused", "Its Job was made and is `AdmissionError`: its status says why."
+    JOB_NOT_MADE = "JobNotMade", "The API server does not let its Job be made; it is tried again."
 
 
 Family = type[Reason] | type[ClusterReason] | type[JobReason] | type[ConfigReason]

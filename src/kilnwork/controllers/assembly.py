@@ -264,6 +264,7 @@ class Controllers:
         )
         clusters.subscribe(self._clusters.cluster_changed)
         clusters.subscribe(self._tasks.cluster_changed)
+        clusters.subscribe(self._jobs.cluster_changed)
         part = self._clusters.part_changed
         pods = reflector.Reflector(kube, resource.PODS, pod.Pod, known.pods, part, scope=ours)
         pods.subscribe(self._pods.changed)

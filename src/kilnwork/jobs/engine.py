@@ -342,6 +342,8 @@ class Engine:
             elif isinstance(decision, turns.Start):
                 facts.admit(job, now=now)
                 self.admission.started(job)
+            elif isinstance(decision, turns.Wait):
+                facts.waits_anew(job, now=now)
             else:
                 facts.refuse(job, decision.reason, decision.message, now=now)
             self._ready[job] = None

@@ -248,6 +248,13 @@ def refuse(job: records.Job, reason: str, message: str, *, now: float) -> None:
     job.changed(now)
 
 
+def waits_anew(job: records.Job, *, now: float) -> None:
+    """What it waits for is another than before. Its version is written too: a job that waits is
+    dropped from memory, and would else be back at the version that was seen before."""
+    job.dirty = True
+    job.changed(now)
+
+
 def admit(job: records.Job, *, now: float) -> None:
     """Its turn has come."""
     job.waits = False

@@ -94,7 +94,7 @@ class FileSources:
     `ttl_s`: see `rows.SourceKind`.
     """
 
-    noun = "part"
+    nouns = "parts"
 
     def __init__(
         self,
@@ -179,7 +179,7 @@ def _file_spec(spec: item_source.Policy) -> filejobs.JobSpec:
 class FileItems:
     """`item_source.ItemSource`: the parts of one file."""
 
-    kind, noun, first = "file", "part", 1
+    kind, noun, nouns, first = "file", "part", "parts", 1
     ends_with_task = keeps_tasks = False
     window = 256
     completion: job_settings.Completion | None = None

@@ -127,7 +127,7 @@ _decode_progress = msgspec.json.Decoder(IndexProgress).decode
 class IndexSources:
     """Makes the sources of Jobs (`rows.SourceKind`)."""
 
-    noun = "index"
+    nouns = "indexes"
     ttl_s: float | None = None
     """They are kept as long as their objects."""
 
@@ -186,7 +186,8 @@ class _SharedSpec(NamedTuple):
 class IndexItems:
     """`item_source.ItemSource`: the indexes of one Job."""
 
-    kind, noun, first, blobs = KIND, "index", 0, b""
+    kind, blobs = KIND, b""
+    noun, nouns, first = "index", "indexes", 0
     ends_with_task = True
     window = WINDOW
     failed_reason, finalizer_reason = "IndexesFailed", "FinalizerFailed"

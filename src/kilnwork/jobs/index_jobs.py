@@ -172,8 +172,7 @@ class IndexJobs:
         claim = self._engine.admission.claim(job.row)
         if claim is not None:
             self._engine.admission.change(job.row, msgspec.structs.replace(claim, **given))
-            job.changed(self._clock.wall())
-            job.dirty = True  # else a Job that memory lets go comes back with its old version
+            facts.waits_anew(job, now=self._clock.wall())
         await self._engine.settled(job)
 
     async def kill(self, uid: str, *, reason: str = "Killed", message: str = "") -> None:
@@ -330,7 +329,8 @@ class IndexJobs:
         row = self._engine.admission.row(view.uuid)
         waiting = None if row is None else self._engine.admission.turns.why(row)
         succeeded = view.phase is filejobs.Phase.SUCCEEDED
-        reason, message = index_listing.why(view, waiting)
+        live = self._engine.live.get(view.uuid)
+        reason, message = index_listing.why(view, waiting, live=live, hub=self._hub)
         return index_model.IndexJobView(
             uid=view.id,
             namespace=view.namespace,

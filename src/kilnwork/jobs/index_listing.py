@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import attempts
+from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model as task_model
 from kilnwork.jobs import (
@@ -28,6 +29,7 @@ _S = items.State
 _I = index_model.IndexState
 _FINAL = {_S.SUCCEEDED: _I.SUCCEEDED, _S.FAILED: _I.FAILED, _S.CANCELLED: _I.CANCELLED}
 _T = api_task.State
+_BEFORE_RUNNING = (api_job.Phase.STARTING, api_job.Phase.PENDING)
 _TASK_STATES = {
     _T.PENDING: _I.QUEUED,
     _T.STAGING: _I.QUEUED,
@@ -123,11 +125,31 @@ def counts(view: _View) -> index_model.IndexCounts:
     )
 
 
-def why(view: _View, waiting: turns.Hold | None) -> tuple[str, str]:
-    """Return reason and message of a Job's phase."""
+def why(
+    view: _View,
+    waiting: turns.Hold | None,
+    *,
+    live: records.Job | None,
+    hub: task_hub.TaskHub,
+) -> tuple[str, str]:
+    """Return reason and message of a Job's phase. `live`: the Job, if it is in memory."""
     if waiting is not None:
         return waiting.reason, waiting.message
+    if live is not None and view.detail.phase in _BEFORE_RUNNING and not view.spec.suspend:
+        return _why_of_task(live, hub) or (view.reason, view.message)
     return view.reason, view.message
+
+
+def _why_of_task(job: records.Job, hub: task_hub.TaskHub) -> tuple[str, str] | None:
+    """Return what the first of its tasks waits for; None if that is a slot, which the view says
+    without numbers that change."""
+    item = next((n for n, task in job.tasks.items() if n and task.ended is None), None)
+    known = None if item is None else hub.view(task_hub.task_id(job.id.uuid, item))
+    if item is None or known is None or not known.reason:
+        return None
+    if known.state is _T.PENDING and not api_task.is_executor_queue(known.cluster):
+        return None
+    return known.reason, known.message if job.size == 1 else f"index {item - 1}: {known.message}"
 
 
 def result(view: _View, hub: task_hub.TaskHub) -> attempts.Payload | None:

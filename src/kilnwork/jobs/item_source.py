@@ -89,8 +89,10 @@ class ItemSource(Protocol):
     """Under which the journal knows such sources."""
     noun: str
     """What users call an item."""
+    nouns: str
+    """What users call several."""
     first: int
-    """The number of item 1 as users see it."""
+    """The number that users know item 1 by."""
     size: int
     """How many items there are."""
     finalizer: bool

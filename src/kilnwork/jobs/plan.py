@@ -217,10 +217,10 @@ def close(job: records.Job, result: item_source.ItemResult) -> None:
 
 
 def _all_closed(job: records.Job, found: list[steps.Step], now: float) -> None:
-    lost, noun = job.counts.failed + job.counts.cancelled, job.source.noun
+    lost, nouns = job.counts.failed + job.counts.cancelled, job.source.nouns
     if lost:
-        which = f"{lost} of {job.size} {noun}s" if job.size > 1 else f"its only {noun}"
-        message = f"{which} failed: {job.first_failure or f'see its {noun}s'}"
+        which = f"{lost} of {job.size} {nouns}" if job.size > 1 else f"its only {job.source.noun}"
+        message = f"{which} failed: {job.first_failure or f'see its {nouns}'}"
         stop(job, _O.FAILED, _R.PARTS_FAILED, message, now=now)
         _stop(job, found, now)
         return
@@ -248,7 +248,7 @@ def _crashes(job: records.Job) -> tuple[str, str] | None:
     if not most or job.successes or failed < most:
         return None
     message = (
-        f"{failed} {job.source.noun}s failed before any succeeded, maxCrashes is {most}; "
+        f"{failed} {job.source.nouns} failed before any succeeded, maxCrashes is {most}; "
         f"{job.first_failure}"
     )
     return _R.MAPPER_CRASHES, message

@@ -62,7 +62,7 @@ class JobRow(NamedTuple):
 class SourceKind(Protocol):
     """Makes item sources of one kind (`ItemSource.kind`) from rows of the journal."""
 
-    noun: str
+    nouns: str
     ttl_s: float | None
     """How long jobs that name no time to live are kept after their end; None: for ever."""
 
@@ -180,7 +180,7 @@ def _followed(job: records.Job) -> set[api_job.HookEvent]:
 
 def view_of(row: JobRow, kind: SourceKind) -> model.View[Any, Any]:
     """Return the view of a job that memory has let go of, or has not taken up yet."""
-    reason, message = _why_stored(row, kind.noun)
+    reason, message = _why_stored(row, kind.nouns)
     return model.View(
         id=row.id,
         uuid=row.uuid,
@@ -212,7 +212,7 @@ def view_of(row: JobRow, kind: SourceKind) -> model.View[Any, Any]:
 
 
 _SUSPENDED_REASON = model.Reason.SUSPENDED
-_SUSPENDED = "resume it, and {}s start again"
+_SUSPENDED = "resume it, and {} start again"
 _QUEUED = "it waits for its turn"
 
 
@@ -225,7 +225,7 @@ def _why(job: records.Job) -> tuple[str, str]:
     if job.stage is not records.RUNNING:
         return "", ""
     if job.spec.suspend:
-        return _SUSPENDED_REASON, _SUSPENDED.format(job.source.noun)
+        return _SUSPENDED_REASON, _SUSPENDED.format(job.source.nouns)
     if job.active:
         return "", ""
     if not job.tasks:
@@ -239,9 +239,9 @@ def _why(job: records.Job) -> tuple[str, str]:
     return model.Reason.WAITING_FOR_SLOT, what.format(job.spec.cluster_name)
 
 
-def _why_stored(row: JobRow, noun: str) -> tuple[str, str]:
+def _why_stored(row: JobRow, nouns: str) -> tuple[str, str]:
     if row.phase == filejobs.Phase.PAUSED:
-        return _SUSPENDED_REASON, _SUSPENDED.format(noun)
+        return _SUSPENDED_REASON, _SUSPENDED.format(nouns)
     if row.finished is None and not row.reason:
         return model.Reason.QUEUED, _QUEUED
     return row.reason, row.message

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from kilnwork.api import job as api_job
+from kilnwork.kit import clock
 
 _Policy = api_job.ConcurrencyPolicy
 _Key = tuple[int, int]
@@ -77,13 +78,19 @@ class Replace(NamedTuple):
     message: str
 
 
-Decision = Start | Refuse | Replace
+class Wait(NamedTuple):
+    """It waits for something else than before."""
+
+    row: int
+
+
+Decision = Start | Refuse | Replace | Wait
 
 
 class _Entry:
     """A job that waits or has started."""
 
-    __slots__ = ("claim", "due", "fresh", "passed", "row", "space", "stopping")
+    __slots__ = ("claim", "due", "fresh", "passed", "reason", "row", "space", "stopping")
 
     def __init__(self, row: int, space: str, claim: Claim, *, fresh: bool, due: bool) -> None:
         self.row, self.space, self.claim = row, space, claim
@@ -91,6 +98,8 @@ class _Entry:
         """It has not been counted as waiting yet: it may find the queue full."""
         self.due = due
         """Its `start_after` has passed."""
+        self.reason = ""
+        """Why it waited when it was looked at last; "": nobody has looked."""
         self.passed = False
         """There was room for it in its group once: it is not refused any more."""
         self.stopping = False
@@ -280,9 +289,10 @@ class Turns:
         if entry.claim.incomplete:
             return Hold(reason="WaitingForResult", message="its list of indexes is not known yet")
         if not entry.due:
-            return Hold(reason="NotYetDue", message="its startAfter has not come")
+            after = clock.rfc3339(entry.claim.start_after or 0.0)
+            return Hold(reason="NotYetDue", message=f"startAfter is {after}")
         if entry.claim.suspended:
-            return Hold(reason="Suspended", message="resume it, and it starts")
+            return Hold(reason="Suspended", message="set spec.suspend to false, and it starts")
         group = entry.limited_by
         if group is not None and not self._fits(entry, group):
             members, name = self._members_of(group), group.name
@@ -348,6 +358,17 @@ class Turns:
         if entry.fresh:
             entry.fresh = False
             self._count(entry, found)
+        self._note_reason(entry, found)
+
+    def _note_reason(self, entry: _Entry, found: list[Decision]) -> None:
+        """Tell if it waits for another reason. That of the same reason numbers have changed is not
+        told: each start changes those of all that wait."""
+        held = self.why(entry.row)
+        if held is None:
+            return
+        if entry.reason not in ("", held.reason):
+            found.append(Wait(entry.row))
+        entry.reason = held.reason
 
     def _fits(self, entry: _Entry, group: Group) -> bool:
         members = self._members_of(group)

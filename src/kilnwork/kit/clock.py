@@ -53,6 +53,13 @@ class ManualClock:
         self._monotonic += seconds
 
 
+FIRST_S = -62_135_596_800.0
+"""The year 1 of UTC, the first that can be written."""
+
+END_S = 253_402_300_800.0
+"""The year 10000 of UTC, the first that cannot be written."""
+
+
 def rfc3339(seconds: float) -> str:
     """`metav1.Time`: whole seconds, UTC, as Kubernetes writes creationTimestamp."""
     return _to_the_second(int(seconds)) + "Z"
@@ -71,8 +78,12 @@ def _to_the_second(seconds: int) -> str:
 
 
 def parse_rfc3339(text: str) -> float:
-    """Seconds since the epoch for an RFC 3339 time; raises ValueError for anything else."""
+    """Seconds since the epoch for an RFC 3339 time; raises ValueError for anything else, and for
+    times that UTC has in year 0 or 10000, which `rfc3339` could not write."""
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone: write it as 2026-01-02T03:04:05Z")
-    return moment.timestamp()
+    seconds = moment.timestamp()
+    if not FIRST_S <= seconds < END_S:  # a fraction may have been rounded up
+        raise ValueError(f"{text!r} is in no year from 1 to 9999 of UTC")
+    return seconds

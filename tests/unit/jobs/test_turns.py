@@ -203,9 +203,31 @@ def test_one_that_is_not_due_counts_as_waiting_and_is_in_nobodys_way() -> None:
     known.add(3, SPACE, turns.Claim(group=group("g", queued=1)), due=True)
     assert [type(one) for one in known.decide()] == [turns.Start, turns.Refuse]
     known.due(1)
-    assert known.decide() == []
+    assert known.decide() == [turns.Wait(1)]
     known.remove(2)
     assert started(known.decide()) == [1]
+
+
+def test_who_waits_for_something_else_than_before_says_so_once() -> None:
+    known = turns.Turns()
+    known.add(1, SPACE, turns.Claim(locks=(lock("l"),)), due=True)
+    known.add(2, SPACE, turns.Claim(group=group("g")), due=True)
+    late = turns.Claim(group=group("g"), locks=(lock("l"),), start_after=7.0)
+    known.add(3, SPACE, late, due=False)
+    assert started(known.decide()) == [1, 2]
+    reasons = [known.why(3)]
+    known.due(3)
+    assert known.decide() == [turns.Wait(3)]
+    reasons.append(known.why(3))
+    known.remove(2)
+    assert known.decide() == [turns.Wait(3)]
+    reasons.append(known.why(3))
+    found = [one.reason for one in reasons if one is not None]
+    assert found == ["NotYetDue", "Queued", "WaitingForLock"]
+    assert reasons[0] is not None
+    assert reasons[0].message == "startAfter is 1970-01-01T00:00:07Z"
+    known.remove(1)
+    assert known.decide() == [turns.Start(3)]
 
 
 def test_one_that_forbids_is_refused_when_its_time_comes() -> None:

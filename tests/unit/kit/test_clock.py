@@ -21,6 +21,20 @@ def test_a_time_without_zone_or_sense_is_refused(text: str) -> None:
         clock.parse_rfc3339(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["9999-12-31T23:59:59-14:00", "9999-12-31T23:59:59.999999Z", "0001-01-01T00:00:00+14:00"],
+)
+def test_a_time_that_could_not_be_written_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="in no year from 1 to 9999"):
+        clock.parse_rfc3339(text)
+
+
+@pytest.mark.parametrize("text", ["9999-12-31T23:59:59Z", "0001-01-01T00:00:00Z"])
+def test_the_first_and_the_last_time_are_written_as_they_were_read(text: str) -> None:
+    assert clock.rfc3339(clock.parse_rfc3339(text)) == text
+
+
 def test_a_manual_clock_moves_only_when_told() -> None:
     hand = clock.ManualClock()
     before = hand.monotonic(), hand.wall()

@@ -20,6 +20,7 @@ from kilnwork.api import (
     meta,
     options,
     reasons,
+    task,
 )
 from kilnwork.controllers.job import status
 from kilnwork.controllers.task import plan as task_plan
@@ -68,7 +69,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     `view`: the engine's view of this very object (by uid). `strays`: uids of Jobs that the engine
     still has under this name whose objects are gone. `config`: the JobConfig that it names or that
     owns it. `sources`: what was found of each input, and of the task of `withResultOf`. `refused`:
-    why the engine does not take it, "" if it may. `told`: what this process has told the engine of
+    why the engine does not take it, "" if it may. `no_cluster`: why the TaskCluster of its indexes
+    cannot be used, "" if it can. `told`: what this process has told the engine of
     what the Job waits for; UNSET: nothing.
     """
 
@@ -79,6 +81,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     dependencies: tuple[DependencyState, ...] = ()
     sources: Mapping[inputs.Source, task_plan.Found] = {}
     refused: str = ""
+    no_cluster: str = ""
     told: turns.Hold | msgspec.UnsetType | None = msgspec.UNSET
     now: float = 0.0
 
@@ -127,6 +130,12 @@ def config_name(seen: job.Job) -> tuple[str, str]:
         return seen.spec.config_name, ""
     owner = job_expansion.config_of(seen)
     return ("", "") if owner is None else (owner.name, owner.uid)
+
+
+def cluster_name(seen: job.Job) -> str:
+    """Return the TaskCluster on which the indexes of a Job run; "" if they need none."""
+    what = None if seen.spec.template is None else seen.spec.template.what
+    return what.cluster_name if what is not None and what.executor == task.WORKER else ""
 
 
 def needed(seen: job.Job) -> dict[str, tuple[inputs.Source, str | None]]:
@@ -191,11 +200,13 @@ def _expand(facts: Facts, seen: job.Job, kill_in: float | None) -> Plan:
 
 def _hand_in(facts: Facts, seen: job.Job) -> Plan:
     """Give the engine the Job, with what holds it back."""
+    provided, held = Provided(), None
+    failure: Failure | None = None
     try:
         provided, missing, broken = _provided(facts, seen)
+        held, failure = _held(facts, missing, broken)
     except inputs.InputError as error:
-        return _ends(facts, seen, _P.ADMISSION_ERROR, status.Why(error.reason, str(error)))
-    held, failure = _held(facts, missing, broken)
+        failure = Failure(error.reason, str(error))
     if failure is not None:  # it ends in the next pass, and must not start before
         held = turns.Hold(reason=failure.reason, message=failure.message)
     return Plan(put=_new(facts, seen, provided, held))
@@ -247,13 +258,15 @@ def _provided(
     if broken or missing or not wanted:
         return Provided(), missing, broken
     values = {s: one.value for s, one in found.items() if isinstance(one, task_plan.Ready)}
-    named = {name: inputs.pick(name, values[s], path) for name, (s, path) in wanted.items()}
-    items = named.pop("", msgspec.UNSET)
-    if items is not msgspec.UNSET and not isinstance(items, list):
-        source = wanted[""][0]
-        return Provided(), [], [f"the result of {source} is no list"]
+    named = {name: inputs.pick(name, values[s], path) for name, (s, path) in wanted.items() if name}
     inputs.encode(named)
-    return Provided(None if items is msgspec.UNSET else items, named or None), [], []
+    if "" not in wanted:
+        return Provided(inputs=named), [], []
+    source, path = wanted[""]
+    items = inputs.pick("withResultOf", values[source], path)
+    if not isinstance(items, list):
+        return Provided(), [], [f"the result of {source} is no list"]
+    return Provided(items, named or None), [], []
 
 
 def _held(
@@ -274,6 +287,8 @@ def _held(
         reason = Reason.WAITING_FOR_OBJECT if objects else Reason.WAITING_FOR_TASK
         text = (objects or [text for _, text in missing])[0]
         return turns.Hold(reason=reason, message=text), None
+    if facts.no_cluster:
+        return turns.Hold(reason=Reason.WAITING_FOR_CLUSTER, message=facts.no_cluster), None
     return None, None
 
 
@@ -321,6 +336,7 @@ def _before_start(facts: Facts, seen: job.Job, view: index_model.IndexJobView, f
     wakes = frozenset(
         {Wake(s.dependency.kind, s.dependency.name) for s in facts.dependencies if not s.over}
         | {Wake(source.kind, source.name) for source, _ in missing}
+        | ({Wake("TaskCluster", cluster_name(seen))} if facts.no_cluster else set())
     )
     if failure is not None:
         return msgspec.structs.replace(found, fail=failure)
@@ -344,7 +360,7 @@ def _after(facts: Facts, seen: job.Job) -> Plan:
 
 def _over(seen: job.Job) -> bool:
     known = seen.status
-    return known.run == seen.spec.run and bool(known.phase) and _P(known.phase).final
+    return known.run == seen.spec.run and job.is_final(known.phase)
 
 
 def _waits(

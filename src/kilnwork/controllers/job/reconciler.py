@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import inputs, job, job_config, kinds, meta, task, task_object
+from kilnwork.api import inputs, job, job_config, kinds, meta, task, task_cluster, task_object
 from kilnwork.controllers import ports, status_writer, tools, wakes
 from kilnwork.controllers.job import plan, status
 from kilnwork.controllers.task import plan as task_plan
@@ -76,6 +76,17 @@ class Reconciler:
         """A TaskObject came or went."""
         if old is None or new is None:
             self._wake("TaskObject", key)
+
+    def cluster_changed(
+        self,
+        key: Key,
+        old: task_cluster.TaskCluster | None,
+        new: task_cluster.TaskCluster | None,
+    ) -> None:
+        """A TaskCluster came, or is about to go."""
+        gone = [one is None or bool(one.metadata.deletion_timestamp) for one in (old, new)]
+        if gone[0] != gone[1]:
+            self._wake("TaskCluster", key)
 
     def task_over(self, key: Key) -> None:
         """A Task is over, came or went."""
@@ -145,6 +156,7 @@ class Reconciler:
             dependencies=self._dependencies(seen) if waits else (),
             sources=self._sources(seen) if waits else {},
             refused=known.refused,
+            no_cluster=self._no_cluster(seen) if waits else "",
             told=known.told,
             now=self._clock.wall(),
         )
@@ -153,6 +165,14 @@ class Reconciler:
         name, uid = plan.config_name(seen)
         found = self._caches.job_configs.get((seen.metadata.namespace, name)) if name else None
         return found if found is None or uid in ("", found.metadata.uid) else None
+
+    def _no_cluster(self, seen: job.Job) -> str:
+        name, namespace = plan.cluster_name(seen), seen.metadata.namespace
+        cluster = self._caches.clusters.get((namespace, name)) if name else None
+        if not name or (cluster is not None and cluster.metadata.deletion_timestamp is None):
+            return ""
+        what = "does not exist" if cluster is None else "is being deleted"
+        return f"TaskCluster {name} {what} in namespace {namespace}"
 
     def _sources(self, seen: job.Job) -> dict[inputs.Source, task_plan.Found]:
         try:
@@ -179,7 +199,7 @@ class Reconciler:
         run = found.status.run
         if view is not None:
             phase, why, run = view.phase, view.message or view.reason, view.run
-        if not phase or not job.Phase(phase).final or run < found.spec.run:
+        if not job.is_final(phase) or run < found.spec.run:
             return plan.DependencyState(wanted, over=False, waits=f"{what} is not over yet")
         return plan.judge(wanted, f"{what} is {phase}: {why}", phase == job.Phase.SUCCEEDED)
 

@@ -268,7 +268,10 @@ def hold(
     sort, delay_s = _sort(current, wanted)
     if held is None or held.sort != sort:
         held = Hold(sort, now, now if held is None else held.first)
-    due = min(held.since + delay_s, held.first + MINOR_HOLD_S)
+    # Nothing is said of this run yet: everything that waits says why within a second.
+    silent = current.run != wanted.run or not current.phase
+    most_s = WAITING_HOLD_S if silent else MINOR_HOLD_S
+    due = min(held.since + delay_s, held.first + max(most_s, delay_s))
     return held, max(0.0, due - now)
 
 

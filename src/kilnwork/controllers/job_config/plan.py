@@ -13,6 +13,7 @@ from kilnwork.api import (
     config_services,
     job,
     job_config,
+    job_expansion,
     job_validation,
     meta,
     reasons,
@@ -78,7 +79,8 @@ def decide(facts: Facts) -> Plan:
         make = tuple(tick for tick in facts.row.pending if tick not in facts.taken)
     upcoming: tuple[int, ...] = ()
     if schedule is not None and not schedule.disabled:
-        after = max(int(facts.now), 0 if facts.row is None else facts.row.tick)
+        decided = 0 if facts.row is None else facts.row.tick
+        after = max(int(facts.now), int(_begin(config)), decided)
         upcoming = schedules.upcoming(schedule, after, status.NEXT_RUNS)
     shown = status.of(
         config,
@@ -135,28 +137,29 @@ def _decision(
     facts: Facts, schedule: schedules.Schedule | None, found: schedules.Plan
 ) -> index_model.Decision | None:
     """Return what is to be decided now, None if nothing is."""
-    config, row = facts.config, facts.row
+    config, row, now = facts.config, facts.row, int(facts.now)
     made = index_model.Decision(
         config=config.metadata.uid,
         namespace=config.metadata.namespace,
         name=config.metadata.name,
         fingerprint=fingerprint(config),
-        tick=int(_begin(config)),
+        # A time ahead is no tick that was decided: an edit of lastUpdated may take it back.
+        tick=min(int(_begin(config)), now),
     )
     if row is None:
         return None if schedule is None else made
     if row.fingerprint != made.fingerprint:
         # What passed before an edit, or while it was disabled, is over.
-        to = max(int(facts.now), row.tick, made.tick)
+        to = max(now, row.tick)
         return msgspec.structs.replace(made, tick=to)
-    lost = tuple(tick for tick in row.pending if tick in facts.taken)
-    counts = {str(Reason.NAME_TAKEN): len(lost)} if lost else {}
-    latest, why = (max(lost), str(Reason.NAME_TAKEN)) if lost else (0, "")
+    lost = _lost(facts, row)
+    counts = {str(why): list(lost.values()).count(why) for why in lost.values() if why}
+    latest, why = max(((tick, str(why)) for tick, why in lost.items() if why), default=(0, ""))
     run: tuple[int, ...] = ()
     tick = row.tick
     if found.decided is not None and found.decided > row.tick:
         tick = found.decided
-        run, over, reason = _admitted(facts, found.run)
+        run, over, reason = _admitted(facts, found.run, pending=len(row.pending) - len(lost))
         for one in found.dropped:
             counts[str(one.reason)] = counts.get(str(one.reason), 0) + one.count
             latest, why = max((latest, why), (one.latest, str(one.reason)))
@@ -169,17 +172,32 @@ def _decision(
         made,
         tick=tick,
         run=run,
-        abandon=lost,
+        abandon=tuple(lost),
         dropped=counts,
         latest_dropped=latest or None,
         latest_reason=why,
     )
 
 
-def _admitted(facts: Facts, ticks: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...], str]:
-    """Return the ticks that make Jobs, those that the concurrency drops, and the reason."""
+def _lost(facts: Facts, row: index_model.ScheduleRow) -> dict[int, Reason | None]:
+    """Return the ticks that wait for Jobs which the engine will not take up, and why; None: its Job
+    has run. Such ticks would else take the room of others for ever."""
+    found: dict[int, Reason | None] = {
+        tick: Reason.NAME_TAKEN for tick in row.pending if tick in facts.taken
+    }
+    for one in facts.jobs:
+        tick, phase = job_expansion.tick_of(one), one.status.phase
+        if tick in row.pending and tick not in found and job.is_final(phase):
+            found[tick] = Reason.REFUSED if phase == job.Phase.ADMISSION_ERROR else None
+    return found
+
+
+def _admitted(
+    facts: Facts, ticks: tuple[int, ...], *, pending: int
+) -> tuple[tuple[int, ...], tuple[int, ...], str]:
+    """Return the ticks that make Jobs, those that the concurrency drops, and the reason. `pending`:
+    how many wait for their Jobs."""
     concurrency, group = facts.config.spec.concurrency, facts.group
-    pending = len(facts.row.pending) if facts.row is not None else 0
     room = (concurrency.max_concurrency or 1) - len(group.active) - pending
     if concurrency.policy is job.ConcurrencyPolicy.FORBID:
         reason = Reason.FORBIDDEN
@@ -204,8 +222,7 @@ def _surplus(facts: Facts) -> Iterator[job.Job]:
         over = [
             one
             for one in facts.jobs
-            if one.status.phase
-            and job.Phase(one.status.phase).final
+            if job.is_final(one.status.phase)
             and (one.status.phase == job.Phase.SUCCEEDED) is wanted
             and one.metadata.deletion_timestamp is None
         ]

@@ -168,7 +168,8 @@ class Reconciler:
             except errors.AlreadyExists:
                 found = await self._read(metadata.namespace, name)
             except (errors.Invalid, errors.Forbidden, errors.NotFound) as error:
-                self._say(config, "JobNotMade", f"Job {name} cannot be made: {error}")
+                text = f"Job {name} cannot be made: {error}"
+                self._say(config, reasons.ConfigReason.JOB_NOT_MADE, text)
                 return
         if found is None or _is_of_tick(found, config, tick):
             known.made.add(tick)

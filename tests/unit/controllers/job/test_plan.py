@@ -74,6 +74,11 @@ def _said(decided: plan.Plan) -> tuple[str, str]:
 # Before the engine has it
 
 
+def test_a_phase_that_somebody_else_has_written_is_none() -> None:
+    known = job.JobStatus(phase="Nonsense", run=1)
+    assert _decide(_job(known=known)).put is not None
+
+
 def test_valid_job_is_handed_in() -> None:
     decided = _decide(_job(priority=3))
     assert decided.put is not None
@@ -230,6 +235,26 @@ def test_list_that_will_not_come_fails_it(found: task_plan.Found, text: str) -> 
     decided = _decide(_each(), view=view, sources={LIST: found})
     assert decided.fail is not None
     assert text in decided.fail.message
+
+
+def test_list_at_a_path_that_is_not_there_holds_it_until_it_fails() -> None:
+    handed_in = _decide(_each(), sources={LIST: task_plan.Ready({})})
+    assert handed_in.put is not None
+    assert handed_in.put.hold == turns.Hold(
+        reason="InputPathMissing",
+        message="path '$.files' of input 'withResultOf' matches nothing",
+    )
+
+
+def test_a_cluster_that_is_not_there_is_waited_for() -> None:
+    text = "TaskCluster default does not exist in namespace default"
+    handed_in = _decide(_job(), no_cluster=text)
+    assert handed_in.put is not None
+    assert handed_in.put.hold == turns.Hold(reason="WaitingForCluster", message=text)
+    view = _view(job.Phase.QUEUED)
+    waits = _decide(_job(), view=view, no_cluster=text, told=handed_in.put.hold)
+    assert plan.Wake("TaskCluster", "default") in waits.wakes
+    assert _decide(_job(), view=view, told=handed_in.put.hold).hold is None
 
 
 # The engine has it

@@ -1,5 +1,6 @@
 """When the status of a Job is written: not at each change, and not never."""
 
+import msgspec
 import pytest
 
 from kilnwork.api import job
@@ -10,14 +11,31 @@ RUNNING = job.JobStatus(phase="Running", state="Running", run=1)
 PENDING = job.JobStatus(phase="Pending", state="Waiting", run=1)
 
 
-def test_a_job_whose_phase_turns_all_the_time_is_written_all_the_same() -> None:
-    held, at, wait_s = None, 100.0, None
-    while wait_s != 0 and at < 110:
-        wanted = RUNNING if round(at * 10) % 2 else PENDING
-        held, wait_s = status.hold(EMPTY, wanted, held=held, now=at)
-        at += 0.1
-    assert wait_s == 0
-    assert 101.5 < at < 102.5
+def _write_times(current: job.JobStatus, *, until: float) -> list[float]:
+    """When it is written of a Job that runs and waits in turn, each for a tenth of a second."""
+    found: list[float] = []
+    held: status.Hold | None = None
+    for step in range(int(until * 10)):
+        now = step / 10
+        wanted = msgspec.structs.replace((RUNNING, PENDING)[step % 2], created_tasks=step)
+        held, wait_s = status.hold(current, wanted, held=held, now=now)
+        if wait_s == 0:
+            found.append(now)
+            current, held = wanted, None
+    return found
+
+
+def test_a_job_whose_phase_turns_all_the_time_says_so_within_a_second() -> None:
+    assert _write_times(EMPTY, until=1.0)[0] < 1.0
+
+
+def test_a_higher_run_says_so_within_a_second_too() -> None:
+    over = job.JobStatus(phase="Failed", state="Finished", run=0)
+    assert _write_times(over, until=1.0)[0] < 1.0
+
+
+def test_it_is_written_no_more_often_than_its_counts_are() -> None:
+    assert 8 <= len(_write_times(EMPTY, until=20.0)) <= 11
 
 
 def test_what_stays_is_written_when_its_time_is_up() -> None:

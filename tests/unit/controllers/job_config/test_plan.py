@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import job, job_config, meta, task
+from kilnwork.api import job, job_config, job_expansion, meta, task
 from kilnwork.controllers.job_config import plan
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock
@@ -79,6 +79,51 @@ def test_due_tick_is_decided_then_made() -> None:
     assert then.decision is None
     assert then.make == (MINUTE,)
     assert then.again_s == pytest.approx(MINUTE + 60 - NOW)
+
+
+def test_a_last_updated_ahead_holds_ticks_back_until_it_is_taken_back() -> None:
+    ahead = _config(schedule={"last_updated": clock.rfc3339(NOW + 86_400 * 365)})
+    first = _decide(ahead).decision
+    assert first is not None
+    assert first.tick == int(NOW)
+    shown = _decide(ahead, row=_row(ahead, first.tick)).status
+    assert shown.next_runs[0] > clock.rfc3339(NOW + 86_400 * 364)
+    assert [(c.type, c.status) for c in shown.conditions] == [
+        ("Valid", "True"),
+        ("Scheduled", "True"),
+    ]
+    edited = _config()
+    row = _row(edited, first.tick, fingerprint=first.fingerprint)
+    again = _decide(edited, row=row, now=NOW + 5).decision
+    assert again is not None
+    assert again.tick == int(NOW + 5)
+
+
+def _made(config: Any, tick: int, phase: job.Phase) -> job.Job:
+    metadata = meta.ObjectMeta(
+        name=f"report-{tick}",
+        namespace="default",
+        uid="018f3a5e-0000-7000-8000-00000000000d",
+        annotations={job_expansion.SCHEDULE_TIME: str(tick)},
+    )
+    return job.Job(metadata=metadata, spec=job.JobSpec(), status=job.JobStatus(phase=phase))
+
+
+@pytest.mark.parametrize(
+    ("phase", "counts"),
+    [(job.Phase.ADMISSION_ERROR, {"Refused": 1}), (job.Phase.SUCCEEDED, {})],
+)
+def test_tick_whose_job_is_over_takes_no_room_of_others(
+    phase: job.Phase, counts: dict[str, int]
+) -> None:
+    config = _config("Forbid")
+    row = _row(config, MINUTE, pending=(MINUTE - 60,))
+    decided = _decide(config, row=row, jobs=(_made(config, MINUTE - 60, phase),))
+    assert decided.decision is not None
+    assert decided.decision.abandon == (MINUTE - 60,)
+    assert decided.decision.dropped == counts
+    waits = _made(config, MINUTE - 60, job.Phase.QUEUED)
+    assert _decide(config, row=row, jobs=(waits,)).decision is None
 
 
 def test_edit_is_no_reason_to_run_what_has_passed() -> None:
