@@ -83,7 +83,10 @@ class Controllers:
         self._jobs_queue = queue.WorkQueue(time=time)
         self._configs_queue = queue.WorkQueue(time=time)
         self._jobs = job_reconciler.Reconciler(
-            given, self._jobs_queue, find_input=self._tasks.find_input
+            given,
+            self._jobs_queue,
+            find_input=self._tasks.find_input,
+            find_view=self._tasks.find_view,
         )
         self._configs = job_config_reconciler.Reconciler(given, self._configs_queue)
         self._tasks.on_task = self._jobs.task_over

@@ -5,6 +5,7 @@ coroutine method returns is on disk. Reading methods do not block: they read mem
 Everything may be repeated. Not what a Job object says (`api.job`), nor when its schedule is due.
 """
 
+import functools
 import uuid as uuids
 from collections.abc import Iterator
 from typing import Any, cast
@@ -330,6 +331,7 @@ class IndexJobs:
         waiting = None if row is None else self._engine.admission.turns.why(row)
         succeeded = view.phase is filejobs.Phase.SUCCEEDED
         reason, message = index_listing.why(view, waiting)
+        find = functools.cache(self._hub.view)  # the only task of a Job is asked for twice
         return index_model.IndexJobView(
             uid=view.id,
             namespace=view.namespace,
@@ -344,8 +346,8 @@ class IndexJobs:
             finished=view.finished,
             counts=index_listing.counts(view),
             failed_indexes=detail.failed_indexes,
-            newest=index_listing.newest(view, self._hub),
-            result=index_listing.result(view, self._hub) if succeeded else None,
+            newest=index_listing.newest(view, find),
+            result=index_listing.result(view, find) if succeeded else None,
             stopped=detail.stopped,
             waiting_for=waiting,
             suspended=view.spec.suspend,
