@@ -9,7 +9,6 @@ Run by `make bench`.
 
 import asyncio
 import contextlib
-import itertools
 import statistics
 import sys
 import tempfile
