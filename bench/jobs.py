@@ -253,14 +253,14 @@ async def ticks(server: up_support.Up, count: int) -> list[Figure]:
     manager = {server.process.pid}
     async with connected(server) as kube:
         await run_all(kube, [job("warm")])
-        bodies = (config(f"idle-{n}", "H H H 1 1 *") for n in range(count))
+        bodies = (config(f"idle-{n}", "H H H 1 1 ? *") for n in range(count))
         await create_all(kube, kinds.JOB_CONFIGS, bodies)
         await settled(manager)
         idle = await share(manager, IDLE_S)
         names = [f"idle-{n}" for n in range(count)]
         await delete_all(kube, kinds.JOB_CONFIGS, names)
         every = max(1, count // 1_000)
-        bodies = (config(f"tick-{n}", f"H H/{every} * * * *") for n in range(count))
+        bodies = (config(f"tick-{n}", f"H H/{every} * * * * *") for n in range(count))
         await create_all(kube, kinds.JOB_CONFIGS, bodies)
         async with following(kube) as seen:
             await settled(manager)
