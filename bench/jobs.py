@@ -262,13 +262,15 @@ async def ticks(server: up_support.Up, count: int) -> list[Figure]:
         every = max(1, count // 1_000)
         bodies = (config(f"tick-{n}", f"H H/{every} * * * * *") for n in range(count))
         await create_all(kube, kinds.JOB_CONFIGS, bodies)
-        async with following(kube) as seen:
+        async with following(kube) as seen, following(kube, resource.CONFIG_MAPS) as others:
             await settled(manager)
             since = time.time()
-            busy = await share(manager, TICKS_S)
+            busy, sent = await asyncio.gather(share(manager, TICKS_S), create_one_by_one(kube))
         late = sorted(at - tick_of(name) for name, at in seen.there.items() if at > since)
     p99 = machine.percentile(late, 99) * 1e3
+    beside = [others.there[name] - at for name, at in sent.items() if name in others.there]
     more = {
+        "bare create → watch, p99 ms": round(machine.percentile(beside, 99) * 1e3, 1),
         "p50 ms": round(statistics.median(late) * 1e3, 1),
         "max ms": round(late[-1] * 1e3),
         "ticks/s": round(len(late) / TICKS_S, 1),
@@ -280,6 +282,18 @@ async def ticks(server: up_support.Up, count: int) -> list[Figure]:
             f"{count:,} schedules, tick → Job, p99", p99, "ms", gate=Gate(at_most=100), more=more
         ),
     ]
+
+
+async def create_one_by_one(kube: kube_client.Client) -> dict[str, float]:
+    """Create a bare object now and then while ticks are watched; when each was sent."""
+    sent = {}
+    until = time.monotonic() + TICKS_S - 1
+    while time.monotonic() < until:
+        await asyncio.sleep(0.1)
+        name = f"beside-{len(sent)}"
+        sent[name] = time.time()
+        await kube.create(resource.CONFIG_MAPS, bare(name), NS)
+    return sent
 
 
 def tick_of(name: str) -> int:

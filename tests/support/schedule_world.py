@@ -83,7 +83,9 @@ class CutClient(client.Client):
 class CutJobs:
     """The engine's door, whose writes burn a fuse."""
 
-    _WRITES = frozenset({"put", "decide", "release", "forget_schedule", "set_hold", "kill", "rerun"})
+    _WRITES = frozenset(
+        {"put", "decide", "release", "forget_schedule", "set_hold", "kill", "rerun"}
+    )
 
     def __init__(self, jobs: ports.JobHub, fuse: Fuse) -> None:
         self._jobs, self._fuse = jobs, fuse
@@ -119,9 +121,7 @@ class World:
         self.hub = hubs.make(self._folder, clock=self.clock)
         await self.hub.start(hubs.socket_of(self._folder))
         self._life.push_async_callback(self.hub.stop)
-        self.services = assembly.JobServices(
-            self._folder, self.hub.participation, clock=self.clock
-        )
+        self.services = assembly.JobServices(self._folder, self.hub.participation, clock=self.clock)
         await self.services.start()
         self._life.push_async_callback(self.services.stop)
         cut = CutClient(self._settings)
