@@ -1,4 +1,4 @@
-"""Schedules under a wall clock that is set: nothing runs twice, and missed runs go by their policy."""
+"""Schedules under a wall clock that is set: nothing runs twice, missed runs go by their policy."""
 
 from collections.abc import AsyncIterator
 
@@ -37,7 +37,7 @@ async def configs(world: schedule_world.World) -> dict[str, dict[str, str]]:
 
 def ticks(begin: float, end: float) -> list[int]:
     """Minutes after `begin`, not after `end`."""
-    return [tick for tick in range(int(begin) // 60 * 60 + 60, int(end) + 1, 60)]
+    return list(range(int(begin) // 60 * 60 + 60, int(end) + 1, 60))
 
 
 async def decided(world: schedule_world.World, made: dict[str, dict[str, str]], tick: int) -> None:
