@@ -323,7 +323,7 @@ async def same_second(server: up_support.Up, count: int) -> list[Figure]:
     async with connected(server) as kube:
         await run_all(kube, [job("warm")])
         floor = (await bare_rates(kube, min(count, 4_000), "x"))[0]
-        due = int(time.time()) + 20 + count // 200
+        due = int(time.time()) + 20 + count // 80
         at = datetime.fromtimestamp(due, UTC)
         expression = f"{at.second} {at.minute} {at.hour} {at.day} {at.month} ? {at.year}"
         bodies = (config(f"same-{n}", expression) for n in range(count))
