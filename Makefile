@@ -113,6 +113,7 @@ bench: $(VENV)/.dev ## Measure what docs/reference/performance.md states; fails 
 	$(BIN)/python bench/tasks.py
 	$(BIN)/python bench/files.py
 	$(BIN)/python bench/pods.py
+	$(BIN)/python bench/jobs.py
 	$(BIN)/python bench/http_requests.py
 
 bench-cluster: $(VENV)/.dev ## Measure on the real Kubernetes that hack/kube builds (root, Go)

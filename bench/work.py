@@ -1,6 +1,7 @@
 """The task functions that are measured; a module of its own, so that slots import them by name."""
 
 import time
+from pathlib import Path
 
 import kilnwork as kiln
 
@@ -28,3 +29,13 @@ def pause(seconds: float) -> float:
     """Keeps a slot busy."""
     time.sleep(seconds)
     return seconds
+
+
+def nothing() -> None:
+    """A no-op, for tasks that are no futures."""
+
+
+def note(path: str) -> None:
+    """Write down when this was, as seconds since the epoch."""
+    with Path(path).open("a") as notes:
+        notes.write(f"{time.time()!r}\n")

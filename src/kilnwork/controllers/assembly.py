@@ -21,9 +21,19 @@ from kilnwork.api import (
     task_cluster,
     task_object,
 )
-from kilnwork.controllers import caches, code_blobs, errors, ports, tokens, tools, worker_pods
+from kilnwork.controllers import (
+    caches,
+    code_blobs,
+    errors,
+    ports,
+    precedence,
+    tokens,
+    tools,
+    worker_pods,
+)
 from kilnwork.controllers.attempts import driver
 from kilnwork.controllers.job import reconciler as job_reconciler
+from kilnwork.controllers.job_config import clock_watch
 from kilnwork.controllers.job_config import reconciler as job_config_reconciler
 from kilnwork.controllers.task import images
 from kilnwork.controllers.task import reconciler as task_reconciler
@@ -83,9 +93,14 @@ class Controllers:
         self._jobs_queue = queue.WorkQueue(time=time)
         self._configs_queue = queue.WorkQueue(time=time)
         self._jobs = job_reconciler.Reconciler(
-            given, self._jobs_queue, find_input=self._tasks.find_input
+            given,
+            self._jobs_queue,
+            find_input=self._tasks.find_input,
+            find_view=self._tasks.find_view,
         )
         self._configs = job_config_reconciler.Reconciler(given, self._configs_queue)
+        self._ticks_first = precedence.Precedence(self._configs_queue, time=time)
+        self._clock_watch = clock_watch.ClockWatch(time, self._configs.clock_set)
         self._tasks.on_task = self._jobs.task_over
         self._jobs.on_change = self._configs.group_changed
         self._containers = ephemeral.EphemeralExecutor(kube, self.caches.pods)
@@ -153,6 +168,7 @@ class Controllers:
         NotSynced."""
         self._configs.use(jobs)
         self._follow.start("job views", self._jobs.follow(jobs))
+        self._follow.start("wall clock", self._clock_watch.run())
         self._follow.start("task views", self._tasks.follow(hub))
         self._follow.start("cluster views", self._clusters.follow(hub))
         self._containers.use(hub.containers.kill)
@@ -230,7 +246,11 @@ class Controllers:
                 workers=CLUSTER_WORKERS,
             ),
             controller.Controller(
-                "job", self._jobs.reconcile, self._jobs_queue, workers=JOB_WORKERS
+                "job",
+                self._jobs.reconcile,
+                self._jobs_queue,
+                workers=JOB_WORKERS,
+                turn=self._ticks_first.wait,
             ),
             controller.Controller(
                 "jobconfig",

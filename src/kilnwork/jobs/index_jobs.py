@@ -5,6 +5,7 @@ coroutine method returns is on disk. Reading methods do not block: they read mem
 Everything may be repeated. Not what a Job object says (`api.job`), nor when its schedule is due.
 """
 
+import functools
 import uuid as uuids
 from collections.abc import Iterator
 from typing import Any, cast
@@ -51,6 +52,8 @@ class IndexJobs:
         self._sources = index_items.IndexSources()
         self._schedules = schedule_rows.Schedules(self._tables)
         self._feed: feed.Feed[str] = feed.Feed()
+        self._just_put: dict[str, index_model.IndexJobView] = {}
+        """What `put` has returned and `changes` has not: it is the same, and cost a read."""
         moved_by.register(index_items.KIND, self._sources, self)
 
     def stop(self) -> None:
@@ -77,6 +80,7 @@ class IndexJobs:
         found = self.view(new.uid)
         if found is None:
             raise errors.NoSuchJob(f"Job {new.namespace}/{new.name} was released meanwhile")
+        self._just_put[new.uid] = found
         return found
 
     async def _add(
@@ -236,10 +240,21 @@ class IndexJobs:
         self._engine.check()
         await self._feed.newer(since)
         last = self._feed.last
+        just_put, self._just_put = self._just_put, {}
         if not 0 < since <= last:
             return last, [self._shown(view) for view in self._everything()]
-        found = (self.view(uid) for uid in self._feed.since(since))
+        found = (self._changed(uid, just_put.get(uid)) for uid in self._feed.since(since))
         return last, [view for view in found if view is not None]
+
+    def _changed(
+        self, uid: str, known: index_model.IndexJobView | None
+    ) -> index_model.IndexJobView | None:
+        """Return the newest view of a Job; `known`: one of this moment, maybe."""
+        found = self._view(_uuid(uid))
+        if found is None or found.deleting:
+            return None
+        same = known is not None and known.version == found.version
+        return known if same else self._shown(found)
 
     def view(self, uid: str) -> index_model.IndexJobView | None:
         """Return a Job as it is on disk; None: there is none, or it was released."""
@@ -331,6 +346,7 @@ class IndexJobs:
         succeeded = view.phase is filejobs.Phase.SUCCEEDED
         live = self._engine.live.get(view.uuid)
         reason, message = index_listing.why(view, waiting, live=live, hub=self._hub)
+        find = functools.cache(self._hub.view)  # the only task of a Job is asked for twice
         return index_model.IndexJobView(
             uid=view.id,
             namespace=view.namespace,
@@ -345,8 +361,8 @@ class IndexJobs:
             finished=view.finished,
             counts=index_listing.counts(view),
             failed_indexes=detail.failed_indexes,
-            newest=index_listing.newest(view, self._hub),
-            result=index_listing.result(view, self._hub) if succeeded else None,
+            newest=index_listing.newest(view, find),
+            result=index_listing.result(view, find) if succeeded else None,
             stopped=detail.stopped,
             waiting_for=waiting,
             suspended=view.spec.suspend,

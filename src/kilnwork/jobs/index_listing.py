@@ -4,6 +4,7 @@ Used by `index_jobs`.
 """
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -40,6 +41,10 @@ _TASK_STATES = {
     _T.KILLED: _I.CANCELLED,
 }
 _View = model.View[index_items.IndexSpec, index_items.IndexProgress]
+
+FindTask = Callable[[ids.TaskId], task_model.TaskView | None]
+"""Find the newest run of a task: `TaskHub.view`."""
+
 _decode = msgspec.json.Decoder(index_items.IndexDefinition).decode
 
 
@@ -152,22 +157,22 @@ def _why_of_task(job: records.Job, hub: task_hub.TaskHub) -> tuple[str, str] | N
     return known.reason, known.message if job.size == 1 else f"index {item - 1}: {known.message}"
 
 
-def result(view: _View, hub: task_hub.TaskHub) -> attempts.Payload | None:
+def result(view: _View, find: FindTask) -> attempts.Payload | None:
     """Return what the finalizer of a Job has returned, or its only task."""
     if view.spec.finalizer or view.parts.total == 1:
-        known = hub.view(task_hub.task_id(view.uuid, 0 if view.spec.finalizer else 1))
+        known = find(task_hub.task_id(view.uuid, 0 if view.spec.finalizer else 1))
         return None if known is None else known.result
     return None
 
 
-def newest(view: _View, hub: task_hub.TaskHub) -> tuple[index_model.IndexView, ...]:
+def newest(view: _View, find: FindTask) -> tuple[index_model.IndexView, ...]:
     """Return the indexes that a view of the Job shows, without labels and results: those that have
     a task."""
     detail: index_items.IndexDetail = view.detail
     found = []
     for item in detail.shown:
         task = task_hub.task_id(view.uuid, item)
-        known = hub.view(task)
+        known = find(task)
         if known is not None:
             name, state = index_items.task_name(view.spec.name, item), _TASK_STATES[known.state]
             shown = of_task(item, known, task=task, state=state, label="", name=name, run=known.run)

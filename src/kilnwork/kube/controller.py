@@ -31,11 +31,14 @@ class Controller:
         queue: queue.WorkQueue,
         *,
         workers: int = 1,
+        turn: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """`turn`: waits until it is this controller's turn to look at a key."""
         self.name = name
         self.queue = queue
         self._reconcile = reconcile
         self._count = workers
+        self._turn = turn
         self._crew = coroutines.Crew(f"controller {name}")
         self._workers: list[asyncio.Task[None]] = []
 
@@ -54,6 +57,8 @@ class Controller:
     async def _work(self) -> None:
         while (key := await self.queue.get()) is not None:
             try:
+                if self._turn is not None:
+                    await self._turn()
                 await self._once(key)
             finally:
                 self.queue.done(key)

@@ -107,8 +107,8 @@ class WorkQueue:
         self._closed = False
 
     def __len__(self) -> int:
-        """How many keys are ready now."""
-        return len(self._ledger)
+        """How many keys are ready now; none of a queue that is closed."""
+        return 0 if self._closed else len(self._ledger)
 
     def add(self, key: objects.Key, after_s: float = 0.0) -> None:
         """Look at `key` now, or once after some seconds if nothing makes it sooner."""

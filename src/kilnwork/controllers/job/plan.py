@@ -111,6 +111,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     wakes: frozenset[Wake] = frozenset()
     again_s: float | None = None
 
+    @property
+    def is_change(self) -> bool:
+        """Whether the engine is to be told anything of a Job that it has."""
+        unset = msgspec.UNSET
+        set_anew = (self.hold, self.max_in_flight, self.priority) != (unset, unset, unset)
+        asked = (self.provide, self.fail, self.rerun, self.suspend) != (None, None, None, None)
+        return set_anew or asked or bool(self.kill)
+
 
 def decide(facts: Facts) -> Plan:
     """Return what should happen now."""

@@ -13,6 +13,7 @@ from kilnwork.api import inputs, job, job_config, kinds, meta, task, task_cluste
 from kilnwork.controllers import ports, status_writer, tools, wakes
 from kilnwork.controllers.job import plan, status
 from kilnwork.controllers.task import plan as task_plan
+from kilnwork.dispatch import model
 from kilnwork.jobs import errors as jobs_errors
 from kilnwork.jobs import index_model, turns
 from kilnwork.kube import errors, events, queue
@@ -21,6 +22,9 @@ Key = tuple[str, str]
 
 FindInput = Callable[[inputs.Source, str], task_plan.Found]
 """Find the data or result of a source in a namespace: the Task controller's."""
+
+FindView = Callable[[str], model.TaskView | None]
+"""Find what the dispatcher has said of the Task with a uid: the Task controller's."""
 
 
 class _Memory(msgspec.Struct):
@@ -34,15 +38,24 @@ class _Memory(msgspec.Struct):
 
 
 class Reconciler:
-    """Makes the world of one Job as it should be. `find_input`: of the Task controller."""
+    """Makes the world of one Job as it should be. `find_input`, `find_view`: of the Task
+    controller."""
 
-    def __init__(self, given: tools.Tools, work: queue.WorkQueue, *, find_input: FindInput) -> None:
+    def __init__(
+        self,
+        given: tools.Tools,
+        work: queue.WorkQueue,
+        *,
+        find_input: FindInput,
+        find_view: FindView,
+    ) -> None:
         self._client = given.kube
         self._caches = given.caches
         self._emit = given.emit
         self._clock = given.time
         self._queue = work
         self._find_input = find_input
+        self._find_view = find_view
         self._hub: ports.JobHub | None = None
         self._views: dict[str, index_model.IndexJobView] = {}
         self._names: dict[Key, set[str]] = {}
@@ -118,7 +131,7 @@ class Reconciler:
         if decided.put is not None:
             await self._put(key, facts.job, decided.put)
             decided, facts = self._decide(key)
-        if facts.job is not None and facts.view is not None:
+        if facts.job is not None and facts.view is not None and decided.is_change:
             await self._change(key, facts.job, decided)
             decided, facts = self._decide(key)
         if facts.job is None:
@@ -209,7 +222,8 @@ class Reconciler:
         if found is None:
             waits = f"{what} does not exist in namespace {namespace}"
             return plan.DependencyState(wanted, over=False, waits=waits)
-        known = found.status
+        # The view comes first: an end is written to the status some milliseconds later.
+        known = self._find_view(found.metadata.uid) or found.status
         if not known.state or not task.State(known.state).final or known.run < found.spec.run:
             return plan.DependencyState(wanted, over=False, waits=f"{what} is not over yet")
         why = f"{what} is {known.state}: {known.message or known.reason}"

@@ -25,9 +25,20 @@ from kilnwork.kit import clock
 
 Reason = reasons.ConfigReason
 
-MAX_WAIT_S = 60.0
-"""Longest time between two looks at a schedule: the wall clock may be set meanwhile, of which
-nobody tells."""
+MAX_WAIT_S = 3600.0
+"""Longest time between two looks at a schedule. That the wall clock was set is seen by
+`clock_watch`, within a second."""
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """What a JobConfig says, read once for each of its object generations."""
+
+    generation: int
+    problem: str
+    """Why it cannot be used; "" if it can."""
+    schedule: schedules.Schedule | None
+    fingerprint: str
+    """Changes when the schedule does: what passed before is then over."""
 
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +50,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     config: job_config.JobConfig
+    reading: Reading
     jobs: tuple[job.Job, ...]
     group: index_model.GroupView
     row: index_model.ScheduleRow | None
@@ -64,13 +76,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 def decide(facts: Facts) -> Plan:
     """Return what should happen now."""
-    config = facts.config
-    problems = job_validation.validate_job_config(config)
+    config, reading = facts.config, facts.reading
     surplus = tuple(_surplus(facts))
-    if problems:
-        text = "; ".join(f"{field} {why}" for field, why in problems)
-        return Plan(delete=surplus, status=status.invalid(config, text, now=facts.now))
-    schedule, found = _schedule(config), schedules.Plan()
+    if reading.problem:
+        return Plan(delete=surplus, status=status.invalid(config, reading.problem, now=facts.now))
+    schedule, found = reading.schedule, schedules.Plan()
     if schedule is not None:
         found = schedules.plan(schedule, _known(facts))
     decision = _decision(facts, schedule, found)
@@ -103,10 +113,16 @@ def decide(facts: Facts) -> Plan:
     )
 
 
-def fingerprint(config: job_config.JobConfig) -> str:
-    """Return what changes when a schedule does: what passed before is then over."""
+def read(config: job_config.JobConfig) -> Reading:
+    """Return what a JobConfig says; that takes as long as all the rest of a pass."""
+    problems = job_validation.validate_job_config(config)
     encoded = msgspec.json.encode(config.spec.schedule)
-    return hashlib.sha256(encoded).hexdigest()[:16]
+    return Reading(
+        generation=config.metadata.generation,
+        problem="; ".join(f"{field} {why}" for field, why in problems),
+        schedule=None if problems else _schedule(config),
+        fingerprint=hashlib.sha256(encoded).hexdigest()[:16],
+    )
 
 
 def _schedule(config: job_config.JobConfig) -> schedules.Schedule | None:
@@ -142,7 +158,7 @@ def _decision(
         config=config.metadata.uid,
         namespace=config.metadata.namespace,
         name=config.metadata.name,
-        fingerprint=fingerprint(config),
+        fingerprint=facts.reading.fingerprint,
         # A time ahead is no tick that was decided: an edit of lastUpdated may take it back.
         tick=min(int(_begin(config)), now),
     )

@@ -31,10 +31,11 @@ class _Memory(msgspec.Struct):
 
     `held`: since when a status waits to be written (monotonic). `made`: ticks whose Jobs were made,
     which the cache may not have heard of. `taken`: ticks the names of whose Jobs are taken.
-    `limits`: what the engine knows of its concurrency.
+    `limits`: what the engine knows of its concurrency. `reading`: of its newest object generation.
     """
 
     uid: str
+    reading: plan.Reading
     held: float | None = None
     made: set[int] = msgspec.field(default_factory=set)
     taken: set[int] = msgspec.field(default_factory=set)
@@ -80,6 +81,8 @@ class Reconciler:
         owner = None if seen is None else job_expansion.config_of(seen)
         if owner is None:
             return
+        if old is None and new is not None and not new.status.phase:
+            return  # when the engine has it, `group_changed` follows
         if old is None or new is None or old.status.phase != new.status.phase:
             self._queue.add((key[0], owner.name))
 
@@ -88,6 +91,12 @@ class Reconciler:
         key = self._keys.get(config)
         if key is not None and key[0] == namespace:
             self._queue.add(key)
+
+    def clock_set(self) -> None:
+        """The wall clock was set: ticks are due at other times."""
+        for key, known in self._memories.items():
+            if known.reading.schedule is not None:
+                self._queue.add(key)
 
     async def reconcile(self, key: Key) -> float | None:
         """One pass; gives when to look again, which replaces what the passes before have said."""
@@ -122,6 +131,7 @@ class Reconciler:
         engine = self._engine()
         return plan.Facts(
             config=msgspec.structs.replace(config, status=self._writer.current(config)),
+            reading=known.reading,
             jobs=tuple(self._caches.jobs.owned_by(uid)),
             group=engine.group(uid),
             row=engine.schedule(uid),
@@ -135,8 +145,10 @@ class Reconciler:
             if known is not None:
                 self._writer.forget(known.uid)
                 self._keys.pop(known.uid, None)
-            known = self._memories[key] = _Memory(config.metadata.uid)
+            known = self._memories[key] = _Memory(config.metadata.uid, plan.read(config))
             self._keys[known.uid] = key
+        elif known.reading.generation != config.metadata.generation:
+            known.reading = plan.read(config)
         return known
 
     def _set_limits(self, known: _Memory, config: job_config.JobConfig) -> None:

@@ -147,6 +147,10 @@ class Reconciler:
         namespace = seen.metadata.namespace
         return {source: self.find_input(source, namespace) for source, _ in wanted.values()}
 
+    def find_view(self, uid: str) -> model.TaskView | None:
+        """Return what the dispatcher has said of the Task with this uid."""
+        return self._views.get(ids.task_id(uid))
+
     def find_input(self, source: inputs.Source, namespace: str) -> plan.Found:
         """Return the data of a TaskObject or the result of a Task, or why it is not there."""
         key = (namespace, source.name)

@@ -42,13 +42,21 @@ def _row(config: Any, tick: float, **more: Any) -> index_model.ScheduleRow:
         namespace="default",
         name="report",
         tick=int(tick),
-        fingerprint=more.pop("fingerprint", plan.fingerprint(config)),
+        fingerprint=more.pop("fingerprint", plan.read(config).fingerprint),
         **more,
     )
 
 
 def _decide(config: Any, **facts: Any) -> plan.Plan:
-    given = {"config": config, "jobs": (), "group": NO_JOBS, "row": None, "now": NOW, **facts}
+    given = {
+        "config": config,
+        "reading": plan.read(config),
+        "jobs": (),
+        "group": NO_JOBS,
+        "row": None,
+        "now": NOW,
+        **facts,
+    }
     return plan.decide(plan.Facts(**given))
 
 

@@ -1,0 +1,41 @@
+"""Finds out that the wall clock was set, of which nobody tells.
+
+Used by `assembly` for the JobConfig controller, whose timers run on the monotonic clock. The two
+clocks go equally fast, also while NTP corrects them; only a step, or a machine that slept, moves
+one against the other.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from kilnwork.kit import clock
+
+LOOK_S = 1.0
+"""Between two looks: ticks are late by no more than that when the clock was set forward."""
+
+STEP_S = 0.2
+"""Less is no step: the two clocks are not read in the same moment."""
+
+
+class ClockWatch:
+    """Calls `on_step` after the wall clock was set."""
+
+    def __init__(self, time: clock.Clock, on_step: Callable[[], None]) -> None:
+        self._time, self._on_step = time, on_step
+        self._offset = self._read()
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self.look()
+
+    def look(self) -> None:
+        """Compare the clocks."""
+        offset = self._read()
+        if abs(offset - self._offset) > STEP_S:
+            self._on_step()
+            self._offset = offset
+
+    def _read(self) -> float:
+        return self._time.wall() - self._time.monotonic()

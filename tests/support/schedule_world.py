@@ -1,0 +1,219 @@
+"""Schedules on a real API server, a real journal and the real controllers, with a clock that is set
+by hand, and lives of the manager that end at any of its writes.
+
+Used by tests of JobConfigs. No worker is there: Jobs are taken up by the engine and wait.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+from kilnwork import controllers
+from kilnwork.api import job, job_config, kinds
+from kilnwork.controllers import ports
+from kilnwork.dispatch.hub import hub
+from kilnwork.jobs import assembly
+from kilnwork.kit import http_types
+from kilnwork.kube import client
+from support import controlled, hubs, served, waiting
+
+NS = "default"
+MINUTE = 60
+
+
+class WallClock:
+    """A wall clock that stands still until it is set; the monotonic one runs."""
+
+    def __init__(self) -> None:
+        self.now = float(int(time.time()))
+
+    def wall(self) -> float:
+        return self.now
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+
+class CutOffHere(Exception):
+    """The manager was killed."""
+
+
+class Fuse:
+    """Blows at the `after`-th write, and then always; None: never."""
+
+    def __init__(self, after: int | None = None) -> None:
+        self.left = after
+        self.steps: list[str] = []
+        self.blown = ""
+
+    def burn(self, what: str) -> None:
+        """A write begins, or has just happened and nobody has heard of it."""
+        self.check()
+        self.steps.append(what)
+        if self.left is not None and len(self.steps) > self.left:
+            self.blown = what
+        self.check()
+
+    def check(self) -> None:
+        if self.blown:
+            raise CutOffHere(self.blown)
+
+
+class CutClient(client.Client):
+    """A client whose writes burn a fuse; kube events are no writes that count."""
+
+    fuse: Fuse
+
+    async def raw(self, method: str, path: str, **given: Any) -> http_types.Response:
+        counts = method != "GET" and not path.endswith("/events")
+        if not counts:
+            self.fuse.check()
+            return await super().raw(method, path, **given)
+        what = f"{method} {path.rpartition('/v1alpha1/')[2]}"
+        self.fuse.burn(f"before {what}")
+        response = await super().raw(method, path, **given)
+        self.fuse.burn(f"after {what}")
+        return response
+
+
+class CutJobs:
+    """The engine's door, whose writes burn a fuse."""
+
+    _WRITES = frozenset(
+        {"put", "decide", "release", "forget_schedule", "set_hold", "kill", "rerun"}
+    )
+
+    def __init__(self, jobs: ports.JobHub, fuse: Fuse) -> None:
+        self._jobs, self._fuse = jobs, fuse
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._jobs, name)
+        if name not in self._WRITES:
+            return found
+
+        async def call(*args: Any, **given: Any) -> Any:
+            self._fuse.burn(f"before {name}")
+            result = await found(*args, **given)
+            self._fuse.burn(f"after {name}")
+            return result
+
+        return call
+
+
+class World:
+    """A data directory and an API server, and one life of a manager after the other."""
+
+    def __init__(self, folder: Path, kube: client.Client, settings: Any) -> None:
+        self.kube, self.clock, self.fuse = kube, WallClock(), Fuse()
+        self._folder, self._settings = folder, settings
+        self._life = contextlib.AsyncExitStack()
+        self.hub: hub.Hub
+        self.services: assembly.JobServices
+        self.controllers: controllers.Controllers
+
+    async def start(self, *, cut_at: int | None = None) -> None:
+        """Begin a life that ends at its `cut_at`-th write."""
+        self.fuse = Fuse(cut_at)
+        self.hub = hubs.make(self._folder, clock=self.clock)
+        await self.hub.start(hubs.socket_of(self._folder))
+        self._life.push_async_callback(self.hub.stop)
+        self.services = assembly.JobServices(self._folder, self.hub.participation, clock=self.clock)
+        await self.services.start()
+        self._life.push_async_callback(self.services.stop)
+        cut = CutClient(self._settings)
+        cut.fuse = self.fuse
+        await self._life.enter_async_context(cut)
+        self.controllers = controllers.Controllers(cut, controlled.SETTINGS, time=self.clock)
+        self._life.push_async_callback(self.controllers.stop)
+        jobs: Any = CutJobs(self.services.indexes, self.fuse)
+        await self.controllers.start(self.hub, jobs)
+
+    async def end(self) -> None:
+        """End this life: what it has not written is lost."""
+        self.fuse.blown = self.fuse.blown or "the end"
+        await self._life.aclose()
+
+    async def restart(self) -> None:
+        await self.end()
+        await self.start()
+
+    def set_clock(self, seconds: float) -> None:
+        """Move the wall clock, which the manager finds out."""
+        self.clock.now += seconds
+
+    async def config(self, name: str, **schedule: Any) -> str:
+        """Create a JobConfig with a tick each minute; return its uid."""
+        spec = {
+            "concurrency": {"policy": "Allow"},
+            "schedule": {"cron": {"expression": "* * * * *"}, **schedule},
+            "template": {"spec": {"taskTemplate": {"command": ["true"]}}},
+        }
+        body = controlled.body(kinds.JOB_CONFIGS, name, spec=spec)
+        made = await self.kube.create(kinds.JOB_CONFIGS, body, NS)
+        return str(made["metadata"]["uid"])
+
+    async def shown(self, name: str) -> job_config.JobConfig:
+        return await self.kube.get(kinds.JOB_CONFIGS, name, NS, type=job_config.JobConfig)
+
+    async def jobs(self) -> list[job.Job]:
+        listed = await self.kube.list(kinds.JOBS, NS, type=job.Job)
+        return list(listed.items)
+
+    async def until(self, what: Callable[[], Any], why: str) -> None:
+        await waiting.wait_until_async(what, what=why, timeout_s=20.0)
+
+    async def settled(self, uid: str, tick: int) -> None:
+        """Wait until a schedule is decided up to a tick, and each tick that runs has its Job."""
+
+        def done() -> bool:
+            return self.is_settled(uid, tick)
+
+        await self.until(done, f"schedule {uid} is decided up to {tick}, and has its Jobs")
+
+    def is_settled(self, uid: str, tick: int) -> bool:
+        """Whether that is so, on disk."""
+        indexes = self.services.indexes
+        row = indexes.schedule(uid)
+        if row is None or row.tick < tick or row.pending:
+            return False
+        return all(indexes.view(taken) is not None for taken in row.taken.values())
+
+    async def ran(self, uid: str) -> dict[int, int]:
+        """Return how often each tick of a JobConfig has run: in the API, in the engine and in the
+        row of its schedule. Fails where these three differ."""
+        owned = [
+            one
+            for one in await self.jobs()
+            if any(owner.uid == uid for owner in one.metadata.owner_references)
+        ]
+        row = self.services.indexes.schedule(uid)
+        taken = {} if row is None else dict(row.taken)
+        counts: Counter[int] = Counter()
+        for one in owned:
+            tick = int(one.metadata.name.rpartition("-")[2])
+            view = self.services.indexes.view(one.metadata.uid)
+            assert view is not None, f"the engine does not have {one.metadata.name}"
+            assert view.phase is not job.Phase.ADMISSION_ERROR, view.message
+            assert taken.get(tick) == one.metadata.uid
+            counts[tick] += 1
+        _, views = await self.services.indexes.changes(0)
+        assert len([view for view in views if view.group == uid]) == len(owned) == len(taken)
+        return dict(counts)
+
+
+@contextlib.asynccontextmanager
+async def running(folder: Path) -> AsyncIterator[World]:
+    """A world whose manager is not started; it is ended."""
+    async with served.control_plane(folder / "plane") as plane:
+        settings = plane.admin_config()
+        async with client.Client(settings) as kube:
+            made = World(folder, kube, settings)
+            try:
+                yield made
+            finally:
+                await made.end()
+                await asyncio.sleep(0)

@@ -1,0 +1,73 @@
+"""A Job starts when the dispatcher says that its Task is over, not when the Task's status does."""
+
+from typing import Any, cast
+
+import pytest
+
+from kilnwork.api import job, meta, task
+from kilnwork.controllers import caches, tools
+from kilnwork.controllers.job import reconciler
+from kilnwork.controllers.task import plan as task_plan
+from kilnwork.dispatch import model
+from kilnwork.jobs import index_model
+from kilnwork.kit import clock, ids
+from kilnwork.kube import queue
+from support import told_views
+
+TASK = "018f3a5e-0000-7000-8000-000000000001"
+JOB = "018f3a5e-0000-7000-8000-000000000002"
+
+
+class HandedIn(Exception):
+    """The pass has come so far."""
+
+
+class Engine:
+    """Notes what is handed in, and ends the pass."""
+
+    new: index_model.NewIndexJob
+
+    async def changes(self, since: int) -> tuple[int, list[index_model.IndexJobView]]:
+        raise HandedIn
+
+    async def put(self, new: index_model.NewIndexJob) -> index_model.IndexJobView:
+        self.new = new
+        raise HandedIn
+
+
+async def handed_in(view: model.TaskView | None) -> index_model.NewIndexJob:
+    """Return what the engine gets of a Job that depends on a Task without a status."""
+    known = caches.Caches()
+    load = meta.ObjectMeta(name="load", namespace="default", uid=TASK)
+    known.tasks.put(task.Task(metadata=load, spec=task.TaskSpec(command=("true",))))
+    spec = job.JobSpec(
+        template=job.JobTemplate(task_template=task.TaskTemplate(command=("true",))),
+        depends_on=(job.Dependency(kind=job.DependencyKind.TASK, name="load"),),
+    )
+    report = meta.ObjectMeta(name="report", namespace="default", uid=JOB)
+    known.jobs.put(job.Job(metadata=report, spec=spec))
+    time = clock.ManualClock()
+    made = reconciler.Reconciler(
+        tools.Tools(cast(Any, None), known, lambda *_: None, time),
+        queue.WorkQueue(time=time),
+        find_input=lambda source, namespace: task_plan.Missing(""),
+        find_view=lambda uid: view if uid == TASK else None,
+    )
+    engine = Engine()
+    with pytest.raises(HandedIn):
+        await made.follow(cast(Any, engine))
+    with pytest.raises(HandedIn):
+        await made.reconcile(("default", "report"))
+    return engine.new
+
+
+async def test_it_waits_while_the_task_runs() -> None:
+    for view in (None, told_views.running(task=ids.task_id(TASK))):
+        hold = (await handed_in(view)).hold
+        assert hold is not None
+        assert hold.message == "Task load is not over yet"
+
+
+async def test_it_starts_as_soon_as_the_dispatcher_says_that_the_task_is_over() -> None:
+    view = told_views.running(task=ids.task_id(TASK), state=task.State.SUCCESS)
+    assert (await handed_in(view)).hold is None

@@ -1,0 +1,49 @@
+"""Others wait while many keys of the first queue are ready, but not for ever."""
+
+import asyncio
+
+from kilnwork.controllers import precedence
+from kilnwork.kit import clock
+from kilnwork.kube import queue
+
+
+def _queue(time: clock.Clock, keys: int) -> queue.WorkQueue:
+    made = queue.WorkQueue(time=time)
+    for number in range(keys):
+        made.add(("ns", f"config-{number}"))
+    return made
+
+
+async def test_few_keys_hold_nobody() -> None:
+    time = clock.ManualClock()
+    turn = precedence.Precedence(_queue(time, precedence.BEHIND), time=time)
+    await asyncio.wait_for(turn.wait(), 1)
+
+
+async def test_many_keys_hold_others_until_few_are_left() -> None:
+    time = clock.ManualClock()
+    first = _queue(time, precedence.BEHIND + 1)
+    waiting = asyncio.create_task(precedence.Precedence(first, time=time).wait())
+    await asyncio.wait({waiting}, timeout=3 * precedence.LOOK_S)
+    assert not waiting.done()
+    await first.get()
+    await asyncio.wait_for(waiting, 1)
+
+
+async def test_burst_that_does_not_end_holds_nobody_for_ever() -> None:
+    time = clock.ManualClock()
+    first = _queue(time, precedence.BEHIND + 1)
+    turn = precedence.Precedence(first, time=time)
+    waiting = asyncio.create_task(turn.wait())
+    await asyncio.wait({waiting}, timeout=3 * precedence.LOOK_S)
+    assert not waiting.done()
+    time.advance(precedence.MAX_HELD_S)
+    await asyncio.wait_for(waiting, 1)
+    await asyncio.wait_for(turn.wait(), 1)
+
+
+async def test_closed_queue_holds_nobody() -> None:
+    time = clock.ManualClock()
+    first = _queue(time, precedence.BEHIND + 1)
+    first.close()
+    await asyncio.wait_for(precedence.Precedence(first, time=time).wait(), 1)
