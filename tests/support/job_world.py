@@ -102,7 +102,7 @@ class Entry:
         self.submission = submission
         self.run = submission.spec.run
         self.state = _S.PENDING
-        self.message = ""
+        self.reason = self.message = ""
         self.attempt = 0
         self.failures = self.losses = 0
         self.suspended = False

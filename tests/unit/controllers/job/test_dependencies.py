@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from kilnwork.api import job, meta, task
+from kilnwork.api import job, meta, task, task_cluster
 from kilnwork.controllers import caches, tools
 from kilnwork.controllers.job import reconciler
 from kilnwork.controllers.task import plan as task_plan
@@ -44,6 +44,8 @@ async def handed_in(view: model.TaskView | None) -> index_model.NewIndexJob:
         template=job.JobTemplate(task_template=task.TaskTemplate(command=("true",))),
         depends_on=(job.Dependency(kind=job.DependencyKind.TASK, name="load"),),
     )
+    default = meta.ObjectMeta(name="default", namespace="default", uid="c")
+    known.clusters.put(task_cluster.TaskCluster(metadata=default))
     report = meta.ObjectMeta(name="report", namespace="default", uid=JOB)
     known.jobs.put(job.Job(metadata=report, spec=spec))
     time = clock.ManualClock()
