@@ -287,6 +287,18 @@ def test_failed_dependency_fails_it(server: up_support.Up) -> None:
     wait_phase(server, "anyway", "Succeeded")
 
 
+def test_jobs_that_wait_for_each_other_fail(server: up_support.Up) -> None:
+    apply(
+        server,
+        job("ring-1", "true", dependsOn=[{"name": "ring-2"}]),
+        job("ring-2", "true", dependsOn=[{"name": "ring-3"}]),
+        job("ring-3", "true", dependsOn=[{"name": "ring-1"}]),
+    )
+    found = [wait_phase(server, f"ring-{number}", "Failed") for number in (1, 2, 3)]
+    assert {one["reason"] for one in found} == {"DependencyFailed"}
+    assert any("wait for each other" in one["message"] for one in found)
+
+
 def test_indexes_of_a_list_that_a_task_returns(server: up_support.Up, tmp_path: Path) -> None:
     log = tmp_path / "log"
     template = {"parallelism": {"withResultOf": {"task": "lister", "path": "$.files"}}}

@@ -5,7 +5,7 @@ is the object gone, is its run over, is its JobConfig copied into it, may the en
 the engine has the Job, its view decides everything but what the object's spec asks for anew.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import msgspec
@@ -407,3 +407,22 @@ def judge(wanted: job.Dependency, why: str, succeeded: bool) -> DependencyState:
     if succeeded or wanted.outcome is job.Outcome.FINISHED:
         return DependencyState(wanted, over=True)
     return DependencyState(wanted, over=True, problem=why)
+
+
+def find_ring(name: str, waits_for: Callable[[str], Iterable[str]]) -> tuple[str, ...]:
+    """Return the names of Jobs that wait for each other, from `name` to itself; empty if it waits
+    for none that waits for it. `waits_for`: the Jobs that one waits for."""
+    before: dict[str, str] = {}
+    left = [name]
+    while left:
+        one = left.pop()
+        for other in waits_for(one):
+            if other == name:
+                ring = [name, one]
+                while ring[-1] != name:
+                    ring.append(before[ring[-1]])
+                return tuple(reversed(ring))
+            if other not in before:
+                before[other] = one
+                left.append(other)
+    return ()

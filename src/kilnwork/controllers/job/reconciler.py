@@ -4,7 +4,8 @@ Used by `assembly`. Decides nothing: see `plan` and `status`. A Job is handed to
 pass that sees it first; statuses follow when they are due, so that a short Job costs few writes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -212,9 +213,25 @@ class Reconciler:
         run = found.status.run
         if view is not None:
             phase, why, run = view.phase, view.message or view.reason, view.run
-        if not job.is_final(phase) or run < found.spec.run:
-            return plan.DependencyState(wanted, over=False, waits=f"{what} is not over yet")
-        return plan.judge(wanted, f"{what} is {phase}: {why}", phase == job.Phase.SUCCEEDED)
+        if job.is_final(phase) and run >= found.spec.run:
+            return plan.judge(wanted, f"{what} is {phase}: {why}", phase == job.Phase.SUCCEEDED)
+        ring = plan.find_ring(seen.metadata.name, partial(self._waits_for, namespace))
+        if wanted.name in ring:
+            text = f"Jobs wait for each other (dependsOn): {' -> '.join(ring)}"
+            return plan.DependencyState(wanted, over=False, problem=text)
+        return plan.DependencyState(wanted, over=False, waits=f"{what} is not over yet")
+
+    def _waits_for(self, namespace: str, name: str) -> Iterator[str]:
+        """The Jobs that a Job waits for that has not started."""
+        found = self._caches.jobs.get((namespace, name))
+        if found is None or job.is_final(found.status.phase):
+            return
+        view = self._views.get(found.metadata.uid)
+        if view is not None and view.started is not None:
+            return
+        for one in found.spec.depends_on:
+            if one.kind is job.DependencyKind.JOB:
+                yield one.name
 
     def _task_dependency(self, wanted: job.Dependency, namespace: str) -> plan.DependencyState:
         found = self._caches.tasks.get((namespace, wanted.name))

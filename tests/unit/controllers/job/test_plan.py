@@ -314,3 +314,19 @@ def test_time_to_live(phase: job.Phase, spec: dict[str, Any], left: float) -> No
     assert _decide(_job(**spec), view=_view(phase)).again_s == pytest.approx(left)
     later = _decide(_job(**spec), view=_view(phase, finished=NOW - 100_000))
     assert later.delete
+
+
+@pytest.mark.parametrize(
+    ("waits", "ring"),
+    [
+        ({"a": ["b"], "b": ["c"]}, ()),
+        ({"a": ["b"], "b": ["a"]}, ("a", "b", "a")),
+        ({"a": ["x", "b"], "x": ["y"], "b": ["c"], "c": ["a"]}, ("a", "b", "c", "a")),
+        ({"a": ["b"], "b": ["c"], "c": ["b"]}, ()),
+        ({"a": ["a"]}, ("a", "a")),
+    ],
+)
+def test_rings_of_dependencies_are_found(
+    waits: dict[str, list[str]], ring: tuple[str, ...]
+) -> None:
+    assert plan.find_ring("a", lambda name: waits.get(name, [])) == ring
