@@ -32,7 +32,8 @@ class Observer(Protocol):
     """Follows what is stored: the hub."""
 
     def handed_over(self, batch: instructions.Batch) -> None:
-        """The batch is about to be written; its records may change before it is stored."""
+        """A batch with declared tasks is about to be written; its records may change before it is
+        stored."""
         ...
 
     def committed(self, batch: instructions.Batch) -> None:
@@ -226,7 +227,8 @@ class Core:
                 self.schedule()
 
         self._writing, self._wanted = True, False
-        self._observer.handed_over(batch)
+        if any(task.declared for task in batch.dirty):
+            self._observer.handed_over(batch)
         self.store.write(batch, committed)
         if self._writing:
             prepared.append(self._delivery.prepare(batch))
