@@ -182,7 +182,8 @@ async def test_cancelling_stops_what_runs_and_keeps_what_is_done(tmp_path: Path)
         view = await house.create(
             lines(20), itemsPerPart=1, mapper={"command": ["sh", "-c", first]}
         )
-        await house.until(view.id, lambda one: one.parts.succeeded == 2 and one.parts.running == 2)
+        # Short calls are sent ahead to the slots, which have more than two of them then.
+        await house.until(view.id, lambda one: one.parts.succeeded == 2 and one.parts.running >= 2)
         await house.jobs.cancel(NS, view.id)
         done = await house.finished(view.id)
         assert done.phase is _P.CANCELLED
