@@ -54,11 +54,7 @@ def test_tasks_of_a_node_that_is_given_up_end_elsewhere(
     load.start(12, seconds=3)
     load.wait_running(4)
     with kube.lost(lost):
-        load.check(losses=True)
-        waiting.wait_until(
-            lambda: _losses(kube, load.namespace, f"in Pod {victim} (node {lost})"),
-            what="losses are told",
-        )
+        # First: it is said for `worker_pods.LOST_NODE_S` only, which the tasks may well outlast.
         message = waiting.wait_until(
             lambda: _says(kube, load.namespace, "NodeNotReady"),
             what="the node is named",
@@ -66,6 +62,11 @@ def test_tasks_of_a_node_that_is_given_up_end_elsewhere(
         )
         expected = f"worker {victim} is not connected: its node {lost} is NotReady since 2"
         assert message.startswith(expected)
+        load.check(losses=True)
+        waiting.wait_until(
+            lambda: _losses(kube, load.namespace, f"in Pod {victim} (node {lost})"),
+            what="losses are told",
+        )
         waiting.wait_until(
             lambda: _ready_condition(kube, load.namespace)["status"] == "True",
             what="another worker has its place, elsewhere",
