@@ -1,4 +1,4 @@
-"""Every reason that a Task or TaskCluster can show, with the sentence that explains it.
+"""Every reason that an object of ours can show, with the sentence that explains it.
 
 Used by dispatch, the worker and the controllers, which write them; run as a program it prints
 docs/reference/reasons.md (`make docs`). Reasons are stable CamelCase names: programs may compare
@@ -378,9 +378,73 @@ class ConfigReason(_Explained):
     JOB_NOT_MADE = "JobNotMade", "The API server does not let its Job be made; it is tried again."
 
 
-Family = type[Reason] | type[ClusterReason] | type[JobReason] | type[ConfigReason]
+class SetReason(_Explained):
+    """Why a SyncSet is in its phase, and what its conditions and kube events say."""
 
-ALL: tuple[Family, ...] = (Reason, ClusterReason, JobReason, ConfigReason)
+    INVALID_SPEC = "InvalidSpec", "The spec cannot be carried out; the message names the field."
+    SUSPENDED = "Suspended", "`spec.suspend` is true; it goes on when that becomes false."
+    NO_DATA = "NoData", "It has no snapshots, so nothing has to be fetched."
+    WAITING_FOR_POND = (
+        "WaitingForPond",
+        "Its DataPond does not exist in this namespace yet, or has no agent that is connected.",
+    )
+    PINNING = "Pinning", "Sources are read to find the digests of its snapshots."
+    PINNED = "Pinned", "Its snapshots are pinned by their digests."
+    PIN_FAILED = "PinFailed", "A source cannot be read; the message says which, and why."
+    SOURCE_CHANGED = (
+        "SourceChanged",
+        "The data of a digest is on no node, and its source has other data now.",
+    )
+    NO_GENERATION = (
+        "NoGeneration",
+        "The generation that it is to repeat is not kept any more, or never was.",
+    )
+    FETCHING = "Fetching", "Nodes fetch what they need of the snapshots; the message says which."
+    DATA_CORRUPT = (
+        "DataCorrupt",
+        "Data differs from its digest, and was fetched once more in vain.",
+    )
+    DATA_READY = "DataReady", "Every node of its workers holds what it needs at the digest."
+    DATA_TIMED_OUT = (
+        "DataTimedOut",
+        "Pinning or fetching took longer than `data.pond.timeoutSeconds`.",
+    )
+    WAITING_FOR_DATA = "WaitingForData", "Workers wait at their gate for data on their nodes."
+    WAITING_FOR_ROOM = (
+        "WaitingForRoom",
+        "There is no room for all workers at once; nothing is held. The message says who lacks "
+        "what.",
+    )
+    WAITING_FOR_WORKERS = (
+        "WaitingForWorkers",
+        "Not as many workers are connected as every group needs.",
+    )
+    OBJECT_REFUSED = (
+        "ObjectRefused",
+        "An object of the set cannot be made; the message says which, and why.",
+    )
+    GANG_READY = "GangReady", "As many workers are connected as every group needs."
+    GANG_TIMED_OUT = (
+        "GangTimedOut",
+        "The workers did not start together within `gang.waitSeconds`.",
+    )
+    WORKER_ENDED = "WorkerEnded", "A worker ended whose group says `onPodFailed: fail`."
+    FLOW_RUNNING = "FlowRunning", "The flow runs."
+    FLOW_SUCCEEDED = "FlowSucceeded", "All steps of the flow succeeded, or were skipped."
+    FLOW_FAILED = "FlowFailed", "A step of the flow failed."
+    DEADLINE_EXCEEDED = (
+        "DeadlineExceeded",
+        "The generation took longer than `deadlineSeconds` from its admission.",
+    )
+    KILLED = "Killed", "It was killed."
+    SUPERSEDED = "Superseded", "A higher `spec.generation` was asked for while it ran."
+
+
+Family = (
+    type[Reason] | type[ClusterReason] | type[JobReason] | type[ConfigReason] | type[SetReason]
+)
+
+ALL: tuple[Family, ...] = (Reason, ClusterReason, JobReason, ConfigReason, SetReason)
 """Every family of reasons, in the order in which the docs list them."""
 
 _INTRODUCTION = """\
@@ -397,6 +461,7 @@ _HEADINGS: dict[Family, str] = {
     ClusterReason: "## TaskCluster\n\nIn its conditions and in its kube events.",
     JobReason: "## Job\n\nIn `status.reason`, in its conditions and in its kube events.",
     ConfigReason: "## JobConfig\n\nIn `status.missed` and in its kube events.",
+    SetReason: "## SyncSet\n\nIn `status.reason`, in its conditions and in its kube events.",
 }
 
 

@@ -133,6 +133,22 @@ JOB_CONFIG: Sequence[Row] = (
     *_job_template("spec.template.spec"),
 )  # fmt: skip
 
+_DRIVEN = "the manager drives the flow"
+_STORED = "results are in the status and in the journal"
+
+SYNC_SET: Sequence[Row] = (
+    *(
+        _same(f"spec.{field}", Effect.HONOURED, whole=True)
+        for field in (
+            "backend", "data.pin", "data.pond", "data.snapshots", "deadlineSeconds", "flow",
+            "generation", "keep", "killTimestamp", "params", "priority", "replayOf",
+            "resources.gang", "resources.groups", "resources.objects", "suspend",
+        )
+    ),
+    _same("spec.resources.controller", Effect.INVALID, _DRIVEN, whole=True),
+    _same("spec.data.outputs", Effect.INVALID, _STORED, whole=True),
+)  # fmt: skip
+
 TABLES = {
     kinds.TASKS.kind: field_effects.table(TASK),
     kinds.TASK_OBJECTS.kind: field_effects.table(TASK_OBJECT),
@@ -140,6 +156,7 @@ TABLES = {
     kinds.TASK_CLAIMS.kind: field_effects.table(TASK_CLAIM),
     kinds.JOBS.kind: field_effects.table(JOB),
     kinds.JOB_CONFIGS.kind: field_effects.table(JOB_CONFIG),
+    kinds.SYNC_SETS.kind: field_effects.table(SYNC_SET),
 }
 
 _WITH_IGNORED = frozenset(
