@@ -29,6 +29,7 @@ class ShardBy(enum.StrEnum):
     """How a snapshot is divided."""
 
     FILES = "files"
+    GLOB = "glob"
     RANGE = "range"
     HASH = "hash"
 
@@ -40,6 +41,8 @@ class ShardScheme(wire.Wire, frozen=True):
     """How it is divided."""
     key: str = ""
     """Column by which records are divided."""
+    patterns: tuple[str, ...] = ()
+    """Patterns of paths: one shard for each."""
     count: Annotated[int, msgspec.Meta(ge=1, le=100_000)] | None = None
     """Number of shards."""
 

@@ -1,6 +1,6 @@
 """Whether a Pod fits a node: readiness, taints, labels, required affinity, requests. Pure.
 
-Used by the scheduler of `kiln up`, its eviction by taints, and the gangs of SyncSets. Rules and texts are those of the real scheduler's
+Used by the scheduler of `kiln up`, its eviction by taints, and gangs. Rules and texts are those of
 filters (k8s.io/kubernetes pkg/scheduler/framework/plugins; k8s.io/component-helpers).
 """
 
@@ -113,6 +113,7 @@ def _holds(expression: Mapping[str, Any], values: Mapping[str, str]) -> bool:
 
 # Requests
 
+
 def requests(spec: Mapping[str, Any]) -> dict[str, decimal.Decimal]:
     """What a Pod asks of a node: its containers together, or an init container that asks for more.
 
@@ -168,5 +169,7 @@ def _short(asked: Amounts, used: Amounts, offered: Mapping[str, Any]) -> Iterato
     if used.get("pods", zero) + 1 > quantities.amount(str(offered.get("pods", "0"))):
         yield "Too many pods"
     for name, amount in asked.items():
-        if amount and amount + used.get(name, zero) > quantities.amount(str(offered.get(name, "0"))):
+        if amount and amount + used.get(name, zero) > quantities.amount(
+            str(offered.get(name, "0"))
+        ):
             yield f"Insufficient {name}"

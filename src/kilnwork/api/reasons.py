@@ -440,9 +440,7 @@ class SetReason(_Explained):
     SUPERSEDED = "Superseded", "A higher `spec.generation` was asked for while it ran."
 
 
-Family = (
-    type[Reason] | type[ClusterReason] | type[JobReason] | type[ConfigReason] | type[SetReason]
-)
+Family = type[Reason] | type[ClusterReason] | type[JobReason] | type[ConfigReason] | type[SetReason]
 
 ALL: tuple[Family, ...] = (Reason, ClusterReason, JobReason, ConfigReason, SetReason)
 """Every family of reasons, in the order in which the docs list them."""

@@ -163,8 +163,8 @@ class Group(Wire, frozen=True):
     near: tuple[Variable, ...] = ()
     """Snapshots next to which the workers should be."""
     near_mode: NearMode = NearMode.PREFERRED
-    """`preferred`: nodes that hold the data are filled first. `required`: workers go nowhere else.
-    `none`: data does not matter, and follows."""
+    """`preferred`: nodes that hold the data are filled first. `required`: workers start only where
+    the data is, which is fetched first (order `lead`). `none`: data does not matter."""
     on_pod_failed: OnPodFailed = OnPodFailed.REPLACE
     """What follows when a worker ends: `replace`, another takes its place as soon as its node holds
     the data; `fail`, the generation fails."""
@@ -210,8 +210,7 @@ class Shard(data_pond.ShardScheme, frozen=True):
     """How a snapshot is divided. The same digest, scheme and count always give the same shards."""
 
     group: Label | None = None
-    """Without `count`: as many shards as this group has workers. Without both, as the only group
-    has."""
+    """Instead of `count`: as many shards as this group has workers."""
 
 
 class Snapshot(Wire, frozen=True):
@@ -288,13 +287,11 @@ class SyncSetSpec(Wire, frozen=True):
     """The steps."""
     data: Data = Data()
     """What the flow reads."""
-    params: dict[str, Any] = msgspec.field(default_factory=dict)
-    """Values by name, any JSON: `params.<name>` in the expressions of the flow."""
     generation: Annotated[int, msgspec.Meta(ge=1, le=MAX_GENERATION)] = 1
     """Number of the generation that is wanted. It may only rise; a higher one ends the one before
     and starts anew, on data as it is then."""
     replay_of: Annotated[int, msgspec.Meta(ge=1, le=MAX_GENERATION)] | None = None
-    """Number of an earlier generation whose data, flow and parameters this one repeats, whatever
+    """Number of an earlier generation whose data and flow this one repeats, whatever
     else the spec says of them. `kiln replay` writes it."""
     backend: Backend = Backend.AUTO
     """How groups start together. `local`: the workers are processes of one machine; the flow starts

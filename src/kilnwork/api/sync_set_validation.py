@@ -32,6 +32,9 @@ VOLUME = "kiln-data"
 
 _RESOURCES = ("cpu", "memory")
 
+_COUNTED = frozenset({data_pond.ShardBy.RANGE, data_pond.ShardBy.HASH})
+"""Schemes that do not say how many shards there are."""
+
 _TWICE = "is there twice"
 _GROUPS = "spec.resources.groups"
 _SNAPSHOTS = "spec.data.snapshots"
@@ -156,7 +159,7 @@ def _near_problems(
             yield field, _unknown("snapshot", name, snapshots)
         elif snapshots[name].shard is None:
             yield field, f"has no shards: give snapshot {name} a shard with a count"
-        elif snapshots[name].shard.count is None:  # type: ignore[union-attr]  # said above
+        elif snapshots[name].shard.group is not None:  # type: ignore[union-attr]  # said above
             yield field, f"would follow from itself: give the shard of snapshot {name} a count"
 
 
@@ -170,7 +173,10 @@ def _template_problems(at: str, template: dict[str, Any] | None) -> Iterator[Pro
         yield f"{at}.spec", f"must be an object, not {documents.show(spec)}"
         return
     if spec.get("nodeName"):
-        yield f"{at}.spec.nodeName", "may not be given: workers are placed together; use nodeSelector"
+        yield (
+            f"{at}.spec.nodeName",
+            "may not be given: workers are placed together; use nodeSelector",
+        )
     volumes = spec.get("volumes")
     if isinstance(volumes, list):
         for position, volume in enumerate(volumes):
@@ -236,8 +242,12 @@ def _shard_problems(at: str, shard: sync_set.Shard, groups: Sequence[str]) -> It
         yield f"{at}.group", crd_sync_sets.SHARD_RULE
     elif shard.group is not None and shard.group not in groups:
         yield f"{at}.group", _unknown("group", shard.group, groups)
-    elif shard.count is None and shard.group is None and len(groups) > 1:
-        yield f"{at}.group", f"must name one of the groups {', '.join(groups)}, or give count"
+    elif shard.count is None and shard.group is None and shard.by in _COUNTED:
+        yield f"{at}.count", f"must be given, or group: by {shard.by} divides into any number"
+    if shard.key and shard.by is not data_pond.ShardBy.HASH:
+        yield f"{at}.key", "is for by hash"
+    if (shard.by is data_pond.ShardBy.GLOB) != bool(shard.patterns):
+        yield f"{at}.patterns", "is for by glob, which needs them"
 
 
 def _pond_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
@@ -258,9 +268,7 @@ def _pond_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
 # Other fields
 
 
-def _object_problems(
-    objects: Sequence[dict[str, Any]], namespace: str
-) -> Iterator[Problem]:
+def _object_problems(objects: Sequence[dict[str, Any]], namespace: str) -> Iterator[Problem]:
     seen: set[tuple[str, str, str]] = set()
     for position, manifest in enumerate(objects):
         at = f"spec.resources.objects[{position}]"
@@ -278,9 +286,7 @@ def _object_problems(
             seen.add(key)
 
 
-def _metadata_problems(
-    at: str, metadata: dict[str, Any], namespace: str
-) -> Iterator[Problem]:
+def _metadata_problems(at: str, metadata: dict[str, Any], namespace: str) -> Iterator[Problem]:
     if problem := names.subdomain_problem(metadata["name"]):
         yield f"{at}.name", problem
     for field in sorted(metadata.keys() - _OBJECT_META):
@@ -322,9 +328,7 @@ def _unknown(what: str, name: str, known: Iterable[str]) -> str:
 # Changes
 
 
-def _frozen_problems(
-    old: sync_set.SyncSetSpec, new: sync_set.SyncSetSpec
-) -> Iterator[Problem]:
+def _frozen_problems(old: sync_set.SyncSetSpec, new: sync_set.SyncSetSpec) -> Iterator[Problem]:
     before, after = _frozen(old), _frozen(new)
     for field in sorted(before.keys() | after.keys()):
         if before.get(field) != after.get(field):

@@ -6,7 +6,17 @@ only those that kilnwork made (by label).
 
 import msgspec
 
-from kilnwork.api import job, job_config, meta, pod, task, task_claim, task_cluster, task_object
+from kilnwork.api import (
+    job,
+    job_config,
+    meta,
+    pod,
+    sync_set,
+    task,
+    task_claim,
+    task_cluster,
+    task_object,
+)
 from kilnwork.kube import cache
 
 
@@ -26,6 +36,7 @@ class Caches(msgspec.Struct, frozen=True):
     claims: cache.Cache[task_claim.TaskClaim] = msgspec.field(default_factory=cache.Cache)
     jobs: cache.Cache[job.Job] = msgspec.field(default_factory=cache.Cache)
     job_configs: cache.Cache[job_config.JobConfig] = msgspec.field(default_factory=cache.Cache)
+    sync_sets: cache.Cache[sync_set.SyncSet] = msgspec.field(default_factory=cache.Cache)
     pods: cache.Cache[pod.Pod] = msgspec.field(default_factory=cache.Cache)
     secrets: cache.Cache[Secret] = msgspec.field(default_factory=cache.Cache)
     accounts: cache.Cache[meta.Partial] = msgspec.field(default_factory=cache.Cache)

@@ -1,0 +1,119 @@
+"""What a generation of a SyncSet asks for: snapshots with shards, groups of workers, a flow.
+
+Pure. Used by `plan`. A replay takes snapshots and flow from the generation that it repeats.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import flow, sync_set
+from kilnwork.controllers.gangs import port, rendering
+from kilnwork.controllers.sync_set import ports
+from kilnwork.data.pond import shards
+
+LEAD_BYTES = 256 << 20
+"""With more data, order `auto` fetches first and starts workers where it is."""
+
+
+class Program(msgspec.Struct, frozen=True, kw_only=True):
+    """What runs, on which data: all of it pinned."""
+
+    flow: flow.Flow
+    snapshots: Mapping[str, ports.SnapshotRef]
+
+
+def replicas(group: sync_set.Group, refs: Mapping[str, ports.SnapshotRef]) -> int:
+    """Number of workers of a group."""
+    if group.replicas_of is None:
+        return group.count
+    found = refs.get(group.replicas_of.snapshot)
+    count = len(found.shards) if found is not None and found.shards else 1
+    return min(count, group.replicas_of.max)
+
+
+def groups(
+    seen: sync_set.SyncSet, generation: int, refs: Mapping[str, ports.SnapshotRef]
+) -> tuple[port.GroupSpec, ...]:
+    """The groups of workers that are wanted."""
+    return tuple(
+        _group(seen, generation, group, replicas(group, refs))
+        for group in seen.spec.resources.groups
+    )
+
+
+def _group(
+    seen: sync_set.SyncSet, generation: int, group: sync_set.Group, count: int
+) -> port.GroupSpec:
+    return port.GroupSpec(
+        name=group.name,
+        cluster=rendering.cluster_name(seen.metadata.name, generation, group.name),
+        replicas=count,
+        min=min(count, group.min or count),
+        slots=group.slots_per_worker,
+        account=group.service_account_name,
+        template=group.template,
+        near=group.near_mode if group.near else sync_set.NearMode.NONE,
+        fails=group.on_pod_failed is sync_set.OnPodFailed.FAIL,
+    )
+
+
+def snapshot_ref(
+    seen: sync_set.SyncSet, snapshot: sync_set.Snapshot, pin: ports.Pin
+) -> ports.SnapshotRef | None:
+    """A pinned snapshot as the flow sees it; None while its manifest is not there."""
+    if snapshot.shard is None:
+        return ports.SnapshotRef(name=snapshot.name, digest=pin.digest, bytes=pin.bytes)
+    if pin.manifest is None:
+        return None
+    scheme = shards.Scheme(
+        by=str(snapshot.shard.by), key=snapshot.shard.key, patterns=snapshot.shard.patterns
+    )
+    planned = shards.plan(
+        pin.manifest, scheme, _shard_count(seen, snapshot.shard), snapshot=snapshot.name
+    )
+    documents: tuple[Any, ...] = tuple(msgspec.to_builtins(shard) for shard in planned)
+    return ports.SnapshotRef(
+        name=snapshot.name, digest=pin.digest, bytes=pin.bytes, shards=documents
+    )
+
+
+def _shard_count(seen: sync_set.SyncSet, shard: sync_set.Shard) -> int | None:
+    named = {group.name: group.count for group in seen.spec.resources.groups}
+    return shard.count if shard.group is None else named[shard.group]
+
+
+def leads(seen: sync_set.SyncSet, refs: Mapping[str, ports.SnapshotRef]) -> bool:
+    """Whether the data comes first, and workers start where it is."""
+    order = seen.spec.data.pond.order
+    if order is not sync_set.Order.AUTO:
+        return order is sync_set.Order.LEAD
+    required = any(
+        group.near_mode is sync_set.NearMode.REQUIRED for group in seen.spec.resources.groups
+    )
+    return required or sum(ref.bytes for ref in refs.values()) > LEAD_BYTES
+
+
+def run_directory(seen: sync_set.SyncSet, generation: int, pond: ports.Pond) -> str:
+    """The directory with the snapshots of a generation, on every node."""
+    name = rendering.run_name(seen.metadata.name, generation)
+    return f"{pond.path.rstrip('/')}/runs/{seen.metadata.namespace}/{name}"
+
+
+def wanted_snapshots(seen: sync_set.SyncSet) -> tuple[ports.WantedSnapshot, ...]:
+    """What each node is to hold: all of every snapshot that the status has."""
+    access = {snapshot.name: str(snapshot.access) for snapshot in seen.spec.data.snapshots}
+    return tuple(
+        ports.WantedSnapshot(
+            name=name,
+            digest=found.digest,
+            access=access.get(name, str(sync_set.Access.READ)),
+        )
+        for name, found in sorted(seen.status.snapshots.items())
+    )
+
+
+def is_writable(seen: sync_set.SyncSet) -> bool:
+    """Whether workers may write to a snapshot."""
+    return any(s.access is sync_set.Access.COPY for s in seen.spec.data.snapshots)
