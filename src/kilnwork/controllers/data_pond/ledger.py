@@ -1,0 +1,215 @@
+"""The ledger of all ponds: which snapshots are wanted on which nodes, and where they are.
+
+Used within the manager by whoever needs data next to work, and by `server`, which brings the
+agents' reports and hands out their orders. Its methods answer at once with what is known;
+`subscribe` tells when that has changed. It keeps nothing on disk: after a restart users want anew
+what they need, agents report what they have, and nothing is let go in between.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+
+from kilnwork.api import data_pond, pond_messages
+from kilnwork.controllers.data_pond import model, pond_state
+from kilnwork.data.pond import leases as pond_leases
+from kilnwork.data.pond import manifest
+from kilnwork.kit import clock
+
+Key = tuple[str, str]
+"""Namespace and name of a DataPond."""
+
+
+class Ledger:
+    """See the module. For one event loop. `Pin`, `WantedSnapshot` and `Readiness` are in
+    `model`."""
+
+    def __init__(self, time: clock.Clock) -> None:
+        self._clock = time
+        self._ponds: dict[Key, pond_state.PondState] = {}
+        self._subscribers: list[Callable[[], None]] = []
+        self._waiting: dict[Key, set[asyncio.Event]] = {}
+        self._known: set[Key] = set()
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        """Call it, from the loop, whenever something is another one than before."""
+        self._subscribers.append(callback)
+
+    # for whoever needs data
+
+    def want_pin(
+        self,
+        namespace: str,
+        pond: str,
+        source: data_pond.SnapshotSource,
+        *,
+        request: str,
+        digest: str | None = None,
+    ) -> model.Pin:
+        """Return how far a source is on its way to be a snapshot; ask again when told of a change.
+
+        The same `request` gives the same pin, whatever the source has meanwhile; another one looks
+        at the source anew. `digest`: it must be that snapshot, from wherever it can be had.
+        """
+        if (namespace, pond) not in self._known:
+            return model.Pin(reason="WaitingForPond", message=_no_pond(namespace, pond))
+        found = self._pond(namespace, pond)
+        before = found.revision
+        pin = found.want_pin(request, source, digest=digest)
+        self._wake(found, before)
+        return pin
+
+    def forget_pin(self, namespace: str, pond: str, request: str) -> None:
+        """The digest is noted elsewhere; repeatable."""
+        found = self._pond(namespace, pond)
+        before = found.revision
+        found.forget_pin(request)
+        self._wake(found, before)
+
+    def want(
+        self,
+        namespace: str,
+        pond: str,
+        lease: str,
+        *,
+        nodes: Collection[str] | None,
+        snapshots: Sequence[model.WantedSnapshot],
+    ) -> None:
+        """Have these snapshots on these nodes, on all of the pond for None, until the release.
+
+        Said again with other nodes or snapshots, that counts. Raises LeaseRefused for names that
+        cannot be.
+        """
+        leased = tuple(
+            pond_leases.LeasedSnapshot(name=s.name, digest=s.digest, paths=s.paths, access=s.access)
+            for s in snapshots
+        )
+        pond_leases.check(pond_leases.Lease(namespace=namespace, name=lease, snapshots=leased))
+        found = self._pond(namespace, pond)
+        before = found.revision
+        found.want(lease, nodes=nodes, snapshots=snapshots)
+        self._wake(found, before)
+
+    def release(self, namespace: str, pond: str, lease: str) -> None:
+        """Let go; repeatable. Of another namespace's lease nothing is known here."""
+        found = self._pond(namespace, pond)
+        before = found.revision
+        found.release(lease)
+        self._wake(found, before)
+
+    def ready(self, namespace: str, pond: str, lease: str) -> dict[str, model.Readiness]:
+        """How far each node is; no nodes while nobody wants it."""
+        return self._pond(namespace, pond).ready(lease)
+
+    def holders(self, namespace: str, pond: str, digest: str) -> dict[str, int]:
+        """Bytes of a snapshot by node, of those that report and have any of it."""
+        return self._pond(namespace, pond).holders(digest)
+
+    def nodes(self, namespace: str, pond: str) -> frozenset[str]:
+        """Nodes whose agents report."""
+        return self._pond(namespace, pond).live()
+
+    def leases(self, namespace: str) -> frozenset[tuple[str, str]]:
+        """Pond and lease of all that are wanted, or that an agent has and nobody has released."""
+        return frozenset(
+            (pond.name, lease)
+            for pond in self._ponds.values()
+            if pond.namespace == namespace
+            for lease in pond.leases
+        )
+
+    def directory(self, namespace: str, pond: str, lease: str) -> str | None:
+        """Where a run finds its snapshots on every node; None while there is no such pond."""
+        root = self._pond(namespace, pond).root
+        return f"{root}/runs/{namespace}/{lease}" if root else None
+
+    # for the controller of DataPonds
+
+    def pond_changed(
+        self, namespace: str, name: str, spec: data_pond.DataPondSpec, *, root: str
+    ) -> None:
+        """There is such a DataPond; its data is in `root` on each node."""
+        self._known.add((namespace, name))
+        found = self._pond(namespace, name)
+        before = found.revision
+        found.set_spec(spec, root)
+        self._wake(found, before)
+
+    def pond_gone(self, namespace: str, name: str) -> None:
+        self._known.discard((namespace, name))
+        self._ponds.pop((namespace, name), None)
+        self._tell((namespace, name))
+
+    def node_gone(self, namespace: str, name: str, node: str) -> None:
+        """That node has no agent any more."""
+        found = self._pond(namespace, name)
+        before = found.revision
+        found.forget_node(node)
+        self._wake(found, before)
+
+    def state(self, namespace: str, name: str) -> pond_state.PondState | None:
+        """All that is known of one pond; to be read only."""
+        return self._ponds.get((namespace, name)) if (namespace, name) in self._known else None
+
+    # for the agents
+
+    def take_report(
+        self, namespace: str, pond: str, node: str, report: pond_messages.Report
+    ) -> None:
+        """An agent says what it has and does."""
+        found = self._pond(namespace, pond)
+        before = found.revision
+        news = found.take_report(node, report)
+        if found.revision != before or news:
+            self._tell((namespace, pond), agents=found.revision != before)
+
+    async def order(
+        self, namespace: str, pond: str, node: str, *, knows: int, wait_s: float
+    ) -> pond_messages.Order:
+        """What is wanted of a node: as soon as that is another revision than the agent knows."""
+        key = (namespace, pond)
+        event = asyncio.Event()
+        self._waiting.setdefault(key, set()).add(event)
+        try:
+            async with asyncio.timeout(wait_s):
+                while self._pond(*key).revision == knows:
+                    event.clear()
+                    await event.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._waiting[key].discard(event)
+        return self._pond(*key).order(node)
+
+    def put_manifest(self, namespace: str, pond: str, made: manifest.Manifest) -> None:
+        """An agent has made it, or was asked for it."""
+        found = self._pond(namespace, pond)
+        before = found.revision
+        found.put_manifest(made)
+        self._wake(found, before)
+
+    def find_manifest(self, namespace: str, pond: str, digest: str) -> manifest.Manifest | None:
+        return self._pond(namespace, pond).manifests.get(digest)
+
+    # within
+
+    def _pond(self, namespace: str, name: str) -> pond_state.PondState:
+        found = self._ponds.get((namespace, name))
+        if found is None:
+            found = pond_state.PondState(namespace, name, time=self._clock)
+            self._ponds[namespace, name] = found
+        return found
+
+    def _wake(self, pond: pond_state.PondState, before: int) -> None:
+        if pond.revision != before:
+            self._tell((pond.namespace, pond.name))
+
+    def _tell(self, key: Key, *, agents: bool = True) -> None:
+        if agents:
+            for event in self._waiting.get(key, ()):
+                event.set()
+        for callback in self._subscribers:
+            callback()
+
+
+def _no_pond(namespace: str, pond: str) -> str:
+    return f"there is no DataPond {pond} in namespace {namespace}: create it"
