@@ -30,7 +30,6 @@ REPLICAS_RULE = "give either replicas or replicasOf"
 MIN_RULE = "min may not be more than replicas"
 ELASTIC_RULE = "replicas may not be more than elastic.max"
 NEAR_RULE = "nearMode required needs a snapshot in near"
-FROM_RULE = "give from, or the digest of a snapshot that a node of the pond holds"
 SHARD_RULE = "give either count or group"
 PREFETCH_RULE = "false is for order follow"
 REPLAY_RULE = "must be an earlier generation than spec.generation"
@@ -138,9 +137,6 @@ SYNC_SET = crd_parts.Kind(
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["name"],
         },
-        "spec.data.snapshots.[]": crd_parts.rules(
-            crd_parts.rule("has(self.from) || has(self.digest)", FROM_RULE)
-        ),
         "spec.data.snapshots.[].shard": crd_parts.rules(
             crd_parts.rule("!has(self.count) || !has(self.group)", SHARD_RULE)
         ),

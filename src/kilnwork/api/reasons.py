@@ -404,6 +404,10 @@ class SetReason(_Explained):
         "DataCorrupt",
         "Data differs from its digest, and was fetched once more in vain.",
     )
+    FETCH_FAILED = (
+        "FetchFailed",
+        "A node cannot have the data, and will not by waiting; the message says why.",
+    )
     DATA_READY = "DataReady", "Every node of its workers holds what it needs at the digest."
     DATA_TIMED_OUT = (
         "DataTimedOut",
@@ -412,8 +416,10 @@ class SetReason(_Explained):
     WAITING_FOR_DATA = "WaitingForData", "Workers wait at their gate for data on their nodes."
     WAITING_FOR_ROOM = (
         "WaitingForRoom",
-        "There is no room for all workers at once; nothing is held. The message says who lacks "
-        "what.",
+        (
+            "There is no room for all workers at once; nothing is held. The message says who lacks "
+            "what."
+        ),
     )
     WAITING_FOR_WORKERS = (
         "WaitingForWorkers",

@@ -218,8 +218,8 @@ class Snapshot(Wire, frozen=True):
 
     name: Variable
     """Name of the snapshot: `data.<name>` in expressions, its directory below `$KILN_DATA`."""
-    source: data_pond.SnapshotSource | None = msgspec.field(default=None, name="from")
-    """Where it comes from. Needed, unless there is a `digest`."""
+    source: data_pond.SnapshotSource = msgspec.field(name="from")
+    """Where it comes from."""
     digest: Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$")] | None = None
     """Digest of the snapshot, if it must be this one; what `from` gives is checked against it.
     Without it the digest is taken from the source once, and written to the status."""
@@ -240,7 +240,7 @@ class PondUse(Wire, frozen=True):
     order: Order = Order.AUTO
     """`lead`: data is fetched to nodes where the workers fit, which start when it is there.
     `follow`: workers start, data is fetched to their nodes, and the flow begins then. `auto`:
-    `lead` for more than 256 MiB, or where a group requires to be near."""
+    `lead` for more than 256 MiB, or where a group must be near."""
     prefetch: bool = True
     """Fetch as soon as the snapshots are pinned; false: not before the workers have nodes, which
     is for order `follow` only."""
@@ -302,7 +302,7 @@ class SyncSetSpec(Wire, frozen=True):
     priority: Annotated[int, msgspec.Meta(ge=-1_000_000_000, le=1_000_000_000)] = 0
     """Tasks of higher priority come first on the slots that they share."""
     deadline_seconds: Annotated[int, msgspec.Meta(ge=1, le=task.LONGEST_S)] | None = None
-    """Seconds from its admission for the whole generation. Then it fails with `DeadlineExceeded`."""
+    """Seconds from its admission for the whole generation; then it fails, `DeadlineExceeded`."""
     kill_timestamp: str | None = None
     """Time (RFC 3339) when the generation is killed. `kiln cancel` writes it."""
     keep: Keep = Keep()

@@ -32,7 +32,7 @@ VOLUME = "kiln-data"
 
 _RESOURCES = ("cpu", "memory")
 
-_COUNTED = frozenset({data_pond.ShardBy.RANGE, data_pond.ShardBy.HASH})
+_COUNTED = frozenset({"range", "hash"})
 """Schemes that do not say how many shards there are."""
 
 _TWICE = "is there twice"
@@ -98,9 +98,11 @@ def _name_problems(name: str, spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
         if together > crd_sync_sets.MAX_NAMES:
             yield (
                 f"{_GROUPS}[{position}].name",
-                f"and the name of the SyncSet have {together} characters together; at most "
-                f"{crd_sync_sets.MAX_NAMES} leave room for the generation and the largest index "
-                "in the names of Pods, <set>-g9999-<group>-99999, which have 63",
+                (
+                    f"and the name of the SyncSet have {together} characters together; at most "
+                    f"{crd_sync_sets.MAX_NAMES} leave room for generation and largest index "
+                    "in the names of Pods, <set>-g9999-<group>-99999, which have 63"
+                ),
             )
 
 
@@ -197,8 +199,10 @@ def _request_problems(at: str, template: dict[str, Any] | None) -> Iterator[Prob
     if missing:
         yield (
             f"{at}.spec.containers[{position}].resources.requests",
-            f"must have {' and '.join(missing)}: with backend pods workers start when there is "
-            "room for all of them",
+            (
+                f"must have {' and '.join(missing)}: with backend pods workers start when there is "
+                "room for all of them"
+            ),
         )
 
 
@@ -217,10 +221,7 @@ def _snapshot_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
     yield from _twice((s.name for s in snapshots), _SNAPSHOTS)
     for position, snapshot in enumerate(snapshots):
         at = f"{_SNAPSHOTS}[{position}]"
-        if snapshot.source is None and snapshot.digest is None:
-            yield f"{at}.from", crd_sync_sets.FROM_RULE
-        if snapshot.source is not None:
-            yield from _source_problems(f"{at}.from", snapshot.source)
+        yield from _source_problems(f"{at}.from", snapshot.source)
         if snapshot.deliver is sync_set.Deliver.SHARD and snapshot.shard is None:
             yield f"{at}.deliver", "is shard, but there is no shard that says how it is divided"
         if snapshot.shard is not None:
@@ -244,9 +245,9 @@ def _shard_problems(at: str, shard: sync_set.Shard, groups: Sequence[str]) -> It
         yield f"{at}.group", _unknown("group", shard.group, groups)
     elif shard.count is None and shard.group is None and shard.by in _COUNTED:
         yield f"{at}.count", f"must be given, or group: by {shard.by} divides into any number"
-    if shard.key and shard.by is not data_pond.ShardBy.HASH:
+    if shard.key and shard.by != "hash":
         yield f"{at}.key", "is for by hash"
-    if (shard.by is data_pond.ShardBy.GLOB) != bool(shard.patterns):
+    if (shard.by == "glob") != bool(shard.patterns):
         yield f"{at}.patterns", "is for by glob, which needs them"
 
 
@@ -258,8 +259,10 @@ def _pond_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
             if group.near_mode is sync_set.NearMode.REQUIRED:
                 yield (
                     f"{_GROUPS}[{position}].nearMode",
-                    "is required, which needs data.pond.order lead or auto: with follow, workers "
-                    "have their nodes before the data",
+                    (
+                        "is required, which needs data.pond.order lead or auto: with follow "
+                        "workers have their nodes before the data"
+                    ),
                 )
     if not pond.prefetch and pond.order is not sync_set.Order.FOLLOW:
         yield "spec.data.pond.prefetch", crd_sync_sets.PREFETCH_RULE
@@ -305,11 +308,11 @@ def _generation_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
 def _flow_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
     found = flow_validation.problems(
         spec.flow,
-        snapshots=[snapshot.name for snapshot in spec.data.snapshots],
+        snapshots={one.name: one.shard is not None for one in spec.data.snapshots},
         groups=[group.name for group in spec.resources.groups],
     )
     for path, text in found:
-        yield f"spec.flow.{path}" if path else "spec.flow", text
+        yield f"spec.flow.{path}", text
 
 
 def _twice(given: Iterable[str], at: str) -> Iterator[Problem]:

@@ -19,8 +19,8 @@ _SHOWN = (
     "syncsets syncsets/status"
 )
 _CHANGED = (
-    "tasks taskobjects taskclusters taskclusters/scale taskclaims taskclaims/status jobs jobconfigs "
-    "syncsets"
+    "tasks taskobjects taskclusters taskclusters/scale taskclaims taskclaims/status "
+    "jobs jobconfigs syncsets"
 )
 
 

@@ -16,6 +16,7 @@ from kilnwork.api import (
     meta,
     pod,
     resource,
+    sync_set,
     task,
     task_claim,
     task_cluster,
@@ -32,9 +33,12 @@ from kilnwork.controllers import (
     worker_pods,
 )
 from kilnwork.controllers.attempts import driver
+from kilnwork.controllers.data_pond import ledger
 from kilnwork.controllers.job import reconciler as job_reconciler
 from kilnwork.controllers.job_config import clock_watch
 from kilnwork.controllers.job_config import reconciler as job_config_reconciler
+from kilnwork.controllers.sync_set import ports as set_ports
+from kilnwork.controllers.sync_set import reconciler as sync_set_reconciler
 from kilnwork.controllers.task import images
 from kilnwork.controllers.task import reconciler as task_reconciler
 from kilnwork.controllers.task_claim import controller as task_claims
@@ -55,6 +59,9 @@ JOB_WORKERS = 32
 
 CONFIG_WORKERS = 32
 """JobConfigs in hand at once: very many may be due in the same second."""
+
+SET_WORKERS = 8
+"""SyncSets in hand at once: most of the time of one goes by in waiting for the API server."""
 
 ATTEMPT_WORKERS = 32
 """Attempts of executors in hand at once: most of the time of one goes by in waiting for an API."""
@@ -122,6 +129,10 @@ class Controllers:
         self._kinds = custom_resource.Kinds(
             kube, custom_resource.AllowedKinds(settings.allowed_kinds), time=time
         )
+        self._sets_queue = queue.WorkQueue(time=time)
+        self.ledger = ledger.Ledger(time)
+        """What is wanted of DataPonds, and what is there."""
+        self._sets = sync_set_reconciler.Reconciler(given, self._sets_queue, served=self._kinds)
         self._objects = custom_resource.Follower(kube, namespaces=namespaces)
         shared = custom_resource.Shared(
             kinds=self._kinds,
@@ -162,11 +173,19 @@ class Controllers:
         self._manager.add_controller(*self._loops())
 
     async def start(
-        self, hub: ports.Hub, jobs: ports.JobHub, *, sync_timeout_s: float = 30.0
+        self,
+        hub: ports.Hub,
+        jobs: ports.JobHub,
+        flows: set_ports.Flows | None = None,
+        *,
+        sync_timeout_s: float = 30.0,
     ) -> None:
-        """Follow the dispatcher, the engine of jobs and the API server, then reconcile. Raises
-        NotSynced."""
+        """Follow the dispatcher, the engines and the API server, then reconcile; without `flows`
+        SyncSets wait. Raises NotSynced."""
         self._configs.use(jobs)
+        self._sets.use(hub, self.ledger)
+        if flows is not None:
+            self._follow.start("flow views", self._sets.follow(flows))
         self._follow.start("job views", self._jobs.follow(jobs))
         self._follow.start("wall clock", self._clock_watch.run())
         self._follow.start("task views", self._tasks.follow(hub))
@@ -259,6 +278,9 @@ class Controllers:
                 workers=CONFIG_WORKERS,
             ),
             controller.Controller(
+                "syncset", self._sets.reconcile, self._sets_queue, workers=SET_WORKERS
+            ),
+            controller.Controller(
                 "attempt", self._attempts.reconcile, self._attempts_queue, workers=ATTEMPT_WORKERS
             ),
         )
@@ -285,10 +307,12 @@ class Controllers:
         clusters.subscribe(self._clusters.cluster_changed)
         clusters.subscribe(self._tasks.cluster_changed)
         clusters.subscribe(self._jobs.cluster_changed)
+        clusters.subscribe(self._sets.cluster_changed)
         part = self._clusters.part_changed
         pods = reflector.Reflector(kube, resource.PODS, pod.Pod, known.pods, part, scope=ours)
         pods.subscribe(self._pods.changed)
         pods.subscribe(self._containers.changed)
+        pods.subscribe(self._sets.pod_changed)
         configs = reflector.Reflector(
             kube, kinds.JOB_CONFIGS, job_config.JobConfig, known.job_configs, scope=here
         )
@@ -304,6 +328,14 @@ class Controllers:
             scope=reflector.Scope(namespace=namespace, oldest_first=True),
         )
         jobs.subscribe(self._configs.job_changed)
+        sets = reflector.Reflector(
+            kube,
+            kinds.SYNC_SETS,
+            sync_set.SyncSet,
+            known.sync_sets,
+            self._sets.set_changed,
+            scope=here,
+        )
         claims = reflector.Reflector(
             kube, kinds.TASK_CLAIMS, task_claim.TaskClaim, known.claims, scope=here
         )
@@ -332,6 +364,7 @@ class Controllers:
             claims,
             configs,
             jobs,
+            sets,
             reflector.Reflector(
                 kube, resource.SECRETS, caches.Secret, known.secrets, part, scope=ours
             ),

@@ -3,8 +3,8 @@
 Pure. Used by backend `pods`. As the scheduler does it: taints, labels, required node affinity and
 requests (`api.fitting`), but for all Pods of the gang before any of them may go. First fit, the
 largest first, on preferred nodes first: where Pods of very different sizes just fit, it may say no.
-What it does not look at (affinity between Pods, volumes of zones), the scheduler does: then a member
-stays without a node, and the gang begins anew after its wait.
+What it does not look at (affinity between Pods, volumes of zones), the scheduler does: then a
+member stays without a node, and the gang begins anew after its wait.
 """
 
 import decimal
@@ -94,8 +94,8 @@ def lacks(placement: Placement, room: Room) -> str:
 def affinity_to(
     pod: meta.JsonObject, wanted: frozenset[str], nodes: Iterable[meta.JsonObject]
 ) -> meta.JsonObject:
-    """The affinity of a gated Pod, narrowed to nodes by their host names: each of its terms gets one
-    more expression, as the API server lets a gated Pod change (KEP-3838)."""
+    """The affinity of a gated Pod, narrowed to nodes by their host names: each of its terms gets
+    one more expression, as the API server lets a gated Pod change (KEP-3838)."""
     hosts = sorted(
         (node["metadata"].get("labels") or {}).get(_HOSTNAME, name_of(node))
         for node in nodes

@@ -1,7 +1,7 @@
 """Makes, scales and deletes the TaskClusters of a gang, and reads what is known of them.
 
-Used by the backends. A TaskCluster that is there is left as it is but for its replicas: the template
-of a generation does not change. Decides nothing else.
+Used by the backends. A TaskCluster that is there is left as it is but for its replicas: the
+template of a generation does not change. Decides nothing else.
 """
 
 from typing import NamedTuple

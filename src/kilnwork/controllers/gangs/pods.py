@@ -1,9 +1,9 @@
 """Backend `pods`: Pods wait at a gate until there is room for all of them, and their data.
 
 Used by the SyncSet controller; needs nothing but Kubernetes. The gate is a scheduling gate
-(KEP-3521) in the template of every worker. A check of all nodes decides (`capacity`), one gang after
-the other; then the gates of the whole gang are opened, or none. What Pods hold is read anew from the
-API server for each check, so that gangs that were let go a moment ago are reckoned with.
+(KEP-3521) in the template of every worker. A check of all nodes decides (`capacity`), one gang
+after the other; then the gates of the whole gang are opened, or none. What Pods hold is read anew
+from the API server for each check, so that gangs that were let go a moment ago are reckoned with.
 """
 
 import asyncio
@@ -198,8 +198,8 @@ class PodsBackend:
     async def _open(
         self, spec: port.GangSpec, going: Sequence[capacity.Member], room: capacity.Room
     ) -> None:
-        """Open the gates of these members. One that changed meanwhile is met again in the next pass,
-        as is one that a crash left behind: then the gang has begun, and is completed."""
+        """Open the gates of these members. One that changed meanwhile is met again in the next
+        pass, as is one that a crash left behind: then the gang has begun, and is completed."""
         limit = asyncio.Semaphore(_AT_ONCE)
 
         async def one(member: capacity.Member) -> None:

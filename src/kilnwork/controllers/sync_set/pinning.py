@@ -10,6 +10,7 @@ import msgspec
 
 from kilnwork.api import reasons, sync_set
 from kilnwork.controllers import errors
+from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.sync_set import ports, status, wanted
 from kilnwork.data import errors as data_errors
 
@@ -63,7 +64,7 @@ def wanted_digest(seen: sync_set.SyncSet, name: str, stored: ports.NewFlowRun | 
 
 def look(
     seen: sync_set.SyncSet,
-    pins: Mapping[str, ports.Pin],
+    pins: Mapping[str, model.Pin],
     *,
     stored: ports.NewFlowRun | None,
     pond: ports.Pond | None,
@@ -85,17 +86,19 @@ def look(
     return _of_pins(seen, pins)
 
 
-def _of_pins(seen: sync_set.SyncSet, pins: Mapping[str, ports.Pin]) -> Pinned:
+def _of_pins(seen: sync_set.SyncSet, pins: Mapping[str, model.Pin]) -> Pinned:
     refs: dict[str, ports.SnapshotRef] = {}
     missing = []
     for snapshot in seen.spec.data.snapshots:
-        pin = pins.get(snapshot.name, ports.Pin(state="Pending"))
-        if pin.state == "Failed":
+        pin = pins.get(snapshot.name, model.Pin())
+        if pin.state == model.FAILED:
             reason = reason_of(pin.reason, Reason.PIN_FAILED)
-            raise CannotPin(reason, f"snapshot {snapshot.name}: {pin.error}")
-        found = _ref(seen, snapshot, pin) if pin.state == "Pinned" else None
+            raise CannotPin(reason, f"snapshot {snapshot.name}: {pin.message}")
+        found = _ref(seen, snapshot, pin) if pin.state == model.PINNED else None
         if found is None:
-            missing.append(f"snapshot {snapshot.name}" + (f": {pin.error}" if pin.error else ""))
+            missing.append(
+                f"snapshot {snapshot.name}" + (f": {pin.message}" if pin.message else "")
+            )
         else:
             refs[snapshot.name] = found
     known = {**seen.status.snapshots, **{name: _shown(ref) for name, ref in refs.items()}}
@@ -107,7 +110,7 @@ def _of_pins(seen: sync_set.SyncSet, pins: Mapping[str, ports.Pin]) -> Pinned:
 
 
 def _ref(
-    seen: sync_set.SyncSet, snapshot: sync_set.Snapshot, pin: ports.Pin
+    seen: sync_set.SyncSet, snapshot: sync_set.Snapshot, pin: model.Pin
 ) -> ports.SnapshotRef | None:
     digest = wanted_digest(seen, snapshot.name, None)
     if digest is not None and digest != pin.digest:

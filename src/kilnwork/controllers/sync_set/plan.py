@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import msgspec
 
 from kilnwork.api import reasons, sync_set, sync_set_validation
+from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.gangs import port
 from kilnwork.controllers.sync_set import pinning, ports, status, wanted
 from kilnwork.kit import clock
@@ -26,7 +27,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """What nodes are to hold for a generation."""
 
     nodes: frozenset[str]
-    snapshots: tuple[ports.WantedSnapshot, ...]
+    snapshots: tuple[model.WantedSnapshot, ...]
 
 
 class Kill(msgspec.Struct, frozen=True):
@@ -43,8 +44,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     `known`: generations whose flows the engine has. `flow`: that of the newest admitted one;
     `stored_own`: what that was started with. `stored`: what the generation to be repeated was
     started with. `backend`: what starts its groups
-    together, None while that is not known. `pins`: by name of a snapshot. `near`: by group, bytes of
-    what it is to be near to. `gang`: None before it was asked. `left`: whether groups of other
+    together, None while that is not known. `pins`: by name of a snapshot. `near`: by group, bytes
+    of what it is to be near to. `gang`: None before it was asked. `left`: whether groups of other
     generations, or of one that is over, are still there. `obstacle`: why an object of the set could
     not be made.
     """
@@ -56,8 +57,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     stored: ports.NewFlowRun | None = None
     backend: sync_set.Backend | None = None
     pond: ports.Pond | None = None
-    pins: Mapping[str, ports.Pin] = {}
-    readiness: Mapping[str, ports.Readiness] = {}
+    pins: Mapping[str, model.Pin] = {}
+    readiness: Mapping[str, model.Readiness] = {}
     near: Mapping[str, Mapping[str, int]] = {}
     gang: port.GangState | None = None
     left: bool = False
@@ -200,7 +201,7 @@ def _gathering(
         return _ends(facts, seen, _P.FAILED, _too_late(seen, "fetching", data.why))
     if gang.ready and data.ready:
         return Plan(lease=data.lease, start=_new_run(seen, program, gathered.spec))
-    phase = _P.PLACING if data.ready or not gang.ready and not data.lease else _P.FETCHING
+    phase = _P.PLACING if data.ready or (not gang.ready and not data.lease) else _P.FETCHING
     if not gang.ready and gang.reason is not Reason.WAITING_FOR_DATA:
         phase = _P.PLACING
     why = data.why if phase is _P.FETCHING else status.Why(gang.reason, gang.message)
@@ -225,7 +226,7 @@ def _gang(facts: Facts, seen: sync_set.SyncSet, program: wanted.Program) -> port
             nodes=pond.nodes,
             ready=frozenset(name for name, one in facts.readiness.items() if one.ready),
             near=facts.near,
-            path=wanted.run_directory(seen, generation, pond),
+            path=pond.path,
             writable=wanted.is_writable(seen),
         )
     return port.GangSpec(
@@ -280,7 +281,7 @@ def _data(facts: Facts, seen: sync_set.SyncSet, spec: port.GangSpec, gang: port.
     if not nodes and facts.backend is sync_set.Backend.LOCAL:
         nodes = facts.pond.nodes  # there is one machine: its data need not wait for its workers
     lease = Lease(nodes=nodes, snapshots=wanted.wanted_snapshots(seen)) if nodes else None
-    found = {name: facts.readiness.get(name, ports.Readiness()) for name in sorted(nodes)}
+    found = {name: facts.readiness.get(name, model.Readiness()) for name in sorted(nodes)}
     ready_nodes = sum(one.ready for one in found.values())
     snapshots = {
         name: msgspec.structs.replace(one, nodes_ready=ready_nodes, nodes_wanted=len(nodes))
@@ -288,21 +289,22 @@ def _data(facts: Facts, seen: sync_set.SyncSet, spec: port.GangSpec, gang: port.
     }
     failed = None
     for name, one in found.items():
-        if one.error:
-            failed = status.Why(
-                pinning.reason_of(one.reason, Reason.DATA_CORRUPT), f"node {name}: {one.error}"
-            )
+        if one.lasting:
+            reason = pinning.reason_of(one.reason, Reason.FETCH_FAILED)
+            failed = status.Why(reason, f"node {name}: {one.message}")
     ready = bool(nodes) and ready_nodes == len(nodes)
     why = status.Why(Reason.DATA_READY, "") if ready else _fetching(found)
     return _Data(ready=ready, why=why, lease=lease, failed=failed, snapshots=snapshots)
 
 
-def _fetching(found: Mapping[str, ports.Readiness]) -> status.Why:
+def _fetching(found: Mapping[str, model.Readiness]) -> status.Why:
     late = [(name, one) for name, one in found.items() if not one.ready]
     if not late:
         return status.Why(Reason.WAITING_FOR_WORKERS, "the nodes of the workers are not known yet")
     texts = [
-        f"node {name} has {one.bytes_done:,} of {one.bytes_total:,} bytes" for name, one in late[:5]
+        f"node {name} has {one.bytes_done:,} of {one.bytes_total:,} bytes"
+        + (f": {one.message}" if one.message else "")
+        for name, one in late[:5]
     ]
     more = f", and {len(late) - 5} more nodes" if len(late) > 5 else ""
     return status.Why(Reason.FETCHING, ", ".join(texts) + more)
@@ -332,7 +334,7 @@ def _running(facts: Facts, seen: sync_set.SyncSet, flow: ports.FlowRunView) -> P
 
 
 def _goes_on(facts: Facts, seen: sync_set.SyncSet, flow: ports.FlowRunView, *, data: _Data) -> Plan:
-    """Keep the gang complete while the flow runs; a node that fetches late holds nothing else up."""
+    """Keep the gang complete while the flow runs; a node that fetches late holds up no other."""
     phase, why = _P.RUNNING, status.Why(Reason.FLOW_RUNNING, flow.message)
     if seen.spec.suspend:
         phase = _P.SUSPENDED

@@ -4,13 +4,13 @@ Implemented by `jobs.flows` and `controllers.data_pond`. Everything may be repea
 is said anew in every pass.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from kilnwork.api import attempts, data_pond, flow
-from kilnwork.data.pond import manifest
+from kilnwork.controllers.data_pond import model
 
 
 class FlowKey(NamedTuple):
@@ -110,40 +110,9 @@ class Flows(Protocol):
         ...
 
 
-class Pin(msgspec.Struct, frozen=True, kw_only=True):
-    """A source on its way to a digest. `state`: Pending, Pinned or Failed."""
-
-    state: str
-    digest: str = ""
-    bytes: int = 0
-    manifest: manifest.Manifest | None = None
-    reason: str = ""
-    """Why it failed, as one word: the `reason` of a `data.errors.PondError`."""
-    error: str = ""
-
-
-class WantedSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a snapshot a node needs. `paths`: files, None for all; `access`: read or copy."""
-
-    name: str
-    digest: str
-    paths: tuple[str, ...] | None = None
-    access: str = "read"
-
-
-class Readiness(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a node is with what a lease wants. `error`: why it cannot, "" if it
-    can, and `reason` the same as one word."""
-
-    ready: bool = False
-    bytes_done: int = 0
-    bytes_total: int = 0
-    reason: str = ""
-    error: str = ""
-
-
 class Pond(msgspec.Struct, frozen=True, kw_only=True):
-    """A DataPond: its directory on each node, and the nodes whose agents are connected."""
+    """A DataPond as a generation sees it: `path`, the directory of its snapshots on every node;
+    `nodes`, those whose agents report."""
 
     path: str
     nodes: frozenset[str] = frozenset()
@@ -152,18 +121,32 @@ class Pond(msgspec.Struct, frozen=True, kw_only=True):
 class Ledger(Protocol):
     """All ponds: what is wanted of them, and what is there."""
 
-    def pond(self, namespace: str, name: str) -> Pond | None:
-        """A DataPond; None: there is none."""
+    def state(self, namespace: str, name: str) -> object | None:
+        """Something if there is such a DataPond."""
+        ...
+
+    def nodes(self, namespace: str, pond: str) -> frozenset[str]:
+        """Nodes whose agents report."""
+        ...
+
+    def directory(self, namespace: str, pond: str, lease: str) -> str | None:
+        """Where a lease's snapshots are on every node."""
         ...
 
     def want_pin(
         self,
         namespace: str,
         pond: str,
-        source: data_pond.SnapshotSource | None,
+        source: data_pond.SnapshotSource,
+        *,
+        request: str,
         digest: str | None = None,
-    ) -> Pin:
-        """Ask for the digest of a source, or for the manifest of a digest."""
+    ) -> model.Pin:
+        """Ask for the digest of a source; the same `request` gives the same."""
+        ...
+
+    def forget_pin(self, namespace: str, pond: str, request: str) -> None:
+        """Nobody asks for it any more."""
         ...
 
     def want(
@@ -171,24 +154,29 @@ class Ledger(Protocol):
         namespace: str,
         pond: str,
         lease: str,
-        nodes: frozenset[str] | None,
-        snapshots: tuple[WantedSnapshot, ...],
+        *,
+        nodes: Collection[str] | None,
+        snapshots: Sequence[model.WantedSnapshot],
     ) -> None:
-        """Say what these nodes, or all, are to hold for this lease, and where it is to be seen."""
+        """Say what these nodes are to hold for this lease."""
         ...
 
     def release(self, namespace: str, pond: str, lease: str) -> None:
         """Nobody needs it any more."""
         ...
 
-    def ready(self, namespace: str, pond: str, lease: str) -> Mapping[str, Readiness]:
+    def ready(self, namespace: str, pond: str, lease: str) -> Mapping[str, model.Readiness]:
         """How far the nodes of a lease are."""
         ...
 
     def holders(self, namespace: str, pond: str, digest: str) -> Mapping[str, int]:
-        """Nodes that hold all of a snapshot, with its bytes."""
+        """Bytes of a snapshot by node."""
         ...
 
-    def subscribe(self, callback: Callable[[str, str], None]) -> None:
-        """Have (namespace, pond) called when something of a pond has changed."""
+    def leases(self, namespace: str) -> frozenset[tuple[str, str]]:
+        """Pond and lease of all that are wanted or held."""
+        ...
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        """Have this called when something has changed."""
         ...

@@ -5,6 +5,7 @@ again: what a manager that died has begun is found by names, owners, the written
 engine's runs.
 """
 
+import re
 from collections.abc import Mapping
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from kilnwork.api import kinds, resource, sync_set, task_cluster
 from kilnwork.controllers import ports as hub_ports
 from kilnwork.controllers import status_writer, tools
+from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.gangs import local, pods, port, rendering
 from kilnwork.controllers.sync_set import objects, pinning, plan, ports, status
 from kilnwork.executors import custom_resource
@@ -21,6 +23,10 @@ Key = tuple[str, str]
 
 LOCAL_NODE = "kilnwork.dev/local"
 """Label of nodes that are machines of kilnwork, where Pods are processes."""
+
+
+_RUN = re.compile(r"-g[0-9]+$")
+"""How the name of a lease ends that is a generation's."""
 
 
 class _Memory(msgspec.Struct):
@@ -91,19 +97,24 @@ class Reconciler:
         if name:
             self._queue.add((key[0], name))
 
-    def pond_changed(self, namespace: str, name: str) -> None:
+    def ponds_changed(self) -> None:
         """An agent said something, or a DataPond came, changed or went."""
         for seen in self._caches.sync_sets.list():
-            use = seen.spec.data.pond.name
-            if (seen.metadata.namespace, use) == (namespace, name) and seen.spec.data.snapshots:
-                self._queue.add((namespace, seen.metadata.name))
+            has_data = seen.spec.data.snapshots or seen.status.snapshots
+            if has_data and not _is_over(seen):
+                self._queue.add((seen.metadata.namespace, seen.metadata.name))
+        for namespace in {one.metadata.name for one in self._caches.namespaces.list()}:
+            for _, lease in self._books().leases(namespace):
+                name = _RUN.sub("", lease)
+                if name != lease and (namespace, name) not in self._caches.sync_sets:
+                    self._queue.add((namespace, name))
 
     def use(self, hub: hub_ports.ClusterHub, ledger: ports.Ledger) -> None:
         """Ask these from now on."""
         self._local.use(hub)
         self._pods.use(hub)
         self._ledger = ledger
-        ledger.subscribe(self.pond_changed)
+        ledger.subscribe(self.ponds_changed)
 
     async def follow(self, flows: ports.Flows) -> None:
         """Take in what the engine of flows publishes, until cancelled."""
@@ -208,24 +219,32 @@ class Reconciler:
         return sync_set.Backend.LOCAL if set(marks) == {"true"} else sync_set.Backend.PODS
 
     def _pond(self, seen: sync_set.SyncSet) -> ports.Pond | None:
+        namespace, name = seen.metadata.namespace, seen.spec.data.pond.name
         if not seen.spec.data.snapshots and seen.status.replay_of is None:
             return None
-        return self._books().pond(seen.metadata.namespace, seen.spec.data.pond.name)
+        path = self._books().directory(namespace, name, _lease(seen))
+        if self._books().state(namespace, name) is None or path is None:
+            return None
+        return ports.Pond(path=path, nodes=self._books().nodes(namespace, name))
 
     def _pins(
         self, seen: sync_set.SyncSet, stored: ports.NewFlowRun | None
-    ) -> Mapping[str, ports.Pin]:
+    ) -> Mapping[str, model.Pin]:
         if seen.status.replay_of is not None:
             return {}
         namespace, pond = seen.metadata.namespace, seen.spec.data.pond.name
         return {
             snapshot.name: self._books().want_pin(
-                namespace, pond, snapshot.source, pinning.wanted_digest(seen, snapshot.name, stored)
+                namespace,
+                pond,
+                snapshot.source,
+                request=_request(seen, snapshot.name),
+                digest=pinning.wanted_digest(seen, snapshot.name, stored),
             )
             for snapshot in seen.spec.data.snapshots
         }
 
-    def _readiness(self, seen: sync_set.SyncSet) -> Mapping[str, ports.Readiness]:
+    def _readiness(self, seen: sync_set.SyncSet) -> Mapping[str, model.Readiness]:
         if not seen.status.snapshots:
             return {}
         namespace, pond = seen.metadata.namespace, seen.spec.data.pond.name
@@ -284,8 +303,8 @@ class Reconciler:
                 seen.metadata.namespace,
                 pond,
                 lease,
-                decided.lease.nodes,
-                decided.lease.snapshots,
+                nodes=decided.lease.nodes,
+                snapshots=decided.lease.snapshots,
             )
             known.leased = (pond, lease)
         if decided.suspend is not None:
@@ -354,3 +373,14 @@ class Reconciler:
 def _lease(seen: sync_set.SyncSet) -> str:
     """Name of the lease and of the directory of the newest generation."""
     return rendering.run_name(seen.metadata.name, seen.status.generation)
+
+
+def _request(seen: sync_set.SyncSet, snapshot: str) -> str:
+    """What makes the pin of a snapshot that of this generation."""
+    return f"{seen.metadata.uid}-g{seen.status.generation}-{snapshot}"
+
+
+def _is_over(seen: sync_set.SyncSet) -> bool:
+    """Whether its newest generation has ended, and no other is asked for."""
+    final = bool(seen.status.phase) and sync_set.Phase(seen.status.phase).final
+    return final and seen.status.generation == seen.spec.generation

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import flow, sync_set
+from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.gangs import port, rendering
 from kilnwork.controllers.sync_set import ports
 from kilnwork.data.pond import shards
@@ -60,7 +61,7 @@ def _group(
 
 
 def snapshot_ref(
-    seen: sync_set.SyncSet, snapshot: sync_set.Snapshot, pin: ports.Pin
+    seen: sync_set.SyncSet, snapshot: sync_set.Snapshot, pin: model.Pin
 ) -> ports.SnapshotRef | None:
     """A pinned snapshot as the flow sees it; None while its manifest is not there."""
     if snapshot.shard is None:
@@ -95,20 +96,17 @@ def leads(seen: sync_set.SyncSet, refs: Mapping[str, ports.SnapshotRef]) -> bool
     return required or sum(ref.bytes for ref in refs.values()) > LEAD_BYTES
 
 
-def run_directory(seen: sync_set.SyncSet, generation: int, pond: ports.Pond) -> str:
-    """The directory with the snapshots of a generation, on every node."""
-    name = rendering.run_name(seen.metadata.name, generation)
-    return f"{pond.path.rstrip('/')}/runs/{seen.metadata.namespace}/{name}"
-
-
-def wanted_snapshots(seen: sync_set.SyncSet) -> tuple[ports.WantedSnapshot, ...]:
+def wanted_snapshots(seen: sync_set.SyncSet) -> tuple[model.WantedSnapshot, ...]:
     """What each node is to hold: all of every snapshot that the status has."""
-    access = {snapshot.name: str(snapshot.access) for snapshot in seen.spec.data.snapshots}
+    given = {snapshot.name: snapshot for snapshot in seen.spec.data.snapshots}
+    access = {name: str(snapshot.access) for name, snapshot in given.items()}
+    sources = {name: snapshot.source for name, snapshot in given.items()}
     return tuple(
-        ports.WantedSnapshot(
+        model.WantedSnapshot(
             name=name,
             digest=found.digest,
             access=access.get(name, str(sync_set.Access.READ)),
+            source=sources.get(name),
         )
         for name, found in sorted(seen.status.snapshots.items())
     )
