@@ -4,6 +4,7 @@ For the contract tests of backends and tests of SyncSets. The server's own sched
 nodes; `connect` lets the workers of bound Pods be connected.
 """
 
+import contextlib
 from collections.abc import Iterable
 from typing import Any
 
@@ -11,17 +12,22 @@ from kilnwork.api import kinds, resource
 from kilnwork.controllers import tools
 from kilnwork.controllers.gangs import local, pods, port
 from kilnwork.kit import clock
+from kilnwork.kube import client, errors
 from support import controlled, waiting
 
 
-class Ahead(clock.SystemClock):
+class Ahead:
     """The clock of a manager for which it is later by some seconds."""
 
     def __init__(self, by_s: float = 0.0) -> None:
         self.by_s = by_s
+        self._system = clock.SystemClock()
 
     def wall(self) -> float:
-        return super().wall() + self.by_s
+        return self._system.wall() + self.by_s
+
+    def monotonic(self) -> float:
+        return self._system.monotonic()
 
 
 def template(cpu: str = "1") -> dict[str, Any]:
@@ -56,6 +62,38 @@ def spec(uid: str, *groups: port.GroupSpec, **more: Any) -> port.GangSpec:
     )
 
 
+class Dying:
+    """The client of managers that die right after a request, once after each that writes."""
+
+    def __init__(self, kube: client.Client) -> None:
+        self._kube = kube
+        self.died: set[tuple[str, str]] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kube, name)
+
+    async def create(self, kind: resource.Resource, obj: dict[str, Any], *more: Any) -> Any:
+        return self._die(
+            "create", obj["metadata"]["name"], await self._kube.create(kind, obj, *more)
+        )
+
+    async def merge_patch(self, kind: resource.Resource, name: str, *more: Any) -> Any:
+        return self._die("patch", name, await self._kube.merge_patch(kind, name, *more))
+
+    async def delete(self, kind: resource.Resource, name: str, *more: Any, **options: Any) -> Any:
+        return self._die("delete", name, await self._kube.delete(kind, name, *more, **options))
+
+    def _die(self, verb: str, name: str, answer: Any) -> Any:
+        if (verb, name) in self.died:
+            return answer
+        self.died.add((verb, name))
+        raise ManagerDied(f"{verb} {name}")
+
+
+class ManagerDied(Exception):
+    """The manager is gone in the middle of a pass."""
+
+
 class GangWorld:
     """One API server with TaskClusters, and a backend of each sort."""
 
@@ -78,10 +116,12 @@ class GangWorld:
         """A gang of the SyncSet."""
         return spec(self.uid, *groups, **more)
 
-    def backend(self, kind: str, time: clock.Clock | None = None) -> port.Backend:
+    def backend(
+        self, kind: str, time: clock.Clock | None = None, *, kube: Any = None
+    ) -> port.Backend:
         """A new backend: one of a manager that has just started."""
         given = tools.Tools(
-            self.kube,
+            kube or self.kube,
             self.world.controllers.caches,
             lambda *_: None,
             time or clock.SystemClock(),
@@ -126,6 +166,15 @@ class GangWorld:
         for cluster, workers in by_cluster.items():
             self.world.hub.tell_cluster((controlled.NS, cluster), *workers)
 
+    async def end_pods(self) -> bool:
+        """Play the kubelets of Pods that are being deleted; True when there was none."""
+        leaving = [p for p in (await self.pods()).values() if _is_leaving(p)]
+        for pod in leaving:
+            name = pod["metadata"]["name"]
+            with contextlib.suppress(errors.NotFound):
+                await self.kube.delete(resource.PODS, name, controlled.NS, grace_s=0)
+        return not leaving
+
     async def clusters(self) -> list[str]:
         listed = await self.kube.list(kinds.TASK_CLUSTERS, controlled.NS, type=dict)
         return sorted(c["metadata"]["name"] for c in listed.items)
@@ -144,3 +193,7 @@ class GangWorld:
 
         found: port.GangState = await waiting.wait_until_async(asked, what=what)
         return found
+
+
+def _is_leaving(pod: dict[str, Any]) -> bool:
+    return "deletionTimestamp" in pod["metadata"]

@@ -77,7 +77,9 @@ def place(room: Room, members: Sequence[Member], *, ready: frozenset[str]) -> Pl
 
 
 def lacks(placement: Placement, room: Room) -> str:
-    """Who has no node and why: one sentence for each group."""
+    """Who has no node and why: one sentence for each group; "" if all have."""
+    if not placement.unplaced:
+        return ""
     by_group: dict[str, list[tuple[Member, str]]] = {}
     for member, why in placement.unplaced:
         by_group.setdefault(member.group, []).append((member, why))
