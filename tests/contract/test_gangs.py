@@ -247,10 +247,11 @@ async def test_pods_of_a_gang_without_room_hold_nothing(gangs: gang_world.GangWo
     backend = gangs.backend("pods")
     wanted = gangs.spec(gang_world.group(replicas=3), gang_world.group("solver", 1, cpu="500m"))
     state = await gangs.until(
-        backend, wanted, lambda s: s.reason == reasons.SetReason.WAITING_FOR_ROOM, what="no room"
+        backend, wanted, lambda s: "no node in group solver" in s.message, what="no room"
     )
     assert await gangs.bound() == {}
-    assert "2 workers have no node in group worker: each needs cpu 1" in state.message
+    assert state.reason == reasons.SetReason.WAITING_FOR_ROOM
+    assert "1 worker has no node in group worker: each needs cpu 1, memory 64Mi" in state.message
     assert "free: node a cpu 2" in state.message
     assert {name: one.gated for name, one in state.groups.items()} == {"worker": 3, "solver": 1}
     await gangs.node("b", cpu="2")
