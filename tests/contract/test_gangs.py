@@ -7,6 +7,7 @@ One suite for `local` and `pods`, on a real API server with its scheduler; what 
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+
 import msgspec
 import pytest
 

@@ -191,7 +191,8 @@ class GangWorld:
                 found = await found
             return state if found else None
 
-        found: port.GangState = await waiting.wait_until_async(asked, what=what)
+        found = await waiting.wait_until_async(asked, what=what)
+        assert found is not None
         return found
 
 

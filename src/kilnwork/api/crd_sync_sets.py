@@ -15,8 +15,8 @@ has a host name of 63."""
 GENERATION_RULE = "may only rise"
 FROZEN = (
     "cannot be changed within a generation: raise spec.generation, which starts a new one; "
-    "suspend, priority, deadlineSeconds, keep, killTimestamp and the replicas of elastic groups "
-    "can be changed"
+    "suspend, deadlineSeconds, keep, killTimestamp and the replicas of elastic groups can be "
+    "changed"
 )
 NAMES_RULE = (
     f"the names of the SyncSet and of each group may have {MAX_NAMES} characters together: "
@@ -49,7 +49,7 @@ def _frozen() -> Iterator[meta.JsonObject]:
     CEL cannot see what has no type: templates, manifests, parameters and parts of the flow. The
     controller keeps those of a running generation as they were.
     """
-    for field in ("backend", "replayOf", "data", "flow"):
+    for field in ("backend", "replayOf", "data", "flow", "priority"):
         rule = f"self.generation != oldSelf.generation || ({_same(field)})"
         yield crd_parts.rule(rule, f"{field} {FROZEN}", fieldPath=f".{field}")
     groups = (

@@ -276,9 +276,8 @@ class Data(Wire, frozen=True):
 class SyncSetSpec(Wire, frozen=True):
     """What runs, where, and on which data.
 
-    Once a generation is admitted only `suspend`, `priority`, `deadlineSeconds`, `keep`,
-    `killTimestamp` and the replicas of elastic groups can be changed; anything, if `generation`
-    rises.
+    Within a generation only `suspend`, `deadlineSeconds`, `keep`, `killTimestamp` and the replicas
+    of elastic groups can be changed; anything, if `generation` rises.
     """
 
     resources: Resources

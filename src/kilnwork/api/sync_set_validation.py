@@ -40,9 +40,7 @@ _GROUPS = "spec.resources.groups"
 _SNAPSHOTS = "spec.data.snapshots"
 _OBJECT_META = frozenset({"name", "labels", "annotations", "namespace"})
 
-CHANGEABLE = frozenset(
-    {"deadlineSeconds", "generation", "keep", "killTimestamp", "priority", "suspend"}
-)
+CHANGEABLE = frozenset({"deadlineSeconds", "generation", "keep", "killTimestamp", "suspend"})
 """Fields of the spec that may be changed within a generation."""
 
 

@@ -157,9 +157,8 @@ class Controllers:
                 time=time,
                 on_failure=on_failure,
             )
-        self._code: code_blobs.CodeBlobs | None = None
-        if settings.blobs is not None:
-            self._code = code_blobs.CodeBlobs(self.caches, settings.blobs, time=time)
+        blobs = settings.blobs
+        self._code = None if blobs is None else code_blobs.CodeBlobs(self.caches, blobs, time=time)
         self._follow = coroutines.Crew("controllers", on_failure=on_failure)
         self._manager = manager.Manager("controllers", on_failure=on_failure)
         reflectors = self._all_reflectors(kube, namespaces)

@@ -13,6 +13,7 @@ from kilnwork.controllers import errors
 from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.sync_set import ports, status, wanted
 from kilnwork.data import errors as data_errors
+from kilnwork.jobs.flows import model as flow_model
 
 Reason = reasons.SetReason
 
@@ -51,7 +52,9 @@ def reason_of(word: str, otherwise: reasons.SetReason) -> reasons.SetReason:
     return _REASONS.get(word, otherwise)
 
 
-def wanted_digest(seen: sync_set.SyncSet, name: str, stored: ports.NewFlowRun | None) -> str | None:
+def wanted_digest(
+    seen: sync_set.SyncSet, name: str, stored: flow_model.NewFlowRun | None
+) -> str | None:
     """The digest that a snapshot must have, None if its source says it."""
     written = seen.status.snapshots.get(name)
     if written is not None and written.digest:
@@ -66,7 +69,7 @@ def look(
     seen: sync_set.SyncSet,
     pins: Mapping[str, model.Pin],
     *,
-    stored: ports.NewFlowRun | None,
+    stored: flow_model.NewFlowRun | None,
     pond: ports.Pond | None,
 ) -> Pinned:
     """Return how far they are. Raises CannotPin."""
@@ -87,7 +90,7 @@ def look(
 
 
 def _of_pins(seen: sync_set.SyncSet, pins: Mapping[str, model.Pin]) -> Pinned:
-    refs: dict[str, ports.SnapshotRef] = {}
+    refs: dict[str, flow_model.SnapshotRef] = {}
     missing = []
     for snapshot in seen.spec.data.snapshots:
         pin = pins.get(snapshot.name, model.Pin())
@@ -111,7 +114,7 @@ def _of_pins(seen: sync_set.SyncSet, pins: Mapping[str, model.Pin]) -> Pinned:
 
 def _ref(
     seen: sync_set.SyncSet, snapshot: sync_set.Snapshot, pin: model.Pin
-) -> ports.SnapshotRef | None:
+) -> flow_model.SnapshotRef | None:
     digest = wanted_digest(seen, snapshot.name, None)
     if digest is not None and digest != pin.digest:
         text = f"snapshot {snapshot.name}: its source gives {pin.digest}, wanted is {digest}"
@@ -122,7 +125,7 @@ def _ref(
         raise CannotPin(Reason.INVALID_SPEC, f"snapshot {snapshot.name}: {error}") from error
 
 
-def _of_replay(seen: sync_set.SyncSet, stored: ports.NewFlowRun | None) -> Pinned:
+def _of_replay(seen: sync_set.SyncSet, stored: flow_model.NewFlowRun | None) -> Pinned:
     if stored is None:
         text = (
             f"generation {seen.status.replay_of} is not kept: spec.keep.generations is "
@@ -140,6 +143,6 @@ def _not_yet(seen: sync_set.SyncSet, why: status.Why) -> Pinned:
     return Pinned(program=None, snapshots=seen.status.snapshots, why=why)
 
 
-def _shown(ref: ports.SnapshotRef) -> sync_set.SnapshotStatus:
+def _shown(ref: flow_model.SnapshotRef) -> sync_set.SnapshotStatus:
     count = 0 if ref.shards is None else len(ref.shards)
     return sync_set.SnapshotStatus(digest=ref.digest, bytes=ref.bytes, shards=count)

@@ -14,6 +14,7 @@ from kilnwork.api import reasons, sync_set, sync_set_validation
 from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.gangs import port
 from kilnwork.controllers.sync_set import pinning, ports, status, wanted
+from kilnwork.jobs.flows import model as flow_model
 from kilnwork.kit import clock
 
 Reason = reasons.SetReason
@@ -52,9 +53,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     seen: sync_set.SyncSet | None
     known: tuple[int, ...] = ()
-    flow: ports.FlowRunView | None = None
-    stored_own: ports.NewFlowRun | None = None
-    stored: ports.NewFlowRun | None = None
+    flow: flow_model.FlowRunView | None = None
+    stored_own: flow_model.NewFlowRun | None = None
+    stored: flow_model.NewFlowRun | None = None
     backend: sync_set.Backend | None = None
     pond: ports.Pond | None = None
     pins: Mapping[str, model.Pin] = {}
@@ -83,7 +84,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     objects: bool = False
     gang: port.GangSpec | None = None
     lease: Lease | None = None
-    start: ports.NewFlowRun | None = None
+    start: flow_model.NewFlowRun | None = None
     status: sync_set.SyncSetStatus | None = None
     delete: bool = False
     again_s: float | None = None
@@ -108,11 +109,14 @@ def decide(facts: Facts) -> Plan:
 
 def _admit(facts: Facts, seen: sync_set.SyncSet) -> Plan:
     """End the generation before, then take up the new one."""
-    if facts.flow is not None and not facts.flow.over:
+    if facts.flow is not None and not facts.flow.phase.final:
         text = f"generation {seen.spec.generation} is asked for"
         kill = Kill(seen.status.generation, str(Reason.SUPERSEDED), text)
         shown = status.Shown(_P.KILLING, status.Why(Reason.SUPERSEDED, text), flow=facts.flow)
         return Plan(kill=kill, status=status.make(seen, shown, now=facts.now))
+    if facts.flow is not None and not _P(seen.status.phase or _P.PENDING).final:
+        phase, why = _outcome(facts.flow)  # how it ended is told before the next one begins
+        return _ends(facts, seen, phase, why)
     if facts.left:
         return Plan(release_groups=True, release_lease=True, again_s=LOOK_S)
     begun = status.begin(seen, backend=facts.backend, now=facts.now)
@@ -244,14 +248,14 @@ def _gang(facts: Facts, seen: sync_set.SyncSet, program: wanted.Program) -> port
 
 def _new_run(
     seen: sync_set.SyncSet, program: wanted.Program, spec: port.GangSpec
-) -> ports.NewFlowRun:
-    return ports.NewFlowRun(
+) -> flow_model.NewFlowRun:
+    return flow_model.NewFlowRun(
         uid=seen.metadata.uid,
         generation=seen.status.generation,
         namespace=seen.metadata.namespace,
         set_name=seen.metadata.name,
         flow=program.flow,
-        snapshots=program.snapshots,
+        snapshots=dict(program.snapshots),
         clusters={group.name: group.cluster for group in spec.groups},
         priority=seen.spec.priority,
     )
@@ -313,8 +317,8 @@ def _fetching(found: Mapping[str, model.Readiness]) -> status.Why:
 # The flow
 
 
-def _running(facts: Facts, seen: sync_set.SyncSet, flow: ports.FlowRunView) -> Plan:
-    if flow.over:
+def _running(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView) -> Plan:
+    if flow.phase.final:
         phase, why = _outcome(flow)
         return _ends(facts, seen, phase, why)
     stored = facts.stored_own
@@ -333,7 +337,9 @@ def _running(facts: Facts, seen: sync_set.SyncSet, flow: ports.FlowRunView) -> P
     return _goes_on(facts, seen, flow, data=_data(facts, seen, spec, facts.gang))
 
 
-def _goes_on(facts: Facts, seen: sync_set.SyncSet, flow: ports.FlowRunView, *, data: _Data) -> Plan:
+def _goes_on(
+    facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView, *, data: _Data
+) -> Plan:
     """Keep the gang complete while the flow runs; a node that fetches late holds up no other."""
     phase, why = _P.RUNNING, status.Why(Reason.FLOW_RUNNING, flow.message)
     if seen.spec.suspend:
@@ -356,7 +362,7 @@ def _goes_on(facts: Facts, seen: sync_set.SyncSet, flow: ports.FlowRunView, *, d
     )
 
 
-def _suspend(seen: sync_set.SyncSet, flow: ports.FlowRunView) -> bool | None:
+def _suspend(seen: sync_set.SyncSet, flow: flow_model.FlowRunView) -> bool | None:
     return seen.spec.suspend if seen.spec.suspend != flow.suspended else None
 
 
@@ -366,10 +372,10 @@ _FAILURES = frozenset(
 """Why we kill a flow whose set has then failed."""
 
 
-def _outcome(flow: ports.FlowRunView) -> tuple[sync_set.Phase, status.Why]:
-    if flow.phase == "Succeeded":
+def _outcome(flow: flow_model.FlowRunView) -> tuple[sync_set.Phase, status.Why]:
+    if flow.phase is flow_model.Phase.SUCCEEDED:
         return _P.SUCCEEDED, status.Why(Reason.FLOW_SUCCEEDED, flow.message)
-    if flow.phase == "Killed" and flow.reason not in _FAILURES:
+    if flow.phase is flow_model.Phase.KILLED and flow.reason not in _FAILURES:
         return _P.KILLED, status.Why(flow.reason or Reason.KILLED, flow.message)
     return _P.FAILED, status.Why(flow.reason or Reason.FLOW_FAILED, flow.message)
 

@@ -5,107 +5,43 @@ is said anew in every pass.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Protocol
 
 import msgspec
 
-from kilnwork.api import attempts, data_pond, flow
+from kilnwork.api import data_pond
 from kilnwork.controllers.data_pond import model
-
-
-class FlowKey(NamedTuple):
-    """A run of a flow: the uid of its SyncSet, and the generation."""
-
-    uid: str
-    generation: int
-
-
-class SnapshotRef(msgspec.Struct, frozen=True, kw_only=True):
-    """A snapshot as a flow sees it. `shards`: their documents, None if it is one piece."""
-
-    name: str
-    digest: str
-    bytes: int = 0
-    shards: tuple[Any, ...] | None = None
-
-
-class NewFlowRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run to be started."""
-
-    uid: str
-    generation: int
-    namespace: str
-    set_name: str
-    flow: flow.Flow
-    snapshots: Mapping[str, SnapshotRef] = {}
-    clusters: Mapping[str, str] = {}
-    """TaskCluster by group."""
-    priority: int = 0
-
-
-class StepView(msgspec.Struct, frozen=True, kw_only=True):
-    """A step, all its instances together."""
-
-    state: str = ""
-    total: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    running: int = 0
-    reused: int = 0
-    reason: str = ""
-    message: str = ""
-
-
-class FlowRunView(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as it is on disk. `phase`: Running, Succeeded, Failed or Killed."""
-
-    uid: str
-    generation: int
-    namespace: str
-    set_name: str
-    phase: str
-    steps: Mapping[str, StepView] = {}
-    value: attempts.Payload | None = None
-    reason: str = ""
-    message: str = ""
-    suspended: bool = False
-    started: float = 0.0
-    finished: float | None = None
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing of it runs any more."""
-        return self.phase != "Running"
+from kilnwork.jobs.flows import model as flow_model
 
 
 class Flows(Protocol):
     """The engine of flows. What a coroutine method did is durable when it returns."""
 
-    async def start(self, new: NewFlowRun) -> FlowRunView:
+    async def start(self, new: flow_model.NewFlowRun) -> flow_model.FlowRunView:
         """Start a run; one that is known is returned as it is."""
         ...
 
-    async def suspend(self, key: FlowKey, *, suspended: bool) -> None:
+    async def suspend(self, key: flow_model.FlowKey, *, suspended: bool) -> None:
         """Start no task, or go on; what runs goes on in any case."""
         ...
 
-    async def kill(self, key: FlowKey, *, reason: str, message: str) -> None:
+    async def kill(self, key: flow_model.FlowKey, *, reason: str, message: str) -> None:
         """Kill a run. Over, or unknown: nothing happens."""
         ...
 
-    async def forget(self, key: FlowKey) -> None:
+    async def forget(self, key: flow_model.FlowKey) -> None:
         """Nobody asks for a run any more; one that runs is killed first."""
         ...
 
-    def view(self, key: FlowKey) -> FlowRunView | None:
+    def view(self, key: flow_model.FlowKey) -> flow_model.FlowRunView | None:
         """A run as it is on disk."""
         ...
 
-    def stored(self, key: FlowKey) -> NewFlowRun | None:
+    def stored(self, key: flow_model.FlowKey) -> flow_model.NewFlowRun | None:
         """What a run was started with."""
         ...
 
-    async def changes(self, since: int) -> tuple[int, list[FlowRunView]]:
+    async def changes(self, since: int) -> tuple[int, list[flow_model.FlowRunView]]:
         """Wait for something newer than `since`; 0 gives every run."""
         ...
 

@@ -17,6 +17,7 @@ from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.gangs import local, pods, port, rendering
 from kilnwork.controllers.sync_set import objects, pinning, plan, ports, status
 from kilnwork.executors import custom_resource
+from kilnwork.jobs.flows import model as flow_model
 from kilnwork.kube import errors, events, queue
 
 Key = tuple[str, str]
@@ -39,8 +40,6 @@ class _Memory(msgspec.Struct):
     uid: str
     written: float | None = None
     differs: float | None = None
-    leased: tuple[str, str] | None = None
-    """Pond and lease that it has."""
 
 
 class Reconciler:
@@ -65,6 +64,8 @@ class Reconciler:
         self._memories: dict[Key, _Memory] = {}
         self._generations: dict[str, set[int]] = {}
         """Of the flows that the engine has, by uid of their SyncSet."""
+        self._definitions: dict[flow_model.FlowKey, flow_model.NewFlowRun] = {}
+        """Of runs that are not over."""
         self._names: dict[Key, set[str]] = {}
         """Uids that the engine has flows of, under a name."""
 
@@ -135,7 +136,7 @@ class Reconciler:
         facts = await self._facts(key)
         seen = facts.seen
         if seen is None:
-            await self._forget(key)
+            self._forget(key)
             return None
         decided = plan.decide(facts)
         if decided.gang is not None:
@@ -182,14 +183,14 @@ class Reconciler:
         repeated = seen.status.replay_of if current else None
         stored = None
         if repeated is not None:
-            stored = flows.stored(ports.FlowKey(uid, repeated))
-        own = ports.FlowKey(uid, seen.status.generation)
-        pond = self._pond(seen)
+            stored = self._stored(flow_model.FlowKey(uid, repeated))
+        own = flow_model.FlowKey(uid, seen.status.generation)
+        view, pond = flows.view(own), self._pond(seen)
         return plan.Facts(
             seen=seen,
             known=tuple(sorted(self._generations.get(uid, ()))),
-            flow=flows.view(own),
-            stored_own=flows.stored(own),
+            flow=view,
+            stored_own=None if view is None or final else self._stored(own),
             stored=stored,
             backend=await self._choose(seen, current=current),
             pond=pond,
@@ -200,8 +201,17 @@ class Reconciler:
             now=self._clock.wall(),
         )
 
-    def _view(self, seen: sync_set.SyncSet) -> ports.FlowRunView | None:
-        return self._engine().view(ports.FlowKey(seen.metadata.uid, seen.status.generation))
+    def _view(self, seen: sync_set.SyncSet) -> flow_model.FlowRunView | None:
+        return self._engine().view(flow_model.FlowKey(seen.metadata.uid, seen.status.generation))
+
+    def _stored(self, key: flow_model.FlowKey) -> flow_model.NewFlowRun | None:
+        """What a run was started with, which does not change: it is read once."""
+        found = self._definitions.get(key)
+        if found is None:
+            found = self._engine().stored(key)
+            if found is not None:
+                self._definitions[key] = found
+        return found
 
     async def _choose(self, seen: sync_set.SyncSet, *, current: bool) -> sync_set.Backend | None:
         """What starts its groups together: as it was decided at its admission."""
@@ -228,7 +238,7 @@ class Reconciler:
         return ports.Pond(path=path, nodes=self._books().nodes(namespace, name))
 
     def _pins(
-        self, seen: sync_set.SyncSet, stored: ports.NewFlowRun | None
+        self, seen: sync_set.SyncSet, stored: flow_model.NewFlowRun | None
     ) -> Mapping[str, model.Pin]:
         if seen.status.replay_of is not None:
             return {}
@@ -283,37 +293,51 @@ class Reconciler:
     async def _act(self, key: Key, seen: sync_set.SyncSet, decided: plan.Plan) -> None:
         flows, uid = self._engine(), seen.metadata.uid
         for generation in decided.forget:
-            await flows.forget(ports.FlowKey(uid, generation))
+            await flows.forget(flow_model.FlowKey(uid, generation))
             self._generations.get(uid, set()).discard(generation)
         if decided.kill is not None:
             end = decided.kill
-            own = ports.FlowKey(uid, end.generation)
+            own = flow_model.FlowKey(uid, end.generation)
             await flows.kill(own, reason=end.reason, message=end.message)
         if decided.release_groups:
             await self._local.release(seen.metadata.namespace, uid, but=None)
-        known = self._memory(key, seen)
-        pond, lease = seen.spec.data.pond.name, _lease(seen)
-        if decided.release_lease or decided.lease is not None:
-            stale = known.leased is not None and known.leased != (pond, lease)
-            if known.leased is not None and (decided.release_lease or stale):
-                self._books().release(seen.metadata.namespace, *known.leased)
-                known.leased = None
-        if decided.lease is not None:
-            self._books().want(
-                seen.metadata.namespace,
-                pond,
-                lease,
-                nodes=decided.lease.nodes,
-                snapshots=decided.lease.snapshots,
-            )
-            known.leased = (pond, lease)
+        if _is_over(seen):
+            self._drop_definitions(uid)
+        self._lease_data(key, seen, decided)
         if decided.suspend is not None:
-            own = ports.FlowKey(uid, seen.status.generation)
+            own = flow_model.FlowKey(uid, seen.status.generation)
             await flows.suspend(own, suspended=decided.suspend)
         if decided.start is not None:
             await flows.start(decided.start)
             self._generations.setdefault(uid, set()).add(decided.start.generation)
             self._names.setdefault(key, set()).add(uid)
+
+    def _lease_data(self, key: Key, seen: sync_set.SyncSet, decided: plan.Plan) -> None:
+        """Say which nodes are to hold the data of the newest generation, and of no other."""
+        pond, lease = seen.spec.data.pond.name, _lease(seen)
+        if decided.lease is not None:
+            self._books().want(
+                key[0],
+                pond,
+                lease,
+                nodes=decided.lease.nodes,
+                snapshots=decided.lease.snapshots,
+            )
+        if decided.lease is not None or decided.release_lease:
+            self._release_leases(key, but=None if decided.release_lease else (pond, lease))
+        if decided.start is not None or decided.release_lease:
+            for snapshot in seen.spec.data.snapshots:
+                self._books().forget_pin(key[0], pond, _request(seen, snapshot.name))
+
+    def _release_leases(self, key: Key, *, but: tuple[str, str] | None) -> None:
+        """Also those of a manager before this one, which agents still tell of."""
+        for pond, lease in self._books().leases(key[0]):
+            if _RUN.sub("", lease) == key[1] and lease != key[1] and (pond, lease) != but:
+                self._books().release(key[0], pond, lease)
+
+    def _drop_definitions(self, uid: str) -> None:
+        for known in [one for one in self._definitions if one.uid == uid]:
+            del self._definitions[known]
 
     async def _forget_strays(self, key: Key) -> None:
         """End the flows of SyncSets that are gone, also of one with the same name."""
@@ -322,17 +346,16 @@ class Reconciler:
         for uid in tuple(self._names.get(key, ())):
             if uid == there:
                 continue
+            self._drop_definitions(uid)
             for generation in sorted(self._generations.pop(uid, ())):
-                await self._engine().forget(ports.FlowKey(uid, generation))
+                await self._engine().forget(flow_model.FlowKey(uid, generation))
             self._names[key].discard(uid)
 
-    async def _forget(self, key: Key) -> None:
+    def _forget(self, key: Key) -> None:
+        self._release_leases(key, but=None)
         known = self._memories.pop(key, None)
-        if known is None:
-            return
-        self._writer.forget(known.uid)
-        if known.leased is not None:
-            self._books().release(key[0], *known.leased)
+        if known is not None:
+            self._writer.forget(known.uid)
 
     async def _write(
         self, key: Key, seen: sync_set.SyncSet, wanted: sync_set.SyncSetStatus

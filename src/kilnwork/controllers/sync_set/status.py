@@ -5,14 +5,14 @@ Pure. Used by `plan` and `reconciler`. Conditions: `SnapshotPinned`, `DataReady`
 """
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from kilnwork.api import kinds, meta, reasons, sync_set
+from kilnwork.api import attempts, kinds, meta, reasons, sync_set, task
 from kilnwork.controllers import results
 from kilnwork.controllers.gangs import port
-from kilnwork.controllers.sync_set import ports
+from kilnwork.jobs.flows import model as flow_model
 from kilnwork.kit import clock
 
 MINOR_HOLD_S = 1.0
@@ -49,7 +49,7 @@ class Shown(msgspec.Struct, frozen=True):
     pinned: bool | None = None
     data: tuple[bool, Why] | None = None
     gang: port.GangState | None = None
-    flow: ports.FlowRunView | None = None
+    flow: flow_model.FlowRunView | None = None
 
 
 class Announcement(NamedTuple):
@@ -126,9 +126,7 @@ def make(seen: sync_set.SyncSet, shown: Shown, *, now: float) -> sync_set.SyncSe
         snapshots=snapshots,
         groups=_groups(seen, shown.gang),
         flow=before.flow if flow is None else _flow(flow),
-        result=results.in_status(flow.value)
-        if flow is not None and shown.phase is _P.SUCCEEDED
-        else None,
+        result=_result(flow.value) if flow is not None and shown.phase is _P.SUCCEEDED else None,
         data_ready=_data_ready(snapshots),
         gang=before.gang if shown.gang is None else _gang_text(shown.gang),
         progress=before.progress if flow is None else _progress(flow),
@@ -180,7 +178,7 @@ def _groups(seen: sync_set.SyncSet, gang: port.GangState | None) -> dict[str, sy
     }
 
 
-def _flow(flow: ports.FlowRunView) -> sync_set.FlowStatus:
+def _flow(flow: flow_model.FlowRunView) -> sync_set.FlowStatus:
     steps = {
         name: sync_set.StepStatus(
             state=str(step.state),
@@ -195,6 +193,12 @@ def _flow(flow: ports.FlowRunView) -> sync_set.FlowStatus:
     return sync_set.FlowStatus(steps=steps)
 
 
+def _result(value: Any) -> task.Result | None:
+    """The result of a flow as that of a task looks."""
+    data = msgspec.json.encode(value)
+    return results.in_status(attempts.Payload("application/json", data))
+
+
 def _data_ready(snapshots: Mapping[str, sync_set.SnapshotStatus]) -> str:
     if not snapshots:
         return ""
@@ -207,7 +211,7 @@ def _gang_text(gang: port.GangState) -> str:
     return f"{ready}/{sum(group.desired for group in gang.groups.values())}"
 
 
-def _progress(flow: ports.FlowRunView) -> str:
+def _progress(flow: flow_model.FlowRunView) -> str:
     done = sum(step.succeeded for step in flow.steps.values())
     return f"{done}/{sum(step.total for step in flow.steps.values())}"
 
@@ -248,7 +252,7 @@ def _conditions(seen: sync_set.SyncSet, shown: Shown) -> tuple[meta.Condition, .
         say("GangReady", shown.gang.ready, Why(shown.gang.reason, shown.gang.message))
     elif "GangReady" not in known:
         say("GangReady", False, shown.why)
-    running = shown.flow is not None and not shown.flow.over and not shown.phase.final
+    running = shown.flow is not None and not shown.flow.phase.final and not shown.phase.final
     say("FlowRunning", running, shown.why)
     say("Succeeded", shown.phase is _P.SUCCEEDED if shown.phase.final else None, shown.why)
     return tuple(found)

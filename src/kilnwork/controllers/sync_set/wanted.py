@@ -4,15 +4,14 @@ Pure. Used by `plan`. A replay takes snapshots and flow from the generation that
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 import msgspec
 
 from kilnwork.api import flow, sync_set
 from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.gangs import port, rendering
-from kilnwork.controllers.sync_set import ports
 from kilnwork.data.pond import shards
+from kilnwork.jobs.flows import model as flow_model
 
 LEAD_BYTES = 256 << 20
 """With more data, order `auto` fetches first and starts workers where it is."""
@@ -22,10 +21,10 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     """What runs, on which data: all of it pinned."""
 
     flow: flow.Flow
-    snapshots: Mapping[str, ports.SnapshotRef]
+    snapshots: Mapping[str, flow_model.SnapshotRef]
 
 
-def replicas(group: sync_set.Group, refs: Mapping[str, ports.SnapshotRef]) -> int:
+def replicas(group: sync_set.Group, refs: Mapping[str, flow_model.SnapshotRef]) -> int:
     """Number of workers of a group."""
     if group.replicas_of is None:
         return group.count
@@ -35,7 +34,7 @@ def replicas(group: sync_set.Group, refs: Mapping[str, ports.SnapshotRef]) -> in
 
 
 def groups(
-    seen: sync_set.SyncSet, generation: int, refs: Mapping[str, ports.SnapshotRef]
+    seen: sync_set.SyncSet, generation: int, refs: Mapping[str, flow_model.SnapshotRef]
 ) -> tuple[port.GroupSpec, ...]:
     """The groups of workers that are wanted."""
     return tuple(
@@ -62,10 +61,10 @@ def _group(
 
 def snapshot_ref(
     seen: sync_set.SyncSet, snapshot: sync_set.Snapshot, pin: model.Pin
-) -> ports.SnapshotRef | None:
+) -> flow_model.SnapshotRef | None:
     """A pinned snapshot as the flow sees it; None while its manifest is not there."""
     if snapshot.shard is None:
-        return ports.SnapshotRef(name=snapshot.name, digest=pin.digest, bytes=pin.bytes)
+        return flow_model.SnapshotRef(name=snapshot.name, digest=pin.digest, bytes=pin.bytes)
     if pin.manifest is None:
         return None
     scheme = shards.Scheme(
@@ -74,9 +73,11 @@ def snapshot_ref(
     planned = shards.plan(
         pin.manifest, scheme, _shard_count(seen, snapshot.shard), snapshot=snapshot.name
     )
-    documents: tuple[Any, ...] = tuple(msgspec.to_builtins(shard) for shard in planned)
-    return ports.SnapshotRef(
-        name=snapshot.name, digest=pin.digest, bytes=pin.bytes, shards=documents
+    return flow_model.SnapshotRef(
+        name=snapshot.name,
+        digest=pin.digest,
+        bytes=pin.bytes,
+        shards=[msgspec.to_builtins(shard) for shard in planned],
     )
 
 
@@ -85,7 +86,7 @@ def _shard_count(seen: sync_set.SyncSet, shard: sync_set.Shard) -> int | None:
     return shard.count if shard.group is None else named[shard.group]
 
 
-def leads(seen: sync_set.SyncSet, refs: Mapping[str, ports.SnapshotRef]) -> bool:
+def leads(seen: sync_set.SyncSet, refs: Mapping[str, flow_model.SnapshotRef]) -> bool:
     """Whether the data comes first, and workers start where it is."""
     order = seen.spec.data.pond.order
     if order is not sync_set.Order.AUTO:
