@@ -64,10 +64,12 @@ class Node:
         """What work runs, without its TaskCluster."""
         self.own_cluster = False
         """The template names a TaskCluster or another executor: it needs no group."""
-        self.given: expressions.Document = expressions.Document({})
+        self.given: dict[str, expressions.Document] = {}
         """Inputs of work that are the same for all items."""
-        self.per_item: expressions.Document = expressions.Document({})
-        """Inputs that depend on the item."""
+        self.own: dict[str, Any] = {}
+        """Inputs that depend on the item, as they are written."""
+        self.own_names: tuple[expressions.Name, ...] = ()
+        """What those name, but for the item."""
         self.items: expressions.Expression | None = None
         self.failed: int | str = 0
         """How many items may fail."""
@@ -86,8 +88,9 @@ class Node:
             yield f"{self.path}.if", self.condition.names
         if self.items is not None:
             yield f"{self.path}.of", self.items.names
-        yield f"{self.path}.with", self.given.names
-        yield f"{self.path}.with", self.per_item.names
+        for name, document in self.given.items():
+            yield f"{self.path}.with.{name}", document.names
+        yield f"{self.path}.with", self.own_names
 
     @property
     def chosen(self) -> tuple["Node", ...]:
@@ -194,32 +197,39 @@ class _Builder:
         self.count += 1
         if self.count > flow.MAX_STEPS:
             return None
-        if not STEP_NAME.fullmatch(name):
-            self.add(path, "must be named by 1 to 40 letters and digits, the first in lower case")
-        elif name in RESERVED:
-            self.add(path, f"must not be named {name}, which expressions have for something else")
+        self._check_name(name, path)
         step = self._read(path, given)
-        if step is None:
-            return None
-        kind = self._kind(path, step)
-        if kind is None:
+        kind = None if step is None else self._kind(path, step)
+        if step is None or kind is None:
             return None
         node = Node(name, path, step, kind)
         self._check_fields(node)
-        if step.if_:
-            with self.problem_at(f"{path}.if"):
-                node.condition = expressions.field(step.if_)
-            if alternative:
-                self.add(f"{path}.if", "has no place in an else: nest a step with `do`")
-        if step.else_ is not None:
-            if not step.if_:
-                self.add(f"{path}.else", "needs an `if`")
-            node.otherwise = self.node(name, f"{path}.else", step.else_, alternative=True)
+        if alternative:
+            for field, here in (("if", step.if_), ("timeoutSeconds", step.timeout_seconds)):
+                if here:
+                    self.add(f"{path}.{field}", "has no place in an else: put it into a `do` there")
+        self._conditions(node)
         if kind.leaf:
             self._work(node)
         else:
             self._compound(node)
         return node
+
+    def _check_name(self, name: str, path: str) -> None:
+        if not STEP_NAME.fullmatch(name):
+            self.add(path, "must be named by 1 to 40 letters and digits, the first in lower case")
+        elif name in RESERVED:
+            self.add(path, f"must not be named {name}, which expressions have for something else")
+
+    def _conditions(self, node: Node) -> None:
+        step, path = node.step, node.path
+        if step.if_:
+            with self.problem_at(f"{path}.if"):
+                node.condition = expressions.field(step.if_)
+        if step.else_ is not None:
+            if not step.if_:
+                self.add(f"{path}.else", "needs an `if`")
+            node.otherwise = self.node(node.name, f"{path}.else", step.else_, alternative=True)
 
     def _read(self, path: str, given: Any) -> flow.Step | None:
         if isinstance(given, flow.Step):
@@ -289,16 +299,16 @@ class _Builder:
             node.failed = self._failed(f"{path}.allow", step)
         if step.join:
             given = given or {RESULTS: f"${{ {step.join}.results }}"}
-        shared: dict[str, Any] = {}
-        own: dict[str, Any] = {}
+        names: list[expressions.Name] = []
         for name, value in given.items():
             with self.problem_at(f"{path}.with.{name}"):
                 document = expressions.Document(value, whole)
-                mine = any(one.root in whole for one in document.names)
-                (own if mine else shared)[name] = value
-        with contextlib.suppress(expressions.ExpressionError):  # each is noted above
-            node.given = expressions.Document(shared, whole)
-            node.per_item = expressions.Document(own, whole)
+                if whole.isdisjoint(one.root for one in document.names):
+                    node.given[name] = document
+                else:
+                    node.own[name] = value
+                    names += (one for one in document.names if one.root not in whole)
+        node.own_names = tuple(dict.fromkeys(names))
 
     def _failed(self, path: str, step: flow.Step) -> int | str:
         failed = 0 if step.allow is None else step.allow.failed

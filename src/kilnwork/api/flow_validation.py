@@ -121,8 +121,7 @@ class _Checker:
         if item and item in self._every:
             yield Problem(f"{node.path}.each", f"has the name of a step, {item}")
         for path, names in node.expressions:
-            shown = item if path.endswith(".with") else ""
-            yield from self._names(path, names, known, item=shown, failed=failed)
+            yield from self._names(path, names, known, failed=failed)
         yield from self._group(node)
         yield from self._join(node, known)
         yield from self._of(node)
@@ -143,12 +142,9 @@ class _Checker:
         names: Iterable[expressions.Name],
         known: Mapping[str, flow_program.Node],
         *,
-        item: str = "",
         failed: bool = False,
     ) -> Iterator[Problem]:
         for name in names:
-            if item and name.root == item:
-                continue
             text = self._problem(name, known, failed=failed)
             if text:
                 yield Problem(path, text)

@@ -1,0 +1,529 @@
+"""Runs of flows as the SyncSet controller sees them: started once, paused, ended, shown, forgotten.
+
+One service per dispatcher, on its loop, beside the engine: each step is a job of that
+(`step_items`). It is a planner of the engine's batches: when a step's job ends, the plan is asked
+in that batch, and the jobs that follow are in it too. What a coroutine method returns is on disk.
+Everything may be repeated.
+"""
+
+import asyncio
+import hashlib
+import logging
+from collections import defaultdict
+
+import msgspec
+
+from kilnwork.api import filejobs, flow_validation
+from kilnwork.dispatch.hub import feed
+from kilnwork.dispatch.machine import instructions
+from kilnwork.jobs import engine as engines
+from kilnwork.jobs import errors, facts, index_items, items, task_hub
+from kilnwork.jobs import model as job_model
+from kilnwork.jobs import records as job_records
+from kilnwork.jobs.flows import (
+    instances,
+    model,
+    plan,
+    records,
+    results,
+    step_inputs,
+    step_items,
+    tables,
+    timers,
+    views,
+)
+from kilnwork.kit import clock as clocks
+from kilnwork.kit import ids
+
+log = logging.getLogger(__name__)
+
+MAX_DEFINITION_BYTES = 16 << 20
+"""Longest flow with its parameters and shards, and longest definition of a step."""
+
+
+class FlowRuns:
+    """The runs of a data directory. `moved_by`: an engine that is not started yet."""
+
+    def __init__(
+        self, hub: task_hub.TaskHub, moved_by: engines.Engine, *, clock: clocks.Clock
+    ) -> None:
+        self._hub, self._engine, self._clock = hub, moved_by, clock
+        self._tables = tables.FlowTables(hub.select)
+        self._writes = tables.FlowWrites()
+        self._live: dict[model.FlowKey, records.Run] = {}
+        """Runs that are not over, or that are being changed."""
+        self._views: dict[model.FlowKey, model.FlowRunView] = {}
+        """Of those, as they are on disk."""
+        self._new: dict[model.FlowKey, None] = {}
+        self._jobs: dict[bytes, tuple[records.Run, str]] = {}
+        """Whose step a job is that is not over, by UUID."""
+        self._ready: dict[records.Run, None] = {}
+        self._joined: list[tuple[records.Run, model.FlowRunView | None]] = []
+        """What the batch on its way shows."""
+        self._waiters: defaultdict[model.FlowKey, list[asyncio.Future[None]]] = defaultdict(list)
+        self._settling: list[asyncio.Future[None]] = []
+        self._timers: timers.Timers[tuple[model.FlowKey, str]] = timers.Timers(clock)
+        self._timer: asyncio.TimerHandle | None = None
+        self._feed: feed.Feed[model.FlowKey] = feed.Feed()
+        self._next_row = 1
+        moved_by.register(step_items.KIND, step_items.StepSources(), self, planner=self)
+
+    def load(self) -> None:
+        """Go on with what is not over; the engine has started."""
+        self._next_row = self._tables.next_row()
+        for row in self._tables.rows("unfinished_flow_runs"):
+            try:
+                self._take_up(row)
+            except (msgspec.MsgspecError, ValueError) as error:
+                extra = {"run": row.key, "error": str(error)}
+                log.warning(
+                    "a flow of the journal cannot be read; it is left as it is", extra=extra
+                )
+        self._set_timer()
+
+    def stop(self) -> None:
+        """Let nobody wait any more. The engine is stopped."""
+        if self._timer is not None:
+            self._timer.cancel()
+        why = self._engine.stopped or errors.JobsStopped()
+        self._feed.fail(why)
+        for waiter in (*self._settling, *(one for some in self._waiters.values() for one in some)):
+            if not waiter.done():
+                waiter.set_exception(why)
+
+    # what the controller says
+
+    async def start(self, new: model.NewFlowRun) -> model.FlowRunView:
+        """Start a run; one that is known already is returned as it is.
+
+        Raises `InvalidJob` (message begins with the field's path), `JobsStopped`.
+        """
+        self._engine.check()
+        known = self.view(new.key)
+        if known is None and new.key not in self._live:
+            _check(new)
+            state = records.RunState(started=self._clock.wall())
+            run = records.Run(new, state, row=self._next_row)
+            self._next_row += 1
+            self._live[new.key] = run
+            self._new[new.key] = None
+            if run.program.timeout_s is not None:
+                self._limit(run, "", run.program.timeout_s, started=state.started)
+            self._wake(run)
+        if new.key not in self._views:
+            await self._settled(new.key)
+        found = known or self.view(new.key)
+        if found is None:
+            raise errors.NoSuchJob(f"the run of {new.namespace}/{new.set_name} was forgotten")
+        return found
+
+    async def suspend(self, key: model.FlowKey, *, suspended: bool) -> None:
+        """Start no step and no attempt, or go on; what runs goes on in any case."""
+        run = self._open(key)
+        if run is None:
+            return
+        plan.suspend(run, suspended=suspended)
+        for job in self._jobs_of(run):
+            change = job_model.Adjustment(suspend=run.state.suspended)
+            facts.adjust(job, change, now=self._clock.wall())
+            self._engine.wake(job)
+        self._wake(run)
+        await self._settled(key)
+
+    async def kill(
+        self, key: model.FlowKey, *, reason: str = "Killed", message: str = "it was killed"
+    ) -> None:
+        """End a run: what runs is stopped, then `finally` is done. Over or ending already: nothing
+        happens."""
+        run = self._open(key)
+        if run is not None:
+            plan.kill(run, reason, message)
+            self._wake(run)
+            await self._settled(key)
+
+    async def forget(self, key: model.FlowKey) -> None:
+        """The generation is gone: all of it is stopped, `finally` too, then its rows are deleted.
+
+        Its tasks stay in the journal as long as any other.
+        """
+        run = self._loaded(key)
+        if run is not None:
+            plan.abandon(run)
+            run.dirty = True
+            self._wake(run)
+            await self._settled(key)
+
+    # what it sees
+
+    def view(self, key: model.FlowKey) -> model.FlowRunView | None:
+        """Return a run as it is on disk; None: there is none, or it was forgotten."""
+        known = self._views.get(key)
+        if known is None:
+            row = self._tables.row(key)
+            if row is None:
+                return None
+            run = self._tables.load(row)
+            return None if run.state.deleting else views.of_run(run)
+        run = self._live[key]
+        if run.state.deleting:
+            return None
+        return views.with_jobs(known, self._counts(run)) if run.open_jobs else known
+
+    def stored(self, key: model.FlowKey) -> model.NewFlowRun | None:
+        """Return what a run was started with, for another one like it."""
+        row = self._tables.row(key)
+        return None if row is None else self._tables.new(row)
+
+    async def changes(self, since: int) -> tuple[int, list[model.FlowRunView]]:
+        """Runs that changed after `since`, once there are any, and the number to go on; those that
+        were forgotten are left out.
+
+        `since` 0, or of another dispatcher's life: all runs of the journal.
+        """
+        self._engine.check()
+        await self._feed.newer(since)
+        last = self._feed.last
+        if 0 < since <= last:
+            keys = self._feed.since(since)
+        else:
+            keys = [row.key for row in self._tables.rows("flow_runs")]
+        found = (self.view(key) for key in keys)
+        return last, [view for view in found if view is not None]
+
+    async def steps(
+        self,
+        key: model.FlowKey,
+        *,
+        step: str = "",
+        after: str = "",
+        limit: int = 100,
+        state: model.State | None = None,
+    ) -> list[model.InstanceView]:
+        """Return step instances and their shards, in the order in which they began.
+
+        `step`: only those of the step of that path; `after`: those behind that key. Raises
+        `NoSuchJob`.
+        """
+        row = self._tables.row(key)
+        if row is None:
+            raise errors.NoSuchJob(f"there is no run {key.generation} of SyncSet {key.uid}")
+        run = self._live.get(key) or self._tables.load(row)
+        listed = instances.Instances(run, self._engine, self._hub, job_uuid=job_uuid)
+        return listed.page(step=step, after=after, limit=limit, state=state)
+
+    # what the engine says (`engine.Planner`, `engine.Listener`)
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has something for the next batch."""
+        return bool(self._ready)
+
+    def ended(self, job: job_records.Job) -> None:
+        """The job of a step is over in the batch that is being made."""
+        found = self._jobs.pop(job.id.uuid, None)
+        if found is not None:
+            self._read(*found, job)
+
+    def plan(self, now: float) -> None:
+        """Ask for what follows, and add it to the batch that is being made."""
+        for key in self._timers.due():
+            run = self._live.get(key[0])
+            if run is not None:
+                plan.timed_out(run, key[1])
+                self._ready[run] = None
+        while self._ready:
+            run = next(iter(self._ready))
+            del self._ready[run]
+            if self._live.get(run.new.key) is not run:
+                continue
+            for instruction in plan.advance(run, now=now):
+                self._carry_out(run, instruction)
+            if run not in self._ready:
+                self._touched(run)
+        self._set_timer()
+
+    def gather(self) -> instructions.Writes:
+        """Return what this batch is to write of runs."""
+        return self._writes.take()
+
+    def committed(self) -> None:
+        """What was gathered last is on disk."""
+        joined, self._joined = self._joined, []
+        for run, view in joined:
+            key = run.new.key
+            if view is None:
+                self._views.pop(key, None)
+                self._live.pop(key, None)
+            elif key in self._live:
+                self._views[key] = view
+            self._feed.publish((key,))
+            if view is None:
+                self._feed.drop((key,))
+            elif run.state.stage is records.Stage.OVER and run not in self._ready:
+                self._views.pop(key, None)
+                self._live.pop(key, None)
+        settled, self._settling = self._settling, []
+        for waiter in settled:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def shown(self, job: job_records.Job) -> None:
+        """Publish what is new of a step's job."""
+        found = self._jobs.get(job.id.uuid)
+        if found is not None:
+            self._feed.publish((found[0].new.key,))
+
+    def released(self, job: job_records.Job) -> None:
+        """Do nothing: the journal has all of it."""
+
+    # inside
+
+    def _wake(self, run: records.Run) -> None:
+        self._ready[run] = None
+        self._hub.wake()
+
+    async def _settled(self, key: model.FlowKey) -> None:
+        """Return when all that is known of a run now is on disk."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters[key].append(waiter)
+        await waiter
+
+    def _loaded(self, key: model.FlowKey) -> records.Run | None:
+        self._engine.check()
+        run = self._live.get(key)
+        if run is None and (row := self._tables.row(key)) is not None:
+            run = self._live[key] = self._tables.load(row)
+        return run
+
+    def _open(self, key: model.FlowKey) -> records.Run | None:
+        """Return a run that is not over, to be changed; wake it afterwards."""
+        self._engine.check()
+        run = self._live.get(key)
+        return None if run is None or run.state.stage is records.Stage.OVER else run
+
+    def _jobs_of(self, run: records.Run) -> list[job_records.Job]:
+        found = (self._engine.find(job_uuid(run, key)) for key in run.open_jobs)
+        return [job for job in found if job is not None]
+
+    def _counts(self, run: records.Run) -> dict[str, list[tuple[model.Counts, int]]]:
+        found: dict[str, list[tuple[model.Counts, int]]] = {}
+        for key in run.open_jobs:
+            job = self._engine.live.get(job_uuid(run, key))
+            if job is not None:
+                one = step_items.counts(job), step_items.running(job)
+                found.setdefault(records.step_path(key), []).append(one)
+        return found
+
+    def _take_up(self, row: tables.FlowRow) -> None:
+        """Go on with a run of an earlier life."""
+        run = self._live[row.key] = self._tables.load(row)
+        self._views[row.key] = views.of_run(run)
+        state, program = run.state, run.program
+        if program.timeout_s is not None:
+            self._limit(run, "", program.timeout_s, started=state.started)
+        if state.finally_started is not None:
+            self._limit(run, "finally", plan.FINALLY_S, started=state.finally_started)
+        limits = {path: node.step.timeout_seconds for path, node in views.nodes(program).items()}
+        for record in run.records.values():
+            seconds = limits[records.step_path(record.key)]
+            if record.state is model.State.RUNNING and seconds is not None:
+                self._limit(run, record.key, seconds, started=record.started)
+        for key in list(run.open_jobs):
+            self._follow(run, key)
+        self._wake(run)
+
+    def _follow(self, run: records.Run, key: str) -> None:
+        """Follow the job of a step that was open."""
+        uuid = job_uuid(run, key)
+        job = self._engine.find(uuid)
+        if job is None:
+            lost = records.JobEnd(False, "JobLost", "its job is not in the journal")
+            plan.job_ended(run, key, lost)
+        elif job.stage is job_records.FINISHED:
+            self._read(run, key, job)
+            self._engine.wake(job)  # it is released again
+        else:
+            self._jobs[uuid] = (run, key)
+
+    def _carry_out(self, run: records.Run, instruction: records.Instruction) -> None:
+        key = instruction.key
+        if isinstance(instruction, records.Start):
+            self._start(run, key, instruction.work)
+        elif isinstance(instruction, records.Limit):
+            self._limit(run, key, instruction.seconds, started=self._clock.wall())
+        else:
+            job = self._engine.find(job_uuid(run, key))
+            if job is not None:
+                facts.kill(job, "Stopped", instruction.message, now=self._clock.wall())
+                self._engine.wake(job)
+
+    def _start(self, run: records.Run, key: str, work: step_inputs.StepWork) -> None:
+        """Make the job of a step."""
+        size = sum(map(len, map(bytes, (*work.items, *work.shared.values()))))
+        if size > MAX_DEFINITION_BYTES:
+            message = f"its items and inputs take {size} bytes, more than 16 MiB"
+            plan.job_ended(run, key, records.JobEnd(False, "InputTooLarge", message))
+            self._ready[run] = None
+            return
+        uuid, now = job_uuid(run, key), self._clock.wall()
+        source = step_items.StepItems(work, step_items.StepProgress())
+        spec = index_items.IndexSpec(
+            name=work.name,
+            cluster_name=work.template.cluster_name,
+            parallelism=work.parallel,
+            priority=run.new.priority,
+        )
+        job = job_records.Job(
+            job_model.JobId(uuid, ids.task_text(ids.TaskId(uuid))),
+            row=self._engine.new_row(),
+            namespace=run.new.namespace,
+            spec=spec,
+            source=source,
+            created=now,
+        )
+        job.fresh = True
+        if work.memo:
+            self._reuse(run, job, source)
+        job.changed(now)
+        self._jobs[uuid] = (run, key)
+        self._engine.add(job, None, None)
+
+    def _reuse(self, run: records.Run, job: job_records.Job, source: step_items.StepItems) -> None:
+        """Let items have succeeded whose results are kept."""
+        reused = 0
+        for number in range(job.size):
+            key = source.inputs.memo_key(number)
+            value = self._tables.memo(key)
+            if value is not None:
+                self._writes.memo(key, run.new.key, value)
+                job.items.set(number + 1, items.State.SUCCEEDED, 1)
+                reused += 1
+        job.counts.succeeded = reused
+        source.progress = step_items.StepProgress(reused=reused)
+
+    def _read(self, run: records.Run, key: str, job: job_records.Job) -> None:
+        """Read the results of a job that is over, as far as anybody wants them; then the plan
+        hears of its end."""
+        end, work = _end_of(job), job.source.definition
+        if not work.wanted or not (end.succeeded or work.memo):
+            self._hear(run, key, end)
+            return
+        reading = results.Results(
+            job,
+            self._hub,
+            memo=self._tables.memo,
+            keep=lambda memo, value: self._writes.memo(memo, run.new.key, value),
+        )
+
+        def go_on() -> None:
+            if self._engine.over:
+                return
+            try:
+                if reading.read_more():
+                    loop.call_soon(go_on)
+                    return
+            except Exception as error:  # noqa: BLE001 - half of it is in: only a restart mends that
+                self._engine.failed(error)
+                return
+            self._hear(run, key, _with_results(end, reading))
+            self._hub.wake()
+
+        loop = asyncio.get_running_loop()
+        go_on()
+
+    def _hear(self, run: records.Run, key: str, end: records.JobEnd) -> None:
+        plan.job_ended(run, key, end)
+        self._ready[run] = None
+
+    def _limit(self, run: records.Run, key: str, seconds: float, *, started: float) -> None:
+        self._timers.set((run.new.key, key), seconds, started=started)
+
+    def _touched(self, run: records.Run) -> None:
+        """Write what has changed of a run, and show it when it is on disk."""
+        key = run.new.key
+        over = run.state.stage is records.Stage.OVER
+        if run.dirty or run.changed or run.changed_values or key in self._new:
+            version = max(run.state.version + 1, int(self._clock.wall() * 1000))
+            run.update(version=version)
+        if over and run.state.deleting:
+            self._delete(run)
+            self._joined.append((run, None))
+        else:
+            if key in self._new:
+                self._writes.insert(run)
+            self._writes.update(run)
+            self._joined.append((run, views.of_run(run)))
+        self._new.pop(key, None)
+        self._settling += self._waiters.pop(key, [])
+
+    def _delete(self, run: records.Run) -> None:
+        """Delete a run and the jobs of its steps."""
+        if run.new.key not in self._new:
+            self._writes.delete(run)
+        for record in run.records.values():
+            job = self._engine.find(job_uuid(run, record.key)) if record.job else None
+            if job is not None:
+                facts.delete(job, now=self._clock.wall())
+                self._engine.wake(job)
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        delay_s = self._timers.next_s
+        if delay_s is not None and not self._engine.over:
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        for key, step in self._timers.due():
+            run = self._live.get(key)
+            if run is not None:
+                plan.timed_out(run, step)
+                self._wake(run)
+        self._set_timer()
+
+
+def job_uuid(run: records.Run, key: str) -> bytes:
+    """Return the UUID of a step's job: the same for ever, and no other run's, also of the same
+    generation that was forgotten and is started again."""
+    new = run.new
+    what = f"{new.uid}/{new.generation}/{run.state.started!r}/{key}"
+    raw = bytearray(hashlib.sha256(what.encode()).digest()[:16])
+    raw[6] = 0x80 | (raw[6] & 0x0F)
+    raw[8] = 0x80 | (raw[8] & 0x3F)
+    return bytes(raw)
+
+
+def _check(new: model.NewFlowRun) -> None:
+    """Raises InvalidJob."""
+    try:
+        tables.uid_bytes(new.uid)
+    except ValueError as error:
+        raise errors.InvalidJob(f"metadata.uid: {new.uid!r} is no UUID") from error
+    shards = {name: one.shards is not None for name, one in new.snapshots.items()}
+    found = flow_validation.problems(new.flow, snapshots=shards, groups=new.clusters)
+    if found:
+        path, text = found[0]
+        raise errors.InvalidJob(f"spec.flow.{path}: {text}")
+    if len(msgspec.json.encode(new)) > MAX_DEFINITION_BYTES:
+        raise errors.InvalidJob("spec.flow: it takes more than 16 MiB with parameters and shards")
+
+
+def _end_of(job: job_records.Job) -> records.JobEnd:
+    """Return how a job has ended, without results."""
+    work, cause = job.source.definition, job.source.progress.cause
+    succeeded = job.verdict is filejobs.Outcome.SUCCEEDED
+    reason = job.reason if work.variable else cause or job.reason
+    return records.JobEnd(
+        succeeded,
+        reason="" if succeeded else reason,
+        message="" if succeeded else job.message,
+        cause=cause,
+        counts=step_items.counts(job),
+    )
+
+
+def _with_results(end: records.JobEnd, reading: results.Results) -> records.JobEnd:
+    if reading.trouble:
+        return end._replace(succeeded=False, reason="ResultTooLarge", message=reading.trouble)
+    return end._replace(value=reading.value) if end.succeeded else end
