@@ -6,6 +6,8 @@ Neither depends on the one before: a message that is lost costs nothing, and who
 needs no memory.
 """
 
+import hashlib
+
 import msgspec
 
 PREFIX = "/ponds"
@@ -160,7 +162,6 @@ class Report(Message, frozen=True):
     sequence: int
     knows: int = 0
     address: str = ""
-    root: str = ""
     capacity: int = 0
     used: int = 0
     holdings: tuple[HoldingReport, ...] = ()
@@ -168,3 +169,10 @@ class Report(Message, frozen=True):
     leases: tuple[LeaseReport, ...] = ()
     counters: Counters = Counters()
     trouble: Trouble | None = None
+
+
+def paths_digest(paths: tuple[str, ...] | None) -> str:
+    """Return a short text for a set of paths, by which a report says what it is about."""
+    if paths is None:
+        return "all"
+    return hashlib.sha256("\0".join(sorted(paths)).encode()).hexdigest()[:16]

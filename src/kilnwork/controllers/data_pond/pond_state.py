@@ -346,7 +346,7 @@ def _about(
 ) -> tuple[model.WantedSnapshot, pond_messages.SnapshotReport | None]:
     """What was reported of a snapshot, if it is about what is wanted now."""
     found = reports.get(wanted.name)
-    now = (wanted.digest, model.paths_digest(wanted.paths), wanted.access)
+    now = (wanted.digest, pond_messages.paths_digest(wanted.paths), wanted.access)
     if found is None or (found.digest, found.paths_digest, found.access) != now:
         return wanted, None
     return wanted, found
