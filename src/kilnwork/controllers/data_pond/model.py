@@ -6,7 +6,7 @@ Used by `ledger`, by the controllers that need data, and by the REST API.
 import msgspec
 
 from kilnwork.api import data_pond
-from kilnwork.data.pond import manifest
+from kilnwork.data.pond import manifest as manifests
 
 PENDING, PINNED, FAILED = "Pending", "Pinned", "Failed"
 
@@ -21,7 +21,7 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
 
     state: str = PENDING
     digest: str = ""
-    manifest: manifest.Manifest | None = None
+    manifest: manifests.Manifest | None = None
     bytes: int = 0
     reason: str = ""
     message: str = ""

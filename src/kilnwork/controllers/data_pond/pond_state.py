@@ -112,6 +112,11 @@ class PondState:
             self._drop_manifests()
 
     @property
+    def pins(self) -> tuple[str, ...]:
+        """Requests of all pins."""
+        return tuple(self._pins)
+
+    @property
     def leases(self) -> frozenset[str]:
         """Those that are wanted, and those that agents have and nobody has released."""
         reported = {one.name for agent in self.agents.values() for one in agent.report.leases}
