@@ -167,8 +167,17 @@ class Report(Message, frozen=True):
     holdings: tuple[HoldingReport, ...] = ()
     pins: tuple[PinReport, ...] = ()
     leases: tuple[LeaseReport, ...] = ()
+    sources: tuple[str, ...] = ()
+    """Keys of those that this node has pinned, and need not read again as long as they are as
+    then."""
     counters: Counters = Counters()
     trouble: Trouble | None = None
+
+
+def source_key(order: SourceOrder) -> str:
+    """Return a name for a source and what is selected of it, the same wherever it is computed."""
+    facts = [order.uri, sorted(order.paths), order.glob, sorted(order.inline or ())]
+    return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:32]
 
 
 def paths_digest(paths: tuple[str, ...] | None) -> str:

@@ -124,7 +124,13 @@ class Agent:
 
     async def _listen(self) -> None:
         """Ask for news, and wait for them at the manager."""
-        await self._again_and_again(lambda: self._exchange(wait_s=pond_messages.WAIT_S))
+        await self._again_and_again(self._wait_for_news)
+
+    async def _wait_for_news(self) -> None:
+        knew, before = self._knows, self._clock.monotonic()
+        await self._exchange(wait_s=pond_messages.WAIT_S)
+        if self._knows == knew and self._clock.monotonic() - before < TELL_S:
+            await asyncio.sleep(TELL_S)  # it does not let us wait: it is about to stop
 
     async def _tell(self) -> None:
         """Report what has changed, not more often than somebody may need to know."""
@@ -256,6 +262,7 @@ class Agent:
             holdings=known.holdings,
             pins=tuple(work.report() for work, _ in self._pins.values()),
             leases=self._lease_reports(),
+            sources=known.sources,
             counters=pond_messages.Counters(
                 fetched_source=counts.source,
                 fetched_peers=counts.peers,
@@ -282,7 +289,11 @@ class Agent:
             for one in self._store.holdings()
         )
         return _Known(
-            self._store.capacity, self._store.used, holdings, self._store.blobs.quarantined()
+            capacity=self._store.capacity,
+            used=self._store.used,
+            holdings=holdings,
+            sources=self._store.sources(),
+            quarantined=self._store.blobs.quarantined(),
         )
 
     def _lease_reports(self) -> tuple[pond_messages.LeaseReport, ...]:
@@ -325,6 +336,7 @@ class _Known(NamedTuple):
     capacity: int = 0
     used: int = 0
     holdings: tuple[pond_messages.HoldingReport, ...] = ()
+    sources: tuple[str, ...] = ()
     quarantined: int = 0
 
 

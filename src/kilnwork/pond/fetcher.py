@@ -10,8 +10,6 @@ from concurrent import futures
 from pathlib import Path
 from urllib import parse
 
-import msgspec
-
 from kilnwork.api import pond_messages
 from kilnwork.data import blobs, errors
 from kilnwork.data.pond import fetching, manifest, origins, pinning, store
@@ -163,11 +161,10 @@ class Fetcher:
 
     def selected(self, order: pond_messages.SourceOrder) -> pinning.Target:
         """What a pin is about, counted."""
-        identity = msgspec.json.encode([order.name, order.uri, sorted(order.inline or ())]).decode()
         return pinning.Target(
             _CountedSource(self.source(order), self.counts.from_source),
             origins.Selection(paths=order.paths, glob=order.glob),
-            identity,
+            pond_messages.source_key(order),
         )
 
     def read_several(

@@ -30,6 +30,7 @@ class Ledger:
         self._subscribers: list[Callable[[], None]] = []
         self._waiting: dict[Key, set[asyncio.Event]] = {}
         self._known: set[Key] = set()
+        self._closed = False
 
     def subscribe(self, callback: Callable[[], None]) -> None:
         """Call it, from the loop, whenever something is another one than before."""
@@ -260,7 +261,7 @@ class Ledger:
         self._waiting.setdefault(key, set()).add(event)
         try:
             async with asyncio.timeout(wait_s):
-                while self._pond(*key).revision == knows:
+                while self._pond(*key).revision == knows and not self._closed:
                     event.clear()
                     await event.wait()
         except TimeoutError:
@@ -268,6 +269,12 @@ class Ledger:
         finally:
             self._waiting[key].discard(event)
         return self._pond(*key).order(node)
+
+    def close(self) -> None:
+        """Let nobody wait any longer: the manager stops."""
+        self._closed = True
+        for key in tuple(self._ponds):
+            self._tell(key)
 
     def put_manifest(self, namespace: str, pond: str, made: manifest.Manifest) -> None:
         """An agent has made it, or was asked for it."""

@@ -281,9 +281,17 @@ class PondState:
     # pins
 
     def _assign(self, pinning: _Pinning, live: frozenset[str]) -> None:
-        if pinning.node not in live:
-            busy = [one.node for one in self._pins.values() if one.pin.state == model.PENDING]
-            pinning.node = min(live, key=lambda one: (busy.count(one), one), default=None)
+        """To a node that has pinned the same before, and need not read it again; else to one that
+        is at little."""
+        if pinning.node in live or pinning.source is None:
+            return
+        busy = [one.node for one in self._pins.values() if one.pin.state == model.PENDING]
+        key = pond_messages.source_key(pinning.source)
+        pinning.node = min(
+            live,
+            key=lambda one: (key not in self.agents[one].report.sources, busy.count(one), one),
+            default=None,
+        )
 
     def _look_at(self, pinning: _Pinning) -> None:
         """Take in what is known of a pin, which does not change once it is over."""
