@@ -113,9 +113,10 @@ def pin(
     *,
     time: clock.Clock | None = None,
 ) -> pinning.Pinned:
+    selection = selection or origins.Selection()
     return pinning.pin(
         kept,
-        pinning.Target(source, selection or origins.Selection(), source.name),
+        pinning.Target(source, selection, f"{source.name}-{hash(selection) & 0xFFFF:x}"),
         run=one_by_one,
         progress=fetching.Progress(),
         time=time or clock.SystemClock(),

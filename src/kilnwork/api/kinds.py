@@ -31,7 +31,16 @@ JOBS = _kind("Job", "jobs", "kjob")
 JOB_CONFIGS = _kind("JobConfig", "jobconfigs", "kjc")
 
 SYNC_SETS = _kind("SyncSet", "syncsets", "kss")
+DATA_PONDS = _kind("DataPond", "dataponds", "kpond")
 
-OURS = (TASKS, TASK_OBJECTS, TASK_CLUSTERS, TASK_CLAIMS, JOBS, JOB_CONFIGS, SYNC_SETS)
+OURS = (
+    TASKS,
+    TASK_OBJECTS,
+    TASK_CLUSTERS,
+    TASK_CLAIMS,
+    JOBS,
+    JOB_CONFIGS,
+    SYNC_SETS,
+)
 ALL = (*resource.BUILT_IN, *OURS)
 """Every resource that `kiln up` serves before a user defines more."""

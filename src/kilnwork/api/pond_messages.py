@@ -6,6 +6,8 @@ Neither depends on the one before: a message that is lost costs nothing, and who
 needs no memory.
 """
 
+import hashlib
+
 import msgspec
 
 PREFIX = "/ponds"
@@ -160,11 +162,26 @@ class Report(Message, frozen=True):
     sequence: int
     knows: int = 0
     address: str = ""
-    root: str = ""
     capacity: int = 0
     used: int = 0
     holdings: tuple[HoldingReport, ...] = ()
     pins: tuple[PinReport, ...] = ()
     leases: tuple[LeaseReport, ...] = ()
+    sources: tuple[str, ...] = ()
+    """Keys of those that this node has pinned, and need not read again as long as they are as
+    then."""
     counters: Counters = Counters()
     trouble: Trouble | None = None
+
+
+def source_key(order: SourceOrder) -> str:
+    """Return a name for a source and what is selected of it, the same wherever it is computed."""
+    facts = [order.uri, sorted(order.paths), order.glob, sorted(order.inline or ())]
+    return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:32]
+
+
+def paths_digest(paths: tuple[str, ...] | None) -> str:
+    """Return a short text for a set of paths, by which a report says what it is about."""
+    if paths is None:
+        return "all"
+    return hashlib.sha256("\0".join(sorted(paths)).encode()).hexdigest()[:16]

@@ -17,6 +17,7 @@ from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.jobs import assembly, index_jobs, service
+from kilnwork.jobs.flows import runs
 from kilnwork.kit import asgi, clock, ids, paths
 from kilnwork.server import api, callbacks, channel, guard, health, metrics, objects, ports
 from kilnwork.server import blobs as blob_server
@@ -99,6 +100,7 @@ class Dispatcher:
         self._files = files
         self._running_jobs: service.Jobs | None = None
         self.indexes: index_jobs.IndexJobs
+        self.flows: runs.FlowRuns
         """Jobs, once it has started."""
         """Jobs; None before the start."""
         self._api, self._metrics = guard.Gate(), guard.Gate()
@@ -210,6 +212,7 @@ class Dispatcher:
             on_failure=lambda error: self._fail("jobs", error),
         )
         self._running_jobs, self.indexes = services.files, services.indexes
+        self.flows = services.flows
         await services.start(say=lambda text: parts.progress("dispatcher", text))
         parts.then("jobs", services.stop)
         return services.files

@@ -118,7 +118,7 @@ class Manager:
         )
 
     async def start_controllers(self) -> None:
-        await self._controllers.start(self.hub, self.dispatcher.indexes)
+        await self._controllers.start(self.hub, self.dispatcher.indexes, self.dispatcher.flows)
         self.steps.then("controllers", self._controllers.stop)
 
     def fail(self, name: str, error: BaseException) -> None:

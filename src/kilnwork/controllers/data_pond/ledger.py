@@ -9,8 +9,9 @@ what they need, agents report what they have, and nothing is let go in between.
 import asyncio
 from collections.abc import Callable, Collection, Sequence
 
-from kilnwork.api import data_pond, pond_messages
-from kilnwork.controllers.data_pond import model, pond_state
+from kilnwork.api import data_pond, pond_messages, pond_views
+from kilnwork.controllers.data_pond import model, pond_state, views
+from kilnwork.data import errors
 from kilnwork.data.pond import leases as pond_leases
 from kilnwork.data.pond import manifest
 from kilnwork.kit import clock
@@ -29,6 +30,7 @@ class Ledger:
         self._subscribers: list[Callable[[], None]] = []
         self._waiting: dict[Key, set[asyncio.Event]] = {}
         self._known: set[Key] = set()
+        self._closed = False
 
     def subscribe(self, callback: Callable[[], None]) -> None:
         """Call it, from the loop, whenever something is another one than before."""
@@ -150,6 +152,94 @@ class Ledger:
         """All that is known of one pond; to be read only."""
         return self._ponds.get((namespace, name)) if (namespace, name) in self._known else None
 
+    # for people
+
+    def node_views(self, namespace: str, name: str) -> list[pond_views.NodeView] | None:
+        """Each node of a pond; None if there is no such DataPond."""
+        found = self.state(namespace, name)
+        return None if found is None else views.nodes(found)
+
+    def lease_views(self, namespace: str, name: str) -> list[pond_views.LeaseView] | None:
+        """Each lease of a pond; None if there is no such DataPond."""
+        found = self.state(namespace, name)
+        return None if found is None else views.leases(found)
+
+    def ask(
+        self, namespace: str, pond: str, lease: str, request: pond_views.LeaseRequest
+    ) -> pond_views.LeaseView | None:
+        """Go on with what somebody wants: pin what is not, then have it on the nodes.
+
+        To be repeated until it is ready. None if there is no such DataPond; raises LeaseRefused.
+        """
+        if self.state(namespace, pond) is None:
+            return None
+        pins = {one.name: self._asked_pin(namespace, pond, lease, one) for one in request.snapshots}
+        name = f"{pond_views.LEASE_PREFIX}{lease}"
+        if all(pin.state == model.PINNED for pin in pins.values()):
+            self.want(
+                namespace,
+                pond,
+                name,
+                nodes=request.nodes,
+                snapshots=[
+                    model.WantedSnapshot(
+                        name=one.name,
+                        digest=pins[one.name].digest,
+                        paths=one.paths,
+                        access=one.access,
+                        source=one.from_,
+                    )
+                    for one in request.snapshots
+                ],
+            )
+        return views.lease(self._pond(namespace, pond), name, pins)
+
+    def _asked_pin(
+        self, namespace: str, pond: str, lease: str, one: pond_views.LeaseSnapshot
+    ) -> model.Pin:
+        if one.from_ is None:
+            if one.digest is None:
+                raise errors.LeaseRefused(f"snapshot {one.name}: give from or digest")
+            known = self.find_manifest(namespace, pond, one.digest)
+            if known is None and not self.holders(namespace, pond, one.digest):
+                raise errors.LeaseRefused(
+                    f"snapshot {one.name}: no node has {one.digest}: say where it is `from`"
+                )
+            return model.Pin(
+                state=model.PINNED,
+                digest=one.digest,
+                manifest=known,
+                bytes=known.size if known else 0,
+            )
+        request = f"{pond_views.LEASE_PREFIX}{lease}/{one.name}"
+        return self.want_pin(namespace, pond, one.from_, request=request, digest=one.digest)
+
+    def take_back(self, namespace: str, pond: str, lease: str) -> bool | None:
+        """Release a lease of people; False if there is none, None if there is no such DataPond."""
+        found = self.state(namespace, pond)
+        if found is None:
+            return None
+        name = f"{pond_views.LEASE_PREFIX}{lease}"
+        asked = [pin for pin in found.pins if pin.startswith(f"{name}/")]
+        for request in asked:
+            self.forget_pin(namespace, pond, request)
+        if name not in found.leases:
+            return bool(asked)
+        self.release(namespace, pond, name)
+        return True
+
+    async def changed(self, *, within_s: float) -> None:
+        """Return when something is another one than now, or after that time."""
+        event = asyncio.Event()
+        self._subscribers.append(event.set)
+        try:
+            async with asyncio.timeout(within_s):
+                await event.wait()
+        except TimeoutError:
+            pass
+        finally:
+            self._subscribers.remove(event.set)
+
     # for the agents
 
     def take_report(
@@ -171,7 +261,7 @@ class Ledger:
         self._waiting.setdefault(key, set()).add(event)
         try:
             async with asyncio.timeout(wait_s):
-                while self._pond(*key).revision == knows:
+                while self._pond(*key).revision == knows and not self._closed:
                     event.clear()
                     await event.wait()
         except TimeoutError:
@@ -179,6 +269,12 @@ class Ledger:
         finally:
             self._waiting[key].discard(event)
         return self._pond(*key).order(node)
+
+    def close(self) -> None:
+        """Let nobody wait any longer: the manager stops."""
+        self._closed = True
+        for key in tuple(self._ponds):
+            self._tell(key)
 
     def put_manifest(self, namespace: str, pond: str, made: manifest.Manifest) -> None:
         """An agent has made it, or was asked for it."""
@@ -207,7 +303,7 @@ class Ledger:
         if agents:
             for event in self._waiting.get(key, ()):
                 event.set()
-        for callback in self._subscribers:
+        for callback in tuple(self._subscribers):
             callback()
 
 

@@ -3,8 +3,6 @@
 Used by `ledger`, by the controllers that need data, and by the REST API.
 """
 
-import hashlib
-
 import msgspec
 
 from kilnwork.api import data_pond
@@ -53,14 +51,3 @@ class Readiness(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     message: str = ""
     lasting: bool = False
-
-
-class UnknownPond(Exception):
-    """There is no such DataPond."""
-
-
-def paths_digest(paths: tuple[str, ...] | None) -> str:
-    """Return a short text for a set of paths, by which a report says what it is about."""
-    if paths is None:
-        return "all"
-    return hashlib.sha256("\0".join(sorted(paths)).encode()).hexdigest()[:16]

@@ -112,6 +112,11 @@ class PondState:
             self._drop_manifests()
 
     @property
+    def pins(self) -> tuple[str, ...]:
+        """Requests of all pins."""
+        return tuple(self._pins)
+
+    @property
     def leases(self) -> frozenset[str]:
         """Those that are wanted, and those that agents have and nobody has released."""
         reported = {one.name for agent in self.agents.values() for one in agent.report.leases}
@@ -276,9 +281,17 @@ class PondState:
     # pins
 
     def _assign(self, pinning: _Pinning, live: frozenset[str]) -> None:
-        if pinning.node not in live:
-            busy = [one.node for one in self._pins.values() if one.pin.state == model.PENDING]
-            pinning.node = min(live, key=lambda one: (busy.count(one), one), default=None)
+        """To a node that has pinned the same before, and need not read it again; else to one that
+        is at little."""
+        if pinning.node in live or pinning.source is None:
+            return
+        busy = [one.node for one in self._pins.values() if one.pin.state == model.PENDING]
+        key = pond_messages.source_key(pinning.source)
+        pinning.node = min(
+            live,
+            key=lambda one: (key not in self.agents[one].report.sources, busy.count(one), one),
+            default=None,
+        )
 
     def _look_at(self, pinning: _Pinning) -> None:
         """Take in what is known of a pin, which does not change once it is over."""
@@ -346,7 +359,7 @@ def _about(
 ) -> tuple[model.WantedSnapshot, pond_messages.SnapshotReport | None]:
     """What was reported of a snapshot, if it is about what is wanted now."""
     found = reports.get(wanted.name)
-    now = (wanted.digest, model.paths_digest(wanted.paths), wanted.access)
+    now = (wanted.digest, pond_messages.paths_digest(wanted.paths), wanted.access)
     if found is None or (found.digest, found.paths_digest, found.access) != now:
         return wanted, None
     return wanted, found

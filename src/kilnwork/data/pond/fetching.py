@@ -65,21 +65,26 @@ def fetch(
 ) -> Fetched:
     """Have this blob. Raises Stopped, PondFull, DataCorrupt, SourceChanged and what origins raise.
 
-    An origin that fails is followed by the next; the last error that cannot pass by itself counts.
+    An origin that fails is followed by the next. What the source says counts in the end; peers that
+    do not have it now may have it later.
     """
-    failures: list[errors.PondError] = []
+    from_source: list[errors.PondError] = []
+    from_peers: list[errors.PondError] = []
     for origin in where:
         try:
             return _from_origin(kept, digest, size, origin=origin, progress=progress)
         except (errors.PondFull, Stopped):
             raise
         except errors.PondError as error:
-            failures.append(error)
-    lasting = [one for one in failures if not isinstance(one, errors.SourceUnreachable)]
-    if failures:
-        raise (lasting or failures)[-1]
-    raise errors.SourceMissing(
-        f"nobody has blob {blobs.text(digest)}: it is in no node of the pond"
+            (from_peers if origin.peer else from_source).append(error)
+    if from_source:
+        raise from_source[-1]
+    for failure in from_peers:
+        if isinstance(failure, errors.DataCorrupt):
+            raise failure
+    why = f": {from_peers[-1]}" if from_peers else ", and its source is not known"
+    raise errors.SourceUnreachable(
+        f"no node of the pond that answers has blob {blobs.text(digest)}{why}"
     )
 
 

@@ -16,7 +16,7 @@ from kilnwork.data import errors
 from kilnwork.kit import paths
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9._]{0,251}[a-z0-9])?")
 
 Access = Annotated[str, msgspec.Meta(pattern="^(read|copy)$")]
 

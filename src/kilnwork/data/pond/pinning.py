@@ -31,8 +31,8 @@ class Map(Protocol):
 
 
 class Target(NamedTuple):
-    """What is pinned. `identity`: of the source, so that what is remembered of one is not taken for
-    another's."""
+    """What is pinned. `identity`: of source and selection, a name for a file, so that what is
+    remembered of one is not taken for another's."""
 
     source: origins.Source
     selection: origins.Selection
@@ -72,8 +72,7 @@ class _Pinning:
     ) -> None:
         self._store, self._source, self._selection = kept, target.source, target.selection
         self._progress, self._clock = progress, time
-        facts = msgspec.json.encode([target.identity, target.selection])
-        self._key = hashlib.sha256(facts).hexdigest()[:32]
+        self._key = target.identity
         self._journal = pin_journal.PinJournal(kept.root / "sources" / f"{self._key}.ndjson")
         self._held: set[bytes] = set()
         self._received = 0

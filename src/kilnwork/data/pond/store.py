@@ -29,6 +29,9 @@ from kilnwork.kit import clock, locks, paths
 
 FORMAT = "kilnwork pond 1\n"
 
+SOURCE_S = 30 * 86_400.0
+"""How long it is remembered what a source had."""
+
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _FOLDERS = ("blobs", "partial", "quarantine", "snapshots", "leases", "runs", "sources")
 
@@ -89,6 +92,7 @@ class PondStore:
         self._leases.scan()
         self._scan_manifests()
         self._scan_trees()
+        self._forget_sources()
 
     def close(self) -> None:
         self._owner.release()
@@ -148,6 +152,16 @@ class PondStore:
             used=self._used(of.digest),
             leased=leased,
         )
+
+    def sources(self) -> tuple[str, ...]:
+        """Identities of what has been pinned here, and can be told from what it was."""
+        return tuple(sorted(path.stem for path in (self.root / "sources").glob("*.ndjson")))
+
+    def _forget_sources(self) -> None:
+        """Those that nobody has pinned for long: they are read anew."""
+        for path in (self.root / "sources").glob("*.ndjson"):
+            if self._clock.wall() - path.stat().st_mtime > SOURCE_S:
+                path.unlink(missing_ok=True)
 
     # leases and trees
 

@@ -188,8 +188,16 @@ def test_what_was_left_damaged_is_fetched_from_its_beginning(
 
 
 def test_nothing_is_there_of_a_blob_that_nobody_has(kept: store.PondStore) -> None:
-    with pytest.raises(errors.SourceMissing):
+    with pytest.raises(errors.SourceUnreachable, match="source is not known"):
         fetch(kept)
+
+
+def test_the_source_has_the_last_word(kept: store.PondStore, source: ponds.CountingSource) -> None:
+    peer = ponds.CountingSource({"a": b"x" * len(CONTENT)}, name="node-1")
+    source.cut = 0
+
+    with pytest.raises(errors.SourceUnreachable, match="the connection ended"):
+        fetch(kept, peer.origin("a", peer=True), source.origin("a"))
 
 
 def test_a_fetch_that_is_not_wanted_any_more_ends(
