@@ -56,13 +56,27 @@ _FOLLOW = ("list", "watch")
 WHERE_SERVED: tuple[Right, ...] = (
     Right(
         group=_OURS,
-        resources=("tasks", "taskobjects", "taskclusters", "taskclaims", "jobs", "jobconfigs"),
+        resources=(
+            "tasks",
+            "taskobjects",
+            "taskclusters",
+            "taskclaims",
+            "jobs",
+            "jobconfigs",
+            "syncsets",
+        ),
         verbs=_FOLLOW,
         why="Follows what users declare.",
     ),
     Right(
         group=_OURS,
-        resources=("tasks/status", "taskclusters/status", "jobs/status", "jobconfigs/status"),
+        resources=(
+            "tasks/status",
+            "taskclusters/status",
+            "jobs/status",
+            "jobconfigs/status",
+            "syncsets/status",
+        ),
         verbs=("update",),
         why="Writes state, reason and counts; nobody else does.",
     ),
@@ -119,6 +133,29 @@ WHERE_SERVED: tuple[Right, ...] = (
             "Owns Jobs in the name of a JobConfig, and Pods in that of a Job, as it owns those of "
             "a TaskCluster."
         ),
+    ),
+    Right(
+        group=_OURS,
+        resources=("taskclusters",),
+        verbs=("create", "delete"),
+        why="Makes the TaskClusters that are the groups of a SyncSet, and removes them at its end.",
+    ),
+    Right(
+        group=_OURS,
+        resources=("syncsets",),
+        verbs=("delete",),
+        why="Removes SyncSets whose `keep.ttlSeconds` are over.",
+    ),
+    Right(
+        group=_OURS,
+        resources=("syncsets/finalizers",),
+        verbs=("update",),
+        why="Owns TaskClusters and the `objects` of a SyncSet in its name.",
+    ),
+    Right(
+        resources=("configmaps",),
+        verbs=("create", "get"),
+        why="Makes ConfigMaps in `resources.objects` of a SyncSet.",
     ),
     Right(
         group=_OURS,
@@ -202,6 +239,14 @@ FIND: tuple[Right, ...] = (
         verbs=_FOLLOW,
         why="Tells drivers which namespaces there are. Not where `--only-in` names them.",
     ),
+    Right(
+        resources=("nodes",),
+        verbs=("list",),
+        why=(
+            "Looks for room for all workers of a SyncSet at once (backend `pods`). Without it they "
+            "start as the scheduler finds room, and give that back if others are missing too long."
+        ),
+    ),
 )
 """The manager's, when it serves all namespaces."""
 
@@ -237,6 +282,7 @@ VIEW: tuple[Right, ...] = (
             "taskclusters",
             "taskclaims",
             "jobconfigs",
+            "syncsets",
         ),
         verbs=("get", "list", "watch"),
         why="See Tasks, their output and results: `kiln get`, `tasks`, `logs`, `why`, `wait`.",
@@ -271,7 +317,15 @@ LOOK: tuple[Right, ...] = (
 EDIT: tuple[Right, ...] = (
     Right(
         group=_OURS,
-        resources=("tasks", "taskobjects", "taskclusters", "taskclaims", "jobs", "jobconfigs"),
+        resources=(
+            "tasks",
+            "taskobjects",
+            "taskclusters",
+            "taskclaims",
+            "jobs",
+            "jobconfigs",
+            "syncsets",
+        ),
         verbs=("create", "update", "patch", "delete", "deletecollection"),
         why=(
             "Make, cancel, retry and delete them. Who may create Tasks may submit from Python; who "
