@@ -51,6 +51,8 @@ COMMANDS: dict[str, Entry] = {
     "backfill": Entry("Jobs", "Make Jobs for ticks of a schedule that are past."),
     "enable": Entry("Jobs", "Let schedules make Jobs again."),
     "disable": Entry("Jobs", "Let schedules make no Jobs."),
+    "render": Entry("SyncSets", "Show the objects that a SyncSet becomes, without a server."),
+    "replay": Entry("SyncSets", "Run a generation of a SyncSet again, on the same data."),
     "upload": Entry("Files", "Upload a file and map its records in parallel."),
     "files": Entry("Files", "List file jobs, show one or its parts."),
     "results": Entry("Files", "Bring the result of a file job, or its bad records."),
@@ -130,7 +132,7 @@ _ELSEWHERE = {
     "runjob": "`kiln run-job CONFIG` makes a Job",
     "start": "`kiln up` starts the server",
     "stop": "`kiln down` stops the server, `kiln cancel NAME` a task, file job or Job",
-    "suspend": "`kiln pause job/NAME` suspends a Job, `kiln disable CONFIG` a schedule",
+    "suspend": "`kiln pause KIND/NAME` suspends a Job or SyncSet, `kiln disable CONFIG` a schedule",
     "submit": "`kiln run -- COMMAND` runs a command, `kiln upload FILE` maps a file",
 }
 """What people from other systems write, and what does it here."""
