@@ -118,6 +118,10 @@ class Planner(Protocol):
         """What was gathered last is on disk."""
         ...
 
+    def stopped(self, why: errors.JobsStopped) -> None:
+        """No batch will be made any more."""
+        ...
+
 
 class Engine:
     """Jobs in memory, and the loop that moves them.
@@ -585,6 +589,8 @@ class Engine:
             return
         self.stopped = why
         self.waiters.stop(why)
+        for one in self._planners.values():
+            one.stopped(why)
 
     def failed(self, error: BaseException) -> None:
         """Nothing can be decided any more: only a restart mends that."""

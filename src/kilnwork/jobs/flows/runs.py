@@ -85,8 +85,10 @@ class FlowRuns:
         """Let nobody wait any more. The engine is stopped."""
         if self._timer is not None:
             self._timer.cancel()
-        why = self._engine.stopped or errors.JobsStopped()
-        self._feed.fail(why)
+        self._feed.fail(self._engine.stopped or errors.JobsStopped())
+
+    def stopped(self, why: errors.JobsStopped) -> None:
+        """No batch will be made any more: whoever waits for one is told so."""
         for waiter in (*self._settling, *(one for some in self._waiters.values() for one in some)):
             if not waiter.done():
                 waiter.set_exception(why)
