@@ -16,6 +16,7 @@ import yaml
 from kilnwork.api import (
     crd_jobs,
     crd_parts,
+    crd_ponds,
     kinds,
     meta,
     resource,
@@ -125,6 +126,7 @@ _KINDS = {
     kinds.TASK_CLAIMS.kind: _TASK_CLAIM,
     kinds.JOBS.kind: crd_jobs.JOB,
     kinds.JOB_CONFIGS.kind: crd_jobs.JOB_CONFIG,
+    kinds.DATA_PONDS.kind: crd_ponds.DATA_POND,
 }
 
 _API_VERSION = (

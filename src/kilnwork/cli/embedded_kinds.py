@@ -15,10 +15,12 @@ _READ = ["get", "list", "watch"]
 _WRITE = ["create", "update", "patch", "delete", "deletecollection"]
 _SHOWN = (
     "tasks tasks/status taskobjects taskclusters taskclusters/status taskclusters/scale "
-    "taskclaims taskclaims/status jobs jobs/status jobconfigs jobconfigs/status"
+    "taskclaims taskclaims/status jobs jobs/status jobconfigs jobconfigs/status "
+    "dataponds dataponds/status"
 )
 _CHANGED = (
-    "tasks taskobjects taskclusters taskclusters/scale taskclaims taskclaims/status jobs jobconfigs"
+    "tasks taskobjects taskclusters taskclusters/scale taskclaims taskclaims/status jobs "
+    "jobconfigs dataponds dataponds/leases"
 )
 
 
@@ -93,6 +95,11 @@ EXTENSIONS = extensions.Extensions(
             definition=crd.definition(kinds.JOB_CONFIGS),
             validate=admission.validate_job_config,
             warnings=partial(admission.warn, kinds.JOB_CONFIGS.kind),
+        ),
+        extensions.Kind(
+            definition=crd.definition(kinds.DATA_PONDS),
+            validate=admission.validate_data_pond,
+            warnings=partial(admission.warn, kinds.DATA_PONDS.kind),
         ),
     ),
     view=(_rule(_SHOWN, _READ),),

@@ -32,6 +32,8 @@ from kilnwork.controllers import (
     worker_pods,
 )
 from kilnwork.controllers.attempts import driver
+from kilnwork.controllers.data_pond import assembly as data_ponds
+from kilnwork.controllers.data_pond import ledger
 from kilnwork.controllers.job import reconciler as job_reconciler
 from kilnwork.controllers.job_config import clock_watch
 from kilnwork.controllers.job_config import reconciler as job_config_reconciler
@@ -111,6 +113,9 @@ class Controllers:
             new_token=new_token,
             is_used_up=self._containers.is_used_up,
         )
+        self.ledger = ledger.Ledger(time)
+        """What is wanted of DataPonds, and what is there."""
+        self._ponds = data_ponds.Ponds(given, settings, known=self.ledger, new_token=new_token)
         self._attempts_queue = queue.WorkQueue(time=time)
         self._pods = pod_executor.PodExecutor(
             kube,
@@ -157,6 +162,7 @@ class Controllers:
         self.verifier = tokens.SecretVerifier(
             self.caches, synced=[r.synced for r in reflectors if r.resource in asked]
         )
+        self.pond_verifier = self._ponds.verifier(reflectors)
         self._manager.add_service(self._recorder)
         self._manager.add_reflector(*reflectors)
         self._manager.add_controller(*self._loops())
@@ -186,6 +192,7 @@ class Controllers:
 
     async def stop(self) -> None:
         """Stop reconciling, then following."""
+        self.ledger.close()
         if self.claims is not None:
             await self.claims.stop()
         await self._manager.stop()
@@ -258,6 +265,7 @@ class Controllers:
                 self._configs_queue,
                 workers=CONFIG_WORKERS,
             ),
+            self._ponds.controller(),
             controller.Controller(
                 "attempt", self._attempts.reconcile, self._attempts_queue, workers=ATTEMPT_WORKERS
             ),
@@ -266,13 +274,14 @@ class Controllers:
     def _all_reflectors(
         self, kube: client.Client, namespaces: Sequence[str]
     ) -> list[reflector.Reflector[Any]]:
+        nodes = self._ponds.nodes()
         if not namespaces:
             known = self.caches.namespaces
             every = reflector.Reflector(kube, resource.NAMESPACES, meta.Partial, known)
-            return [*self._reflectors(kube, None), every]
+            return [*self._reflectors(kube, None), every, nodes]
         for name in namespaces:
             self.caches.namespaces.put(meta.Partial(metadata=meta.ObjectMeta(name=name)))
-        return [one for name in namespaces for one in self._reflectors(kube, name)]
+        return [*(one for name in namespaces for one in self._reflectors(kube, name)), nodes]
 
     def _reflectors(
         self, kube: client.Client, namespace: str | None
@@ -289,6 +298,11 @@ class Controllers:
         pods = reflector.Reflector(kube, resource.PODS, pod.Pod, known.pods, part, scope=ours)
         pods.subscribe(self._pods.changed)
         pods.subscribe(self._containers.changed)
+        pods.subscribe(self._ponds.part_changed)
+        secrets = reflector.Reflector(
+            kube, resource.SECRETS, caches.Secret, known.secrets, part, scope=ours
+        )
+        secrets.subscribe(self._ponds.part_changed)
         configs = reflector.Reflector(
             kube, kinds.JOB_CONFIGS, job_config.JobConfig, known.job_configs, scope=here
         )
@@ -332,9 +346,8 @@ class Controllers:
             claims,
             configs,
             jobs,
-            reflector.Reflector(
-                kube, resource.SECRETS, caches.Secret, known.secrets, part, scope=ours
-            ),
+            secrets,
+            *self._ponds.reflectors(namespace),
             reflector.Reflector(
                 kube,
                 resource.SERVICE_ACCOUNTS,
