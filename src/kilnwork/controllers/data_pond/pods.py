@@ -227,10 +227,11 @@ def _volumes(
         {"name": _VOLUME, "mountPath": where},
         {"name": "secret", "mountPath": SECRET_FOLDER, "readOnly": True},
     ]
+    read_only = {} if settings.local else {"readOnly": True}
     for index, source in enumerate(pond.spec.sources):
         if (path := file_path(source.uri)) is not None and not _is_inside(path, mounts):
             volumes.append({"name": f"files-{index}", "hostPath": {"path": path}})
-            mounts.append({"name": f"files-{index}", "mountPath": path, "readOnly": True})
+            mounts.append({"name": f"files-{index}", "mountPath": path} | read_only)
         if source.secret_name is not None:
             secret = {"secretName": source.secret_name, "optional": True, "defaultMode": 256}
             volumes.append({"name": f"secret-{index}", "secret": secret})
