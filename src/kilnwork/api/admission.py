@@ -12,6 +12,8 @@ import msgspec
 
 from kilnwork.api import (
     crd,
+    data_pond,
+    data_pond_validation,
     documents,
     field_effects,
     job,
@@ -76,6 +78,12 @@ def validate_task_cluster(obj: meta.JsonObject) -> list[validation.Problem]:
     """Return what is wrong with a TaskCluster beyond its schema."""
     cluster = _read(obj, task_cluster.TaskCluster)
     return [] if cluster is None else validation.validate_task_cluster(cluster)
+
+
+def validate_data_pond(obj: meta.JsonObject) -> list[validation.Problem]:
+    """Return what is wrong with a DataPond beyond its schema."""
+    pond = _read(obj, data_pond.DataPond)
+    return [] if pond is None else data_pond_validation.problems(pond)
 
 
 def validate_job(obj: meta.JsonObject) -> list[validation.Problem]:

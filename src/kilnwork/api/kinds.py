@@ -41,6 +41,7 @@ OURS = (
     JOBS,
     JOB_CONFIGS,
     SYNC_SETS,
+    DATA_PONDS,
 )
 ALL = (*resource.BUILT_IN, *OURS)
 """Every resource that `kiln up` serves before a user defines more."""

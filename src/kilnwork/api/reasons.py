@@ -446,9 +446,42 @@ class SetReason(_Explained):
     SUPERSEDED = "Superseded", "A higher `spec.generation` was asked for while it ran."
 
 
-Family = type[Reason] | type[ClusterReason] | type[JobReason] | type[ConfigReason] | type[SetReason]
+class PondReason(_Explained):
+    """Why a DataPond is ready, full, or not, and what its kube events say."""
 
-ALL: tuple[Family, ...] = (Reason, ClusterReason, JobReason, ConfigReason, SetReason)
+    AGENTS_READY = "AgentsReady", "Every node that is selected has an agent that reports."
+    AGENTS_STARTING = "AgentsStarting", "Agents have not reported yet."
+    AGENT_SILENT = "AgentSilent", "An agent does not report any more."
+    AGENTS_FAILING = "AgentsFailing", "Pods of agents fail; the message has their last words."
+    NO_NODES = "NoNodes", "`spec.nodeSelector` selects no node that takes Pods."
+    POND_UNUSABLE = (
+        "PondUnusable",
+        "A node's directory cannot be used: another pond has it, or it holds something else.",
+    )
+    POND_FULL = "PondFull", "A node has no room for what is wanted beside what is leased."
+    ROOM_LEFT = "RoomLeft", "What is wanted has room."
+    INVALID_SPEC = "InvalidSpec", "The spec cannot be carried out; the message names the field."
+    POD_REFUSED = "PodRefused", "The API server does not let an agent's Pod or the Secret be made."
+    NAME_TAKEN = "NameTaken", "Something of somebody else has the name of a Pod or of the Secret."
+
+
+Family = (
+    type[Reason]
+    | type[ClusterReason]
+    | type[JobReason]
+    | type[ConfigReason]
+    | type[SetReason]
+    | type[PondReason]
+)
+
+ALL: tuple[Family, ...] = (
+    Reason,
+    ClusterReason,
+    JobReason,
+    ConfigReason,
+    SetReason,
+    PondReason,
+)
 """Every family of reasons, in the order in which the docs list them."""
 
 _INTRODUCTION = """\
@@ -464,6 +497,7 @@ _HEADINGS: dict[Family, str] = {
     Reason: "## Task\n\nIn `status.reason`, in its conditions and in its kube events.",
     ClusterReason: "## TaskCluster\n\nIn its conditions and in its kube events.",
     JobReason: "## Job\n\nIn `status.reason`, in its conditions and in its kube events.",
+    PondReason: "## DataPond\n\nIn its conditions and in its kube events.",
     ConfigReason: "## JobConfig\n\nIn `status.missed` and in its kube events.",
     SetReason: "## SyncSet\n\nIn `status.reason`, in its conditions and in its kube events.",
 }

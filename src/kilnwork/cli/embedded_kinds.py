@@ -16,11 +16,11 @@ _WRITE = ["create", "update", "patch", "delete", "deletecollection"]
 _SHOWN = (
     "tasks tasks/status taskobjects taskclusters taskclusters/status taskclusters/scale "
     "taskclaims taskclaims/status jobs jobs/status jobconfigs jobconfigs/status "
-    "syncsets syncsets/status"
+    "syncsets syncsets/status dataponds dataponds/status"
 )
 _CHANGED = (
     "tasks taskobjects taskclusters taskclusters/scale taskclaims taskclaims/status "
-    "jobs jobconfigs syncsets"
+    "jobs jobconfigs syncsets dataponds dataponds/leases"
 )
 
 
@@ -122,6 +122,11 @@ EXTENSIONS = extensions.Extensions(
             validate=_validate_sync_set,
             validate_update=admission.validate_sync_set_update,
             warnings=partial(admission.warn, kinds.SYNC_SETS.kind),
+        ),
+        extensions.Kind(
+            definition=crd.definition(kinds.DATA_PONDS),
+            validate=admission.validate_data_pond,
+            warnings=partial(admission.warn, kinds.DATA_PONDS.kind),
         ),
     ),
     view=(_rule(_SHOWN, _READ),),

@@ -60,6 +60,7 @@ COMMANDS: dict[str, Entry] = {
     "pause": Entry("Files", "Start no more parts of file jobs, or indexes of Jobs."),
     "resume": Entry("Files", "Go on with file jobs and Jobs that were paused."),
     "adjust": Entry("Files", "Change how a file job runs while it runs."),
+    "data": Entry("Data", "Show what DataPonds hold on each node, and bring data to nodes."),
     "apply": Entry("Objects", "Create or change objects from files."),
     "get": Entry("Objects", "List objects and file jobs."),
     "delete": Entry("Objects", "Delete objects and file jobs."),

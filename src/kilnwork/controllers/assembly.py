@@ -33,6 +33,7 @@ from kilnwork.controllers import (
     worker_pods,
 )
 from kilnwork.controllers.attempts import driver
+from kilnwork.controllers.data_pond import assembly as data_ponds
 from kilnwork.controllers.data_pond import ledger
 from kilnwork.controllers.job import reconciler as job_reconciler
 from kilnwork.controllers.job_config import clock_watch
@@ -118,6 +119,9 @@ class Controllers:
             new_token=new_token,
             is_used_up=self._containers.is_used_up,
         )
+        self.ledger = ledger.Ledger(time)
+        """What is wanted of DataPonds, and what is there."""
+        self._ponds = data_ponds.Ponds(given, settings, known=self.ledger, new_token=new_token)
         self._attempts_queue = queue.WorkQueue(time=time)
         self._pods = pod_executor.PodExecutor(
             kube,
@@ -130,20 +134,11 @@ class Controllers:
             kube, custom_resource.AllowedKinds(settings.allowed_kinds), time=time
         )
         self._sets_queue = queue.WorkQueue(time=time)
-        self.ledger = ledger.Ledger(time)
-        """What is wanted of DataPonds, and what is there."""
         self._sets = sync_set_reconciler.Reconciler(given, self._sets_queue, served=self._kinds)
         self._objects = custom_resource.Follower(kube, namespaces=namespaces)
-        shared = custom_resource.Shared(
-            kinds=self._kinds,
-            objects=self._objects,
-            accounts=self.caches.accounts,
-            time=time,
-            blobs=settings.blobs,
+        executors = registry.Registry(
+            [self._pods, self._containers, *self._of_objects(given, settings)]
         )
-        of_objects = custom_resource.ObjectExecutor(kube, custom_resource.RuleReader(), shared)
-        of_workflows = workflow.WorkflowExecutor(kube, shared)
-        executors = registry.Registry([self._pods, self._containers, of_objects, of_workflows])
         self._attempts = driver.Driver(executors, self._attempts_queue)
         self.outputs = self._attempts.outputs
         """What attempts of executors print."""
@@ -167,9 +162,26 @@ class Controllers:
         self.verifier = tokens.SecretVerifier(
             self.caches, synced=[r.synced for r in reflectors if r.resource in asked]
         )
+        self.pond_verifier = self._ponds.verifier(reflectors)
         self._manager.add_service(self._recorder)
         self._manager.add_reflector(*reflectors)
         self._manager.add_controller(*self._loops())
+
+    def _of_objects(
+        self, given: tools.Tools, settings: worker_pods.Settings
+    ) -> tuple[custom_resource.ObjectExecutor, workflow.WorkflowExecutor]:
+        """Executors whose attempts are objects of any kind."""
+        shared = custom_resource.Shared(
+            kinds=self._kinds,
+            objects=self._objects,
+            accounts=self.caches.accounts,
+            time=given.time,
+            blobs=settings.blobs,
+        )
+        of_objects = custom_resource.ObjectExecutor(
+            given.kube, custom_resource.RuleReader(), shared
+        )
+        return of_objects, workflow.WorkflowExecutor(given.kube, shared)
 
     async def start(
         self,
@@ -204,6 +216,7 @@ class Controllers:
 
     async def stop(self) -> None:
         """Stop reconciling, then following."""
+        self.ledger.close()
         if self.claims is not None:
             await self.claims.stop()
         await self._manager.stop()
@@ -276,6 +289,7 @@ class Controllers:
                 self._configs_queue,
                 workers=CONFIG_WORKERS,
             ),
+            self._ponds.controller(),
             controller.Controller(
                 "syncset", self._sets.reconcile, self._sets_queue, workers=SET_WORKERS
             ),
@@ -287,13 +301,14 @@ class Controllers:
     def _all_reflectors(
         self, kube: client.Client, namespaces: Sequence[str]
     ) -> list[reflector.Reflector[Any]]:
+        nodes = self._ponds.nodes()
         if not namespaces:
             known = self.caches.namespaces
             every = reflector.Reflector(kube, resource.NAMESPACES, meta.Partial, known)
-            return [*self._reflectors(kube, None), every]
+            return [*self._reflectors(kube, None), every, nodes]
         for name in namespaces:
             self.caches.namespaces.put(meta.Partial(metadata=meta.ObjectMeta(name=name)))
-        return [one for name in namespaces for one in self._reflectors(kube, name)]
+        return [*(one for name in namespaces for one in self._reflectors(kube, name)), nodes]
 
     def _reflectors(
         self, kube: client.Client, namespace: str | None
@@ -312,6 +327,11 @@ class Controllers:
         pods.subscribe(self._pods.changed)
         pods.subscribe(self._containers.changed)
         pods.subscribe(self._sets.pod_changed)
+        pods.subscribe(self._ponds.part_changed)
+        secrets = reflector.Reflector(
+            kube, resource.SECRETS, caches.Secret, known.secrets, part, scope=ours
+        )
+        secrets.subscribe(self._ponds.part_changed)
         configs = reflector.Reflector(
             kube, kinds.JOB_CONFIGS, job_config.JobConfig, known.job_configs, scope=here
         )
@@ -364,9 +384,8 @@ class Controllers:
             configs,
             jobs,
             sets,
-            reflector.Reflector(
-                kube, resource.SECRETS, caches.Secret, known.secrets, part, scope=ours
-            ),
+            secrets,
+            *self._ponds.reflectors(namespace),
             reflector.Reflector(
                 kube,
                 resource.SERVICE_ACCOUNTS,

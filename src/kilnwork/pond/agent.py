@@ -23,8 +23,18 @@ from kilnwork.pond import deliveries, exchange, fetcher, peers, pins, settings
 log = logging.getLogger(__name__)
 
 RETRY = backoff.Backoff(base_s=0.1, max_s=5.0, jitter=0.3)
-TELL_S = 0.25
-"""Between two reports of progress: many files a second would be many reports."""
+PROGRESS_S = 1.0
+"""Between two reports while something is on its way."""
+
+TELL_S = 0.02
+"""Between two reports of what has ended: many snapshots at once need not be many reports."""
+
+SHARE = 5
+"""So many times as long as a report takes nothing is reported: one of a million files takes
+time."""
+
+STOPPING_S = 0.5
+"""Between requests to a manager that does not let us wait: it is about to stop."""
 
 OPEN_S = 5.0
 """Between tries to open a directory that cannot be: people may change that."""
@@ -129,19 +139,23 @@ class Agent:
     async def _wait_for_news(self) -> None:
         knew, before = self._knows, self._clock.monotonic()
         await self._exchange(wait_s=pond_messages.WAIT_S)
-        if self._knows == knew and self._clock.monotonic() - before < TELL_S:
-            await asyncio.sleep(TELL_S)  # it does not let us wait: it is about to stop
+        if self._knows == knew and self._clock.monotonic() - before < STOPPING_S:
+            await asyncio.sleep(STOPPING_S)
 
     async def _tell(self) -> None:
         """Report what has changed, not more often than somebody may need to know."""
         await self._again_and_again(self._tell_next)
 
     async def _tell_next(self) -> None:
-        await self._news.wait()
+        try:
+            async with asyncio.timeout(PROGRESS_S if self._busy else None):
+                await self._news.wait()
+        except TimeoutError:
+            pass
         self._news.clear()
         before = self._clock.monotonic()
         await self._exchange(wait_s=0)
-        await asyncio.sleep(max(TELL_S, 5 * (self._clock.monotonic() - before)))
+        await asyncio.sleep(max(TELL_S, SHARE * (self._clock.monotonic() - before)))
 
     async def _exchange(self, *, wait_s: float) -> None:
         report = await self._report()
@@ -161,6 +175,12 @@ class Agent:
                 await asyncio.sleep(RETRY.delay_s(failures, entropy=self._entropy))
             else:
                 failures = 0
+
+    @property
+    def _busy(self) -> bool:
+        """Whether something is on its way."""
+        every = (*self._deliveries.values(), *self._pins.values())
+        return any(not task.done() for _, task in every)
 
     def _changed(self) -> None:
         self._news.set()

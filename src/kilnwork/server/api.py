@@ -10,6 +10,7 @@
 | GET /tasks/REF/result | its result as bytes, with their type; 409 while it has none |
 | GET /tasks/REF/logs | its output: `follow`, `run`, `attempt`, `tail` |
 | GET /tasks/REF/why | one sentence, and the Python error if there is one |
+| /dataponds/NAME/… | nodes and leases of a DataPond, see `ponds` |
 | GET /jobs/NAME/indexes | indexes of a Job, by number: `after`, `limit`, `state` |
 | POST /tasks/REF/cancel | stop it |
 | POST /tasks/REF/retry | a new run of a spawned task; `force` for one that has succeeded |
@@ -28,7 +29,17 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
 from kilnwork.kit import asgi, clock, ids
-from kilnwork.server import documents, errors, indexes, logs, ports, problems, results, why
+from kilnwork.server import (
+    documents,
+    errors,
+    indexes,
+    logs,
+    ponds,
+    ports,
+    problems,
+    results,
+    why,
+)
 
 POLL_S = 0.1
 """How often a follower looks for more output. Files are read, not watched: a quiet log costs one
@@ -54,11 +65,13 @@ class Api:
         *,
         jobs: ports.Jobs,
         outputs: ports.Outputs,
+        ponds: ponds.Ponds,
         channel: str,
         blobs: Path,
         time: clock.Clock,
     ) -> None:
         self._outputs = outputs
+        self._ponds = ponds
         self._channel = channel
         self._blobs = blobs
         self._journal = journal
@@ -94,6 +107,8 @@ class Api:
                 await self._one(request, (namespace, ref, sub[0] if sub else ""), response)
             case ["v1", "namespaces", namespace, "jobs", name, "indexes"]:
                 await self._indexes.send(request, namespace, name, response=response)
+            case ["v1", "namespaces", namespace, "dataponds", name, *rest] if rest:
+                await self._ponds.send(request, (namespace, name, rest), response)
             case _:
                 raise errors.NotFound(
                     f"nothing is served at {request.path}: try /v1/namespaces/default/tasks"

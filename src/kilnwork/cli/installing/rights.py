@@ -241,7 +241,7 @@ FIND: tuple[Right, ...] = (
     ),
     Right(
         resources=("nodes",),
-        verbs=("list",),
+        verbs=_FOLLOW,
         why=(
             "Looks for room for all workers of a SyncSet at once (backend `pods`). Without it they "
             "start as the scheduler finds room, and give that back if others are missing too long."

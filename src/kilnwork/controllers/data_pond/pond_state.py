@@ -122,7 +122,26 @@ class PondState:
         reported = {one.name for agent in self.agents.values() for one in agent.report.leases}
         return frozenset(self._leases) | (reported - self._released.keys())
 
+    def lease_counts(self) -> dict[str, int]:
+        """How many leases each snapshot has."""
+        found: dict[str, int] = {}
+        for _, snapshots in self._leases.values():
+            for digest in {one.digest for one in snapshots}:
+                found[digest] = found.get(digest, 0) + 1
+        return found
+
     # what there is
+
+    def full_nodes(self) -> list[tuple[str, str]]:
+        """Live nodes that have no room for what is wanted of them, and their words."""
+        found = []
+        for node in sorted(self.live()):
+            report = self.agents[node].report
+            troubles = [one.trouble for lease in report.leases for one in lease.snapshots]
+            troubles += [one.trouble for one in report.pins]
+            full = [t for t in troubles if t is not None and t.reason == errors.PondFull.reason]
+            found += [(node, one.message) for one in full[:1]]
+        return found
 
     def take_report(self, node: str, report: pond_messages.Report) -> bool:
         """Take it in, unless it is older than what is known; True if anything is another one
