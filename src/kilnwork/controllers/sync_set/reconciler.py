@@ -144,7 +144,9 @@ class Reconciler:
             decided = plan.decide(facts)
         await self._act(key, seen, decided)
         if decided.start is not None or decided.kill is not None or decided.suspend is not None:
-            facts = msgspec.structs.replace(facts, flow=self._view(seen))
+            facts = msgspec.structs.replace(
+                facts, flow=self._view(seen), stored_own=decided.start or facts.stored_own
+            )
             decided = msgspec.structs.replace(
                 plan.decide(facts), kill=None, start=None, suspend=None
             )
