@@ -87,16 +87,11 @@ def pod_template(spec: port.GangSpec, group: port.GroupSpec, *, gated: bool) -> 
         gates = pod.get("schedulingGates") or []
         pod["schedulingGates"] = [*gates, {"name": sync_set_validation.GATE}]
     if spec.data is not None and spec.data.path:
-        _add_data(pod, spec.data, read_only=gated and not spec.data.writable)
+        _add_data(pod, spec.data)
     return {**template, "metadata": metadata, "spec": pod}
 
 
-def _add_data(
-    pod: dict[str, Any],
-    data: port.DataPlaces,
-    *,
-    read_only: bool,
-) -> None:
+def _add_data(pod: dict[str, Any], data: port.DataPlaces) -> None:
     """Let the worker see the data of its generation, at the path that it has on the node: where a
     node mounts nothing, as on the machine of `kiln up`, the path is right too."""
     containers = list(pod.get("containers") or [{"name": worker_pods.CONTAINER}])
@@ -105,7 +100,7 @@ def _add_data(
     mount = {
         "name": sync_set_validation.VOLUME,
         "mountPath": data.path,
-        "readOnly": read_only,
+        "readOnly": not data.writable,
     }
     variable = {"name": DATA_VARIABLE, "value": data.path}
     env = [one for one in worker.get("env") or () if one.get("name") != DATA_VARIABLE]

@@ -231,7 +231,7 @@ def _gang(facts: Facts, seen: sync_set.SyncSet, program: wanted.Program) -> port
             ready=frozenset(name for name, one in facts.readiness.items() if one.ready),
             near=facts.near,
             path=pond.path,
-            writable=wanted.is_writable(seen),
+            writable=wanted.is_writable(seen, facts.backend),
         )
     return port.GangSpec(
         namespace=seen.metadata.namespace,
