@@ -7,7 +7,17 @@ import msgspec
 import pytest
 import yaml
 
-from kilnwork.api import crd, job, job_config, kinds, resource, task, task_claim, task_cluster
+from kilnwork.api import (
+    crd,
+    job,
+    job_config,
+    kinds,
+    resource,
+    sync_set,
+    task,
+    task_claim,
+    task_cluster,
+)
 from support import pages
 
 PAGE = (pages.DOCS / "reference" / "kinds.md").read_text()
@@ -19,6 +29,7 @@ STRUCTS = {
     "TaskClaim": (task_claim.TaskClaimSpec, task_claim.TaskClaimStatus),
     "Job": (job.JobSpec, job.JobStatus),
     "JobConfig": (job_config.JobConfigSpec, job_config.JobConfigStatus),
+    "SyncSet": (sync_set.SyncSetSpec, sync_set.SyncSetStatus),
 }
 
 ELSEWHERE = {
