@@ -56,6 +56,7 @@ def _group(
         template=group.template,
         near=group.near_mode if group.near else sync_set.NearMode.NONE,
         fails=group.on_pod_failed is sync_set.OnPodFailed.FAIL,
+        elastic=group.elastic is not None,
     )
 
 
