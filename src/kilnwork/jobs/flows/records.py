@@ -58,6 +58,9 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What is known of a run as a whole; in the journal it is JSON."""
 
     started: float
+    made: str = ""
+    """Tells it from a run of the same generation that was forgotten: the epoch of the dispatcher
+    that started it, and its row."""
     stage: Stage = Stage.DO
     phase: model.Phase = model.Phase.RUNNING
     """How it ends; Running while that is open."""

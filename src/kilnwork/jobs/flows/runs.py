@@ -102,19 +102,21 @@ class FlowRuns:
         """
         self._engine.check()
         known = self.view(new.key)
-        if known is None and new.key not in self._live:
+        if known is not None:
+            return known
+        if new.key not in self._live:
             _check(new)
-            state = records.RunState(started=self._clock.wall())
+            made = f"{self._hub.epoch}.{self._next_row}"
+            state = records.RunState(started=self._clock.wall(), made=made)
             run = records.Run(new, state, row=self._next_row)
             self._next_row += 1
             self._live[new.key] = run
             self._new[new.key] = None
             if run.program.timeout_s is not None:
                 self._limit(run, "", run.program.timeout_s, started=state.started)
-            self._wake(run)
-        if new.key not in self._views:
-            await self._settled(new.key)
-        found = known or self.view(new.key)
+        self._wake(self._live[new.key])
+        await self._settled(new.key)
+        found = self.view(new.key)
         if found is None:
             raise errors.NoSuchJob(f"the run of {new.namespace}/{new.set_name} was forgotten")
         return found
@@ -489,7 +491,7 @@ def job_uuid(run: records.Run, key: str) -> bytes:
     """Return the UUID of a step's job: the same for ever, and no other run's, also of the same
     generation that was forgotten and is started again."""
     new = run.new
-    what = f"{new.uid}/{new.generation}/{run.state.started!r}/{key}"
+    what = f"{new.uid}/{new.generation}/{run.state.made}/{key}"
     raw = bytearray(hashlib.sha256(what.encode()).digest()[:16])
     raw[6] = 0x80 | (raw[6] & 0x0F)
     raw[8] = 0x80 | (raw[8] & 0x3F)
