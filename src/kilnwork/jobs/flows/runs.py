@@ -509,6 +509,10 @@ def _check(new: model.NewFlowRun) -> None:
     if found:
         path, text = found[0]
         raise errors.InvalidJob(f"spec.flow.{path}: {text}")
+    unknown = sorted(new.params.keys() - new.flow.params.keys())
+    if unknown:
+        known = ", ".join(new.flow.params) or "none"
+        raise errors.InvalidJob(f"params.{unknown[0]}: is no parameter; flow.params has: {known}")
     if len(msgspec.json.encode(new)) > MAX_DEFINITION_BYTES:
         raise errors.InvalidJob("spec.flow: it takes more than 16 MiB with parameters and shards")
 
