@@ -128,9 +128,16 @@ async def test_a_kill_reaches_what_runs(tmp_path: Path) -> None:
 
 
 async def test_what_cannot_be_read_by_other_steps_says_so(tmp_path: Path) -> None:
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "read").mkdir()
     large = {"call": "support.index_function.large", "with": {"index": "0123456789"}}
+    async with world.house_in(tmp_path / "alone") as house:
+        wanted = new(house, [{"big": large}])
+        await house.services.flows.start(wanted)
+        found = await over(house, wanted.key)
+        assert (found.phase, found.value) == (_P.SUCCEEDED, None)
     steps = [{"big": large}, {"after": {"call": COMBINE, "with": {"directory": "${ big.value }"}}}]
-    async with world.house_in(tmp_path) as house:
+    async with world.house_in(tmp_path / "read") as house:
         wanted = new(house, steps)
         await house.services.flows.start(wanted)
         found = await over(house, wanted.key)

@@ -79,7 +79,9 @@ class Node:
         """Branches of a fork that must succeed; 0: all of them."""
         self.condition_of_loop: expressions.Expression | None = None
         self.wanted = False
-        """Its value or its results are read."""
+        """Its value or its results are kept."""
+        self.named = False
+        """They are needed too: an expression reads them."""
 
     @property
     def expressions(self) -> Iterator[tuple[str, tuple[expressions.Name, ...]]]:

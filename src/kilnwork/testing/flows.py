@@ -150,6 +150,8 @@ class _Process:
         value = b"[%b]" % b",".join(found) if work.variable else found[0]
         if work.wanted and len(value) > results.MAX_BYTES:
             trouble = trouble or results.TOO_LARGE
+        if trouble and not work.needed:
+            return records.JobEnd(True, "", "", cause, counts)
         if work.wanted and trouble:
             return records.JobEnd(False, "ResultTooLarge", trouble, cause, counts)
         return records.JobEnd(True, "", "", cause, counts, value if work.wanted else None)

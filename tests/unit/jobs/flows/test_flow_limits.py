@@ -166,7 +166,7 @@ async def test_instances_and_shards_are_listed_by_page(tmp_path: Path) -> None:
 
 
 async def test_a_run_is_started_once_and_can_be_read_back(tmp_path: Path) -> None:
-    new = flow_world.new({"do": [{"one": {"call": "f.load"}}]}, params={"a": 1})
+    new = flow_world.new({"do": [{"one": {"call": "f.load"}}], "params": {"a": 0}}, params={"a": 1})
     async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
         await world.run(new)
         again = await world.flows.start(new)
