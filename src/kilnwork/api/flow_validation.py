@@ -120,10 +120,11 @@ class _Checker:
         item = node.step.each if node.kind is _Kind.EACH else ""
         if item and item in self._every:
             yield Problem(f"{node.path}.each", f"has the name of a step, {item}")
-        for path, names in node.expressions:
+        joined = list(self._join(node, known))
+        yield from joined
+        for path, names in node.expressions if not joined else ():
             yield from self._names(path, names, known, failed=failed)
         yield from self._group(node)
-        yield from self._join(node, known)
         yield from self._of(node)
         if node.kind is _Kind.FORK:
             for child in node.children:
