@@ -127,10 +127,20 @@ async def test_a_kill_reaches_what_runs(tmp_path: Path) -> None:
         assert found.steps["price"].state is _S.KILLED
 
 
+async def test_a_large_result_is_read_from_its_blob(tmp_path: Path) -> None:
+    large = {"call": "support.index_function.large", "with": {"index": "0123456789"}}
+    size = {"call": "builtins.dict", "with": {"n": "${ size(big.value) }"}}
+    async with world.house_in(tmp_path) as house:
+        wanted = new(house, [{"big": large}, {"after": size}])
+        await house.services.flows.start(wanted)
+        found = await over(house, wanted.key)
+        assert (found.phase, found.value) == (_P.SUCCEEDED, {"n": 81920}), found
+
+
 async def test_what_cannot_be_read_by_other_steps_says_so(tmp_path: Path) -> None:
     (tmp_path / "alone").mkdir()
     (tmp_path / "read").mkdir()
-    large = {"call": "support.index_function.large", "with": {"index": "0123456789"}}
+    large = {"call": "support.index_function.large", "with": {"index": "0" * 100}}
     async with world.house_in(tmp_path / "alone") as house:
         wanted = new(house, [{"big": large}])
         await house.services.flows.start(wanted)
@@ -142,4 +152,7 @@ async def test_what_cannot_be_read_by_other_steps_says_so(tmp_path: Path) -> Non
         await house.services.flows.start(wanted)
         found = await over(house, wanted.key)
         assert (found.phase, found.reason) == (_P.FAILED, "ResultTooLarge")
-        assert "have it return the key of a file" in found.message
+        assert (
+            "has 819202 bytes, and other steps read at most 524288: have it return the key"
+            in found.message
+        )

@@ -1,7 +1,7 @@
 """CEL, the Common Expression Language, where its library is installed.
 
-Used by the API server for the rules of users' definitions, by result rules and by flows. The library
-(docs/decisions/0018) is loaded at the first expression. It knows CEL itself and none of the
+Used by the API server for the rules of users' definitions, by result rules and by flows. The
+library (docs/decisions/0018) is loaded at the first expression. It knows CEL itself and none of the
 functions that Kubernetes adds. It can be neither stopped nor limited, and holds the interpreter's
 lock meanwhile: so a `Predicate` takes the part of the language whose work is known beforehand.
 """

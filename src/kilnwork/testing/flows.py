@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
-from kilnwork.api import attempts, expressions, flow, flow_program, flow_validation, job_settings
+from kilnwork.api import expressions, flow, flow_program, flow_validation, job_settings
 from kilnwork.api import task as api_task
 from kilnwork.jobs import completion
 from kilnwork.jobs import records as job_records
@@ -171,7 +171,7 @@ class _Process:
                     raise
                 continue
             data = plain.encode(value)
-            if data is None or len(data) > attempts.MAX_INLINE_BYTES:
+            if data is None or len(data) > results.MAX_BYTES:
                 raise _NotJson(f"the result of {template.call.function} is no JSON, or too large")
             return data
         raise AssertionError("max_attempts is at least 1")

@@ -147,6 +147,8 @@ class Run:
         self.changed_values: dict[str, bytes] = {}
         self.dirty = True
         """The journal has not got `state`."""
+        self.shown_version = 0
+        """Of jobs that are over: the version of the run is not below that."""
         self.open_jobs: dict[str, None] = {}
         """Keys of the instances whose jobs are not over, oldest first."""
         self._values: dict[str, bytes] = {}

@@ -9,6 +9,7 @@ Everything may be repeated.
 import asyncio
 import logging
 from collections import defaultdict
+from pathlib import Path
 
 import msgspec
 
@@ -38,13 +39,19 @@ MAX_DEFINITION_BYTES = 16 << 20
 
 
 class FlowRuns:
-    """The runs of a data directory. `moved_by`: an engine that is not started yet."""
+    """The runs of a data directory. `moved_by`: an engine that is not started yet; `blobs`: the
+    folder of large values, by namespace."""
 
     def __init__(
-        self, hub: task_hub.TaskHub, moved_by: engines.Engine, *, clock: clocks.Clock
+        self,
+        hub: task_hub.TaskHub,
+        moved_by: engines.Engine,
+        *,
+        clock: clocks.Clock,
+        blobs: Path,
     ) -> None:
         self._hub, self._engine, self._clock = hub, moved_by, clock
-        self._tables = tables.FlowTables(hub.select)
+        self._tables = tables.FlowTables(hub.select, blobs)
         self._writes = tables.FlowWrites()
         self._live: dict[model.FlowKey, records.Run] = {}
         """Runs that are not over, or that are being changed."""
@@ -341,7 +348,8 @@ class FlowRuns:
         key = run.new.key
         over = run.state.stage is records.Stage.OVER
         if run.dirty or run.changed or run.changed_values or key in self._new:
-            version = max(run.state.version + 1, int(self._clock.wall() * 1000))
+            version = max(run.state.version, run.shown_version)
+            version = max(version + 1, int(self._clock.wall() * 1000))
             run.update(version=version)
         if over and run.state.deleting:
             if key not in self._new:

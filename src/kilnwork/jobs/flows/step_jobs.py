@@ -13,13 +13,13 @@ from kilnwork.jobs import facts, index_items, items, task_hub
 from kilnwork.jobs import model as job_model
 from kilnwork.jobs import records as job_records
 from kilnwork.jobs.flows import (
-    model,
     plan,
     records,
     results,
     step_inputs,
     step_items,
     tables,
+    views,
 )
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
@@ -43,6 +43,8 @@ class StepJobs:
     ) -> None:
         self._hub, self._engine, self._clock = hub, engine, clock
         self._tables, self._writes, self._heard = kept, writes, heard
+        self._reading: dict[bytes, views.OpenJob] = {}
+        """Jobs that are over and whose results are being read."""
         self._jobs: dict[bytes, tuple[records.Run, str]] = {}
         """Whose step a job is that is not over, by UUID."""
 
@@ -55,6 +57,7 @@ class StepJobs:
         """A job is over in the batch that is being made."""
         found = self._jobs.pop(job.id.uuid, None)
         if found is not None:
+            found[0].shown_version = max(found[0].shown_version, job.version)
             self._read(*found, job)
 
     def suspend(self, run: records.Run) -> None:
@@ -73,13 +76,18 @@ class StepJobs:
             facts.kill(job, "Stopped", message, now=self._clock.wall())
             self._engine.wake(job)
 
-    def counts(self, run: records.Run) -> dict[str, list[tuple[model.Counts, int]]]:
-        """Return counts of jobs that are not over, and how many tasks run, by path of the step."""
-        found: dict[str, list[tuple[model.Counts, int]]] = {}
+    def counts(self, run: records.Run) -> dict[str, list[views.OpenJob]]:
+        """Return what is known of the jobs that the plan has not heard the end of, by path of the
+        step."""
+        found: dict[str, list[views.OpenJob]] = {}
         for key in run.open_jobs:
-            job = self._engine.live.get(job_uuid(run, key))
-            if job is not None:
-                one = step_items.counts(job), step_items.running(job)
+            uuid = job_uuid(run, key)
+            job = self._engine.live.get(uuid)
+            one = self._reading.get(uuid)
+            if one is None and job is not None:
+                running = step_items.running(job)
+                one = views.OpenJob(step_items.counts(job), running, job.version)
+            if one is not None:
                 found.setdefault(records.step_path(key), []).append(one)
         return found
 
@@ -150,7 +158,7 @@ class StepJobs:
         reading = results.Results(
             job,
             self._hub,
-            memo=self._tables.memo,
+            kept=self._tables,
             keep=lambda memo, value: self._writes.memo(memo, run.new.key, value),
         )
 
@@ -164,10 +172,12 @@ class StepJobs:
             except Exception as error:  # noqa: BLE001 - half of it is in: only a restart mends that
                 self._engine.failed(error)
                 return
+            self._reading.pop(job.id.uuid, None)
             self._hear(run, key, _with_results(end, reading, needed=work.needed))
             self._hub.wake()
 
         loop = asyncio.get_running_loop()
+        self._reading[job.id.uuid] = views.OpenJob(end.counts, 0, job.version)
         go_on()
 
     def _hear(self, run: records.Run, key: str, end: records.JobEnd) -> None:
