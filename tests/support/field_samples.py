@@ -21,6 +21,7 @@ OBJECTS: dict[str, dict[str, Any]] = {
     "TaskCluster": {},
     "TaskObject": {},
     "TaskClaim": {"executor": "x"},
+    "DataPond": {},
     "Job": {"template": {"taskTemplate": {"command": ["true"]}}},
     "JobConfig": {
         "template": {"spec": {"taskTemplate": {"command": ["true"]}}},

@@ -9,6 +9,7 @@ import yaml
 
 from kilnwork.api import (
     crd,
+    data_pond,
     job,
     job_config,
     kinds,
@@ -27,6 +28,7 @@ STRUCTS = {
     "Task": (task.TaskSpec, task.TaskStatus),
     "TaskCluster": (task_cluster.TaskClusterSpec, task_cluster.TaskClusterStatus),
     "TaskClaim": (task_claim.TaskClaimSpec, task_claim.TaskClaimStatus),
+    "DataPond": (data_pond.DataPondSpec, data_pond.DataPondStatus),
     "Job": (job.JobSpec, job.JobStatus),
     "JobConfig": (job_config.JobConfigSpec, job_config.JobConfigStatus),
     "SyncSet": (sync_set.SyncSetSpec, sync_set.SyncSetStatus),
