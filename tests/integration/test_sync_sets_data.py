@@ -1,5 +1,7 @@
 """SyncSets on nodes with data: who waits for whom, on a real API server with played agents."""
 
+import asyncio
+import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -137,6 +139,42 @@ async def test_new_manager_wants_the_same_data_again_and_the_digest_stays(world:
     await world.gathered()
     status = await world.set_is("Running")
     assert status["snapshots"]["trades"]["digest"] == before
+
+
+@pytest.mark.parametrize("order", ["lead", "follow"])
+@pytest.mark.parametrize("seed", range(3))
+async def test_managers_that_die_all_the_time_start_the_flow_once(
+    world: World, order: str, seed: int
+) -> None:
+    """A new manager after a few milliseconds, again and again: what counts is in objects, in the
+    engine, and with the agents."""
+    pauses = random.Random(seed)
+    await world.gangs.node("a")
+    await world.gangs.node("b")
+    world.agents.start("a", "b")
+    world.agents.ready |= {"a", "b"}
+    await world.set_with_data(order)
+    digests = set()
+    for _ in range(12):
+        await asyncio.sleep(pauses.uniform(0.0, 0.15))
+        await world.agents.work("a", "b")
+        await world.gangs.connect()
+        found = (await world.set_status()).get("snapshots", {}).get("trades", {})
+        digests |= {found["digest"]} if found.get("digest") else set()
+        await world.restart()
+        world.agents.ledger = world.controllers.ledger
+        world.agents.start("a", "b")
+
+    async def runs() -> bool:
+        await world.agents.work("a", "b")
+        await world.gangs.connect()
+        return (await world.set_status())["phase"] == "Running"
+
+    await waiting.wait_until_async(runs, what="the flow runs")
+    assert len(world.flows.started) == 1
+    assert digests <= {world.agents.snapshot.digest}
+    assert await world.gangs.clusters() == ["risk-g1-worker"]
+    assert len(await world.gangs.bound()) == 2
 
 
 async def test_corrupt_data_fails_the_generation(world: World) -> None:
