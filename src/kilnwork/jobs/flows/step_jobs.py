@@ -7,7 +7,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable
 
-from kilnwork.api import filejobs
+from kilnwork.api import filejobs, reasons
 from kilnwork.jobs import engine as engines
 from kilnwork.jobs import facts, index_items, items, task_hub
 from kilnwork.jobs import model as job_model
@@ -23,6 +23,8 @@ from kilnwork.jobs.flows import (
 )
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
+
+_R = reasons.FlowReason
 
 MAX_DEFINITION_BYTES = 16 << 20
 """Longest definition of a step: its items and inputs."""
@@ -73,7 +75,7 @@ class StepJobs:
         """End the job of a step."""
         job = self._engine.find(job_uuid(run, key))
         if job is not None:
-            facts.kill(job, "Stopped", message, now=self._clock.wall())
+            facts.kill(job, _R.STOPPED, message, now=self._clock.wall())
             self._engine.wake(job)
 
     def counts(self, run: records.Run) -> dict[str, list[views.OpenJob]]:
@@ -85,18 +87,29 @@ class StepJobs:
             job = self._engine.live.get(uuid)
             one = self._reading.get(uuid)
             if one is None and job is not None:
-                running = step_items.running(job)
-                one = views.OpenJob(step_items.counts(job), running, job.version)
+                one = self._open(job)
             if one is not None:
                 found.setdefault(records.step_path(key), []).append(one)
         return found
+
+    def _open(self, job: job_records.Job) -> views.OpenJob:
+        """Return what is known of a job, and what its first task waits for if none runs."""
+        running = step_items.running(job)
+        found = views.OpenJob(step_items.counts(job), running, job.version)
+        item = next((n for n, task in job.tasks.items() if task.ended is None), None)
+        if running or item is None:
+            return found
+        known = self._hub.view(task_hub.task_id(job.id.uuid, item))
+        if known is None:
+            return found
+        return found._replace(reason=known.reason, message=known.message)
 
     def follow(self, run: records.Run, key: str) -> None:
         """Follow the job of a step that was open."""
         uuid = job_uuid(run, key)
         job = self._engine.find(uuid)
         if job is None:
-            lost = records.JobEnd(False, "JobLost", "its job is not in the journal")
+            lost = records.JobEnd(False, _R.JOB_LOST, "its job is not in the journal")
             plan.job_ended(run, key, lost)
         elif job.stage is job_records.FINISHED:
             self._read(run, key, job)
@@ -109,7 +122,7 @@ class StepJobs:
         size = sum(map(len, map(bytes, (*work.items, *work.shared.values()))))
         if size > MAX_DEFINITION_BYTES:
             message = f"its items and inputs take {size} bytes, more than 16 MiB"
-            plan.job_ended(run, key, records.JobEnd(False, "InputTooLarge", message))
+            plan.job_ended(run, key, records.JobEnd(False, _R.INPUT_TOO_LARGE, message))
             self._heard(run)
             return
         uuid, now = job_uuid(run, key), self._clock.wall()
@@ -222,5 +235,5 @@ def _with_results(end: records.JobEnd, reading: results.Results, *, needed: bool
     if reading.trouble and not needed:
         return end
     if reading.trouble:
-        return end._replace(succeeded=False, reason="ResultTooLarge", message=reading.trouble)
+        return end._replace(succeeded=False, reason=_R.RESULT_TOO_LARGE, message=reading.trouble)
     return end._replace(value=reading.value) if end.succeeded else end

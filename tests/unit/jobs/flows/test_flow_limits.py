@@ -132,6 +132,26 @@ async def test_no_step_begins_in_a_pause(tmp_path: Path) -> None:
         assert (await world.over(new.key)).phase is _P.SUCCEEDED
 
 
+@pytest.mark.parametrize("how", ["kill", "late"])
+async def test_a_paused_run_that_ends_does_finally(how: str, tmp_path: Path) -> None:
+    declared = {
+        "do": [{"one": {"call": "f.load"}}, {"two": {"call": "f.load"}}],
+        "finally": [{"clean": {"call": "f.load"}}],
+        "timeoutSeconds": 30,
+    }
+    async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
+        new = flow_world.new(declared)
+        await begin(world, new)
+        await world.flows.suspend(new.key, suspended=True)
+        if how == "kill":
+            await world.flows.kill(new.key)
+        else:
+            await pass_time(world, 31)
+        found = await world.over(new.key)
+    assert found.reason == ("Killed" if how == "kill" else "FlowTimedOut")
+    assert (found.suspended, found.steps["finally.clean"].state) == (False, _S.SUCCEEDED)
+
+
 async def test_instances_and_shards_are_listed_by_page(tmp_path: Path) -> None:
     declared = {
         "do": [
