@@ -45,8 +45,8 @@ class StepJobs:
     ) -> None:
         self._hub, self._engine, self._clock = hub, engine, clock
         self._tables, self._writes, self._heard = kept, writes, heard
-        self._reading: dict[bytes, views.OpenJob] = {}
-        """Jobs that are over and whose results are being read."""
+        self._known: dict[bytes, views.OpenJob] = {}
+        """Jobs that memory let go of: their results are being read, or they pause."""
         self._jobs: dict[bytes, tuple[records.Run, str]] = {}
         """Whose step a job is that is not over, by UUID."""
 
@@ -59,8 +59,14 @@ class StepJobs:
         """A job is over in the batch that is being made."""
         found = self._jobs.pop(job.id.uuid, None)
         if found is not None:
+            self._known.pop(job.id.uuid, None)
             found[0].shown_version = max(found[0].shown_version, job.version)
             self._read(*found, job)
+
+    def released(self, job: job_records.Job) -> None:
+        """Memory lets go of a job: in a pause it may not be over."""
+        if job.id.uuid in self._jobs:
+            self._known[job.id.uuid] = views.OpenJob(step_items.counts(job), 0, job.version)
 
     def suspend(self, run: records.Run) -> None:
         """Pause the jobs of a run, or let them go on, as the run says."""
@@ -85,9 +91,7 @@ class StepJobs:
         for key in run.open_jobs:
             uuid = job_uuid(run, key)
             job = self._engine.live.get(uuid)
-            one = self._reading.get(uuid)
-            if one is None and job is not None:
-                one = self._open(job)
+            one = self._known.get(uuid) if job is None else self._open(job)
             if one is not None:
                 found.setdefault(records.step_path(key), []).append(one)
         return found
@@ -150,12 +154,11 @@ class StepJobs:
 
     def _reuse(self, run: records.Run, job: job_records.Job, source: step_items.StepItems) -> None:
         """Let items have succeeded whose results are kept."""
-        reused = 0
-        for number in range(job.size):
+        reused, kept = 0, self._tables.memo_keys(source.definition.memo)
+        for number in range(job.size) if kept else ():
             key = source.inputs.memo_key(number)
-            value = self._tables.memo(key)
-            if value is not None:
-                self._writes.memo(key, run.new.key, value)
+            if key in kept:
+                self._writes.use_memo(key, run.new.key)
                 job.items.set(number + 1, items.State.SUCCEEDED, 1)
                 reused += 1
         job.counts.succeeded = reused
@@ -172,7 +175,7 @@ class StepJobs:
             job,
             self._hub,
             kept=self._tables,
-            keep=lambda memo, value: self._writes.memo(memo, run.new.key, value),
+            keep=lambda memo, value: self._writes.memo(memo, work.memo, run.new.key, value),
         )
 
         def go_on() -> None:
@@ -185,12 +188,12 @@ class StepJobs:
             except Exception as error:  # noqa: BLE001 - half of it is in: only a restart mends that
                 self._engine.failed(error)
                 return
-            self._reading.pop(job.id.uuid, None)
+            self._known.pop(job.id.uuid, None)
             self._hear(run, key, _with_results(end, reading, needed=work.needed))
             self._hub.wake()
 
         loop = asyncio.get_running_loop()
-        self._reading[job.id.uuid] = views.OpenJob(end.counts, 0, job.version)
+        self._known[job.id.uuid] = views.OpenJob(end.counts, 0, job.version)
         go_on()
 
     def _hear(self, run: records.Run, key: str, end: records.JobEnd) -> None:
