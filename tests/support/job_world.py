@@ -269,7 +269,11 @@ class Dispatcher:
         return found
 
     def submit_now(
-        self, submissions: Iterable[task_model.Submission], *, new: bool = False
+        self,
+        submissions: Iterable[task_model.Submission],
+        *,
+        new: bool = False,
+        shown: bool = False,
     ) -> list[subscriptions.Change]:
         there = []
         for submission in submissions:

@@ -14,7 +14,7 @@ from typing import Protocol
 from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.hub import delivery
 from kilnwork.dispatch.journal import port, restore
-from kilnwork.dispatch.machine import inputs, instructions, machine, memory
+from kilnwork.dispatch.machine import inputs, instructions, machine, memory, records
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 
@@ -32,8 +32,7 @@ class Observer(Protocol):
     """Follows what is stored: the hub."""
 
     def handed_over(self, batch: instructions.Batch) -> None:
-        """A batch with declared tasks is about to be written; its records may change before it is
-        stored."""
+        """A batch is about to be written; its records may change before it is stored."""
         ...
 
     def committed(self, batch: instructions.Batch) -> None:
@@ -100,6 +99,8 @@ class Core:
         self._waiting: list[asyncio.Future[None]] = []
         self._unflushed: set[asyncio.Future[None]] = set()
         self._writing = False
+        self._under_way: instructions.Batch | None = None
+        """What is being written."""
         self._scheduled = False
         self._wanted = False
         """Something has come while a batch was being written."""
@@ -158,6 +159,12 @@ class Core:
         """Return whether so much waits to be written that links should not be read."""
         return self._writing and len(self.machine.memory.batch.dirty) > MAX_UNWRITTEN_TASKS
 
+    def is_stored(self, task: records.Task) -> bool:
+        """Return whether all that is known of a task is on disk."""
+        under_way = self._under_way
+        written = under_way is None or task not in under_way.dirty
+        return written and task.stored and task not in self.machine.memory.batch.dirty
+
     async def flush(self) -> None:
         """Return when all inputs applied until now are stored and their results released."""
         self.check()
@@ -215,7 +222,7 @@ class Core:
         prepared: list[delivery.Outgoing] = []
 
         def committed() -> None:
-            self._writing = False
+            self._writing, self._under_way = False, None
             if self._stopped is not None:
                 return
             try:
@@ -227,8 +234,8 @@ class Core:
                 self.schedule()
 
         self._writing, self._wanted = True, False
-        if any(task.declared for task in batch.dirty):
-            self._observer.handed_over(batch)
+        self._under_way = batch
+        self._observer.handed_over(batch)
         self.store.write(batch, committed)
         if self._writing:
             prepared.append(self._delivery.prepare(batch))
