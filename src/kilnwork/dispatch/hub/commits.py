@@ -31,13 +31,8 @@ MAX_UNWRITTEN_TASKS = 20_000
 class Observer(Protocol):
     """Follows what is stored: the hub."""
 
-    def handed_over(self, batch: instructions.Batch) -> None:
-        """A batch with declared tasks is about to be written; its records may change before it is
-        stored."""
-        ...
-
-    def committed(self, batch: instructions.Batch) -> None:
-        """The batch is stored, and its frames are sent."""
+    def committed(self, batch: instructions.Batch, written: port.Written) -> None:
+        """The batch is stored, and its frames are sent. `written`: rows of its declared tasks."""
         ...
 
     def failed(self, error: BaseException) -> None:
@@ -206,7 +201,7 @@ class Core:
             if batch.durable:
                 self._write(batch, waiting)
             elif waiting or joined or not batch.empty:
-                self._settle(batch, self._delivery.prepare(batch), waiting)
+                self._settle(batch, self._delivery.prepare(batch), waiting, written=())
         except Exception as error:  # noqa: BLE001 - half a batch is done: only a restart mends that
             self._fail(error)
 
@@ -214,21 +209,19 @@ class Core:
         """Hand over first, so that what is to be sent is made while the disk works."""
         prepared: list[delivery.Outgoing] = []
 
-        def committed() -> None:
+        def committed(written: port.Written) -> None:
             self._writing = False
             if self._stopped is not None:
                 return
             try:
                 ready = prepared[0] if prepared else self._delivery.prepare(batch)
-                self._settle(batch, ready, waiting)
+                self._settle(batch, ready, waiting, written=written)
             except Exception as error:  # noqa: BLE001 - as above
                 self._fail(error)
             if self._wanted or batch.dirty:  # what has ended may make room for what waits
                 self.schedule()
 
         self._writing, self._wanted = True, False
-        if any(task.declared for task in batch.dirty):
-            self._observer.handed_over(batch)
         self.store.write(batch, committed)
         if self._writing:
             prepared.append(self._delivery.prepare(batch))
@@ -238,10 +231,12 @@ class Core:
         batch: instructions.Batch,
         prepared: delivery.Outgoing,
         waiting: list[asyncio.Future[None]],
+        *,
+        written: port.Written,
     ) -> None:
         self.machine.forget(batch.finals)
         self._delivery.release(prepared)
-        self._observer.committed(batch)
+        self._observer.committed(batch, written)
         for participant in self.participants:
             participant.committed()
         for waiter in waiting:
