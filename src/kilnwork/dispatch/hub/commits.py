@@ -14,7 +14,7 @@ from typing import Protocol
 from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.hub import delivery
 from kilnwork.dispatch.journal import port, restore
-from kilnwork.dispatch.machine import inputs, instructions, machine, memory, records
+from kilnwork.dispatch.machine import inputs, instructions, machine, memory
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 
@@ -31,12 +31,9 @@ MAX_UNWRITTEN_TASKS = 20_000
 class Observer(Protocol):
     """Follows what is stored: the hub."""
 
-    def handed_over(self, batch: instructions.Batch) -> None:
-        """A batch is about to be written; its records may change before it is stored."""
-        ...
-
-    def committed(self, batch: instructions.Batch) -> None:
-        """The batch is stored, and its frames are sent."""
+    def committed(self, batch: instructions.Batch, written: port.Written) -> None:
+        """The batch is stored, and its frames are sent. `written`: rows of its tasks that others
+        follow."""
         ...
 
     def failed(self, error: BaseException) -> None:
@@ -99,8 +96,6 @@ class Core:
         self._waiting: list[asyncio.Future[None]] = []
         self._unflushed: set[asyncio.Future[None]] = set()
         self._writing = False
-        self._under_way: instructions.Batch | None = None
-        """What is being written."""
         self._scheduled = False
         self._wanted = False
         """Something has come while a batch was being written."""
@@ -159,12 +154,6 @@ class Core:
         """Return whether so much waits to be written that links should not be read."""
         return self._writing and len(self.machine.memory.batch.dirty) > MAX_UNWRITTEN_TASKS
 
-    def is_stored(self, task: records.Task) -> bool:
-        """Return whether all that is known of a task is on disk."""
-        under_way = self._under_way
-        written = under_way is None or task not in under_way.dirty
-        return written and task.stored and task not in self.machine.memory.batch.dirty
-
     async def flush(self) -> None:
         """Return when all inputs applied until now are stored and their results released."""
         self.check()
@@ -213,7 +202,7 @@ class Core:
             if batch.durable:
                 self._write(batch, waiting)
             elif waiting or joined or not batch.empty:
-                self._settle(batch, self._delivery.prepare(batch), waiting)
+                self._settle(batch, self._delivery.prepare(batch), waiting, written=())
         except Exception as error:  # noqa: BLE001 - half a batch is done: only a restart mends that
             self._fail(error)
 
@@ -221,21 +210,19 @@ class Core:
         """Hand over first, so that what is to be sent is made while the disk works."""
         prepared: list[delivery.Outgoing] = []
 
-        def committed() -> None:
-            self._writing, self._under_way = False, None
+        def committed(written: port.Written) -> None:
+            self._writing = False
             if self._stopped is not None:
                 return
             try:
                 ready = prepared[0] if prepared else self._delivery.prepare(batch)
-                self._settle(batch, ready, waiting)
+                self._settle(batch, ready, waiting, written=written)
             except Exception as error:  # noqa: BLE001 - as above
                 self._fail(error)
             if self._wanted or batch.dirty:  # what has ended may make room for what waits
                 self.schedule()
 
         self._writing, self._wanted = True, False
-        self._under_way = batch
-        self._observer.handed_over(batch)
         self.store.write(batch, committed)
         if self._writing:
             prepared.append(self._delivery.prepare(batch))
@@ -245,10 +232,12 @@ class Core:
         batch: instructions.Batch,
         prepared: delivery.Outgoing,
         waiting: list[asyncio.Future[None]],
+        *,
+        written: port.Written,
     ) -> None:
         self.machine.forget(batch.finals)
         self._delivery.release(prepared)
-        self._observer.committed(batch)
+        self._observer.committed(batch, written)
         for participant in self.participants:
             participant.committed()
         for waiter in waiting:

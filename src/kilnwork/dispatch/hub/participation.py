@@ -69,8 +69,8 @@ class Participation:
             except errors.TaskTooLarge as error:
                 there.append(subscriptions.refused(submission, str(error)))
                 continue
-            if shown and self._core.machine.task(task) is not None:
-                self._views.keep(task)
+            if shown:
+                self._views.follow(task)
             if row is not None and row.run >= submission.spec.run:
                 there.append(subscriptions.of_view(self._views.of_row(row)))
             if known is not None:

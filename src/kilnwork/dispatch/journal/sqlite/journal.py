@@ -163,9 +163,12 @@ class Journal:
         """Start the writer thread."""
         self._opened.start(call_soon, on_failure=on_failure)
 
-    def write(self, batch: instructions.Batch, done: Callable[[], None]) -> None:
+    def write(self, batch: instructions.Batch, done: Callable[[port.Written], None]) -> None:
         """Write one transaction; `done` is called when it is on disk. Hand over one at a time."""
-        self._opened.put(functools.partial(self._commit, rows.of_batch(batch)), done)
+        made = rows.of_batch(batch)
+        self._opened.put(
+            functools.partial(self._commit, made), functools.partial(done, made.followed)
+        )
 
     def close(self) -> None:
         """Finish what was handed over, then release file and lock; repeatable."""
