@@ -77,23 +77,23 @@ class IndexJobs:
         uuid = _uuid(new.uid)
         is_new = self._known is not None and uuid not in self._known
         job = None if is_new else self._engine.find(uuid)
-        added = job is None
+        there = job is not None
         if job is None:
             source = self._sources.new(_definition(new))
             if len(msgspec.json.encode(source.definition)) > MAX_DEFINITION_BYTES:
                 raise errors.InvalidJob(
                     "spec.template: it takes more than 16 MiB with its variables and inputs"
                 )
-            job = await self._add(new, uuid, source)
+            job = self._add(new, uuid, source)
         await self._engine.settled(job)
-        recent = self._recent.get(new.uid) if added else None
-        found = self._changed(new.uid, recent)
+        recent = None if there else self._recent.get(new.uid)
+        found = recent or self.view(new.uid)
         if found is None:
             raise errors.NoSuchJob(f"Job {new.namespace}/{new.name} was released meanwhile")
         self._recent[new.uid] = found
         return found
 
-    async def _add(
+    def _add(
         self, new: index_model.NewIndexJob, uuid: bytes, source: index_items.IndexItems
     ) -> records.Job:
         refusal, row = "", None
@@ -119,8 +119,8 @@ class IndexJobs:
             facts.refuse(job, "TickNotDecided", refusal, now=self._clock.wall())
         else:
             self._engine.admission.add(job, _claim(new, source))
-        if row is not None:
-            await self._hub.write(schedule_rows.writes(row))
+        if row is not None:  # in the batch of the Job: both are stored, or neither
+            self._hub.write_next(schedule_rows.writes(row))
         return job
 
     async def provide(

@@ -118,9 +118,13 @@ class Participation:
 
     async def write(self, writes: instructions.Writes) -> None:
         """Write rows of tables of a participant in one transaction; on disk when this returns."""
+        self.write_next(writes)
+        await self._core.flush()
+
+    def write_next(self, writes: instructions.Writes) -> None:
+        """Add rows of tables of a participant to the batch that is written next."""
         self._core.check()
         self._core.machine.memory.batch.writes += writes
-        await self._core.flush()
 
     def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:
         """All rows that a statement of a participant finds: what is on disk."""
