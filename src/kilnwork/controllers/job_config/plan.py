@@ -30,7 +30,7 @@ MAX_WAIT_S = 3600.0
 `clock_watch`, within a second."""
 
 
-class Upcoming(NamedTuple):
+class Upcoming(msgspec.Struct, frozen=True, gc=False):
     """The next ticks after a second, the first `status.NEXT_RUNS` of them."""
 
     after: int

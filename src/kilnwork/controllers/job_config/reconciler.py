@@ -51,8 +51,9 @@ class _Memory(msgspec.Struct, gc=False):
     def keep(self, ticks: set[int]) -> None:
         """Forget what concerns other ticks than those that wait."""
         self.made = {tick: check for tick, check in self.made.items() if tick in ticks}
-        self.taken &= ticks
-        self.gone &= ticks
+        if self.taken or self.gone:  # else each would get empty sets of its own
+            self.taken &= ticks
+            self.gone &= ticks
         if self.refusal is not None and ticks.isdisjoint(self.refusal.since):
             self.refusal = None
 
