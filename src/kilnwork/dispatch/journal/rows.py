@@ -68,7 +68,7 @@ def of_batch(batch: instructions.Batch) -> Rows:
     for task in batch.dirty:
         if task.has_template_spec:
             _add_call(rows, task)
-            if task.followed and is_whole_view(task):
+            if task.shown and is_whole_view(task):
                 rows.followed.append(task_rows.of_record(task))
         elif task.followed:
             _add_followed(rows, task)
