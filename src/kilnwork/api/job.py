@@ -99,10 +99,14 @@ class TaskHolder(Wire, frozen=True):
 
 
 class ResultSource(Wire, frozen=True):
-    """A list that another task has returned."""
+    """A list that a task or another Job has returned; the Job waits for its end."""
 
-    task: Name
-    """Name of a Task of this namespace; the Job waits for its end."""
+    task: Name | None = None
+    """Name of a Task of this namespace. Give one of `task`, `job` and `jobConfig`."""
+    job: Name | None = None
+    """Name of a Job: its result is that of its finalizer, or of its only task."""
+    job_config: Name | None = None
+    """Name of a JobConfig: the result of one of its Jobs, chosen as in `dependsOn`."""
     path: str | None = None
     """JSONPath (RFC 9535) to the list within the result; empty: the result is the list."""
 
@@ -118,7 +122,8 @@ class Parallelism(Wire, frozen=True):
     """An index for each combination of values, keys in alphabetical order and the last varying
     fastest; `${task.index_matrix.KEY}` is the value of that key."""
     with_result_of: ResultSource | None = None
-    """An index for each item of a list that a task returned; `${task.index_item}` is the item."""
+    """An index for each item of a list that another has returned; `${task.index_item}` is the
+    item."""
     max_in_flight: Annotated[int, msgspec.Meta(ge=1, le=MAX_INDEXES)] | None = None
     """How many indexes may have a task at once; without it, as many as keep the workers busy. May
     be changed while the Job runs."""
@@ -227,6 +232,7 @@ class DependencyKind(StrEnum):
 
     JOB = "Job"
     TASK = "Task"
+    JOB_CONFIG = "JobConfig"
 
 
 class Dependency(Wire, frozen=True):
@@ -235,7 +241,9 @@ class Dependency(Wire, frozen=True):
     name: Name
     """Its name, in this namespace; it need not exist yet."""
     kind: DependencyKind = DependencyKind.JOB
-    """`Job` or `Task`."""
+    """`Job`, `Task`, or `JobConfig`, which is one of its Jobs: that of the same tick; without one,
+    the newest that is not after this Job; without any, the next. A Job's time is that of its tick,
+    else of its creation. Ticks until then that are not decided yet are waited for."""
     outcome: Outcome = Outcome.SUCCESS
     """`Success`: if it ends otherwise, the Job fails with `DependencyFailed`. `Finished`: any end
     will do."""

@@ -170,7 +170,10 @@ def _matrix_problems(matrix: dict[str, tuple[str, ...]], at: str) -> Iterator[Pr
 
 
 def _source_problems(source: job.ResultSource, at: str) -> Iterator[Problem]:
-    yield from validation.name_problems(((f"{at}.task", source.task),))
+    given = (("task", source.task), ("job", source.job), ("jobConfig", source.job_config))
+    if sum(name is not None for _, name in given) != 1:
+        yield at, crd_jobs.SOURCE_RULE
+    yield from validation.name_problems((f"{at}.{field}", name) for field, name in given)
     if source.path and (problem := validation.path_problem(source.path)):
         yield f"{at}.path", problem
 

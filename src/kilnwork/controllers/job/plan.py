@@ -40,6 +40,8 @@ class DependencyState(msgspec.Struct, frozen=True):
     problem: str = ""
     waits: str = ""
     """What it waits for, if it is not over."""
+    job: str = ""
+    """Name of the Job that it means; "" for a Task, and while there is none."""
 
 
 class Wake(msgspec.Struct, frozen=True):
@@ -154,8 +156,30 @@ def needed(seen: job.Job) -> dict[str, tuple[inputs.Source, str | None]]:
     found = dict(inputs.sources(template.what))
     if template.parallelism is not None and template.parallelism.with_result_of is not None:
         source = template.parallelism.with_result_of
-        found[""] = (inputs.Source(inputs.Kind.TASK, source.task), source.path)
+        found[""] = (_source(source), source.path)
     return found
+
+
+def awaited(
+    given: tuple[job.Dependency, ...], template: job.JobTemplate | None
+) -> tuple[job.Dependency, ...]:
+    """Return what a Job depends on: what it is given, and the Job whose result is its list."""
+    if template is None or template.parallelism is None:
+        return given
+    listed = template.parallelism.with_result_of
+    if listed is None or listed.task is not None:
+        return given
+    source = _source(listed)
+    return (*given, job.Dependency(kind=job.DependencyKind(source.kind), name=source.name))
+
+
+def _source(given: job.ResultSource) -> inputs.Source:
+    """Where a list comes from. Of a valid Job, exactly one of the names is there."""
+    if given.task is not None:
+        return inputs.Source(inputs.Kind.TASK, given.task)
+    if given.job is not None:
+        return inputs.Source(inputs.Kind.JOB, given.job)
+    return inputs.Source(inputs.Kind.JOB_CONFIG, given.job_config or "")
 
 
 def _live(facts: Facts, seen: job.Job) -> Plan:
@@ -343,6 +367,7 @@ def _before_start(facts: Facts, seen: job.Job, view: index_model.IndexJobView, f
     held, failure = _held(facts, missing, broken)
     wakes = frozenset(
         {Wake(s.dependency.kind, s.dependency.name) for s in facts.dependencies if not s.over}
+        | {Wake("Job", s.job) for s in facts.dependencies if s.job and not s.over}
         | {Wake(source.kind, source.name) for source, _ in missing}
         | ({Wake("TaskCluster", cluster_name(seen))} if facts.no_cluster else set())
     )
