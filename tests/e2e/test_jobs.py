@@ -377,6 +377,87 @@ def test_locks_exclude_each_other(server: up_support.Up, tmp_path: Path) -> None
     assert lines(log) == ["in", "out"] * 3
 
 
+ON_WITHOUT_QUOTES = """
+apiVersion: kilnwork.dev/v1alpha1
+kind: Job
+metadata: {name: NAME}
+spec:
+  template:
+    taskTemplate: {command: ["false"]}
+    retry: {maxAttempts: 2, delaySeconds: 0, on: ["exit:9"]}
+    hooks:
+      - FIELD: [Failed]
+        taskTemplate: {command: [sh, -c, "echo ${job.phase} >> LOG"]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("field", "tool"), [("on", "kiln"), ('"on"', "kiln"), ("phases", "kiln"), ("phases", "kubectl")]
+)
+def test_phases_of_a_hook_in_each_form(
+    server: up_support.Up, tmp_path: Path, field: str, tool: str
+) -> None:
+    log, name = tmp_path / "log", f"hook-{tool}-{len(field)}"
+    text = ON_WITHOUT_QUOTES.replace("LOG", str(log)).replace("FIELD", field).replace("NAME", name)
+    if tool == "kubectl":
+        text = text.replace(" on:", ' "on":')
+    getattr(server, tool)("apply", "-f", "-", stdin=text)
+    wait_phase(server, name, "Failed")
+    waiting.wait_until(lambda: lines(log) == ["Failed"], what="the hook", timeout_s=PATIENCE_S)
+
+
+def test_hook_without_phases_says_what_to_write(server: up_support.Up) -> None:
+    made = job("hookless", "true", template={"hooks": [{"taskTemplate": {"command": ["true"]}}]})
+    refused = server.kiln("apply", "-f", "-", stdin=json.dumps(made), check=False)
+    assert refused.returncode != 0
+    assert "spec.template.hooks[0].phases" in refused.stderr
+    assert "give one of phases and on, which YAML reads as true" in refused.stderr
+
+
+def test_field_without_effect_is_warned_of(server: up_support.Up) -> None:
+    template = {"forbidTaskForceDeletion": True}
+    made = [job("forced", "true", template=template), config("forced", "true", template=template)]
+    text = json.dumps({"kind": "List", "apiVersion": "v1", "items": made})
+    warned = server.kubectl("apply", "-f", "-", stdin=text).stderr
+    assert "spec.template.forbidTaskForceDeletion: has no effect here" in warned
+    assert "spec.template.spec.forbidTaskForceDeletion: has no effect here" in warned
+    for kind, state in (("jobs", "phase"), ("jobconfigs", "state")):
+        found = wait_for(server, "forced", lambda s, at=state: bool(s.get(at)), kind=kind)  # type: ignore[misc]
+        ignored = [one for one in found["conditions"] if one["type"] == "FieldsIgnored"]
+        assert len(ignored) == 1
+        assert "nothing of a task is removed by force" in ignored[0]["message"]
+
+
+def test_deleted_job_with_the_finalizer_of_a_stranger(
+    server: up_support.Up, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    made = job("kept", "sh", "-c", f"trap 'echo end >> {log}; exit 1' TERM; sleep 60 & wait")
+    made["metadata"]["finalizers"] = ["example.com/audit"]
+    apply(server, made)
+    wait_for(server, "kept", lambda s: s.get("phase") == "Running")
+    server.kubectl("delete", "job.kilnwork.dev/kept", "--wait=false")
+    found = wait_phase(server, "kept", "Killed")
+    assert found["message"] == "its object was deleted"
+    assert found.get("runningTasks", 0) == 0
+    assert lines(log) == ["end"]
+    told = server.kiln("why", "job/kept").stdout
+    assert "It is being deleted, and stays until example.com/audit is removed." in told
+    patch = json.dumps({"metadata": {"finalizers": None}})
+    server.kubectl("patch", "job.kilnwork.dev/kept", "--type=merge", "-p", patch)
+    gone = server.kubectl("get", "job.kilnwork.dev/kept", check=False)
+    assert gone.returncode != 0
+
+
+def test_options_as_json_schema(server: up_support.Up) -> None:
+    options = [{"type": "Select", "name": "city", "select": {"values": ["oslo", "lima"]}}]
+    apply(server, config("form", "true", option={"options": options}))
+    schema = json.loads(server.kiln("run-job", "form", "--options-schema").stdout)
+    assert schema["properties"]["city"]["enum"] == ["oslo", "lima", ""]
+    refused = server.kiln("run-job", "form", "--options-schema", "--watch", check=False)
+    assert "give nothing but -o with it" in refused.stderr
+
+
 # JobConfigs
 
 

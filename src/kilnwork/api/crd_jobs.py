@@ -15,6 +15,7 @@ TEMPLATE_RULE = "give configName or template"
 TASK_RULE = "give one of taskTemplate and task"
 INDEX_RULE = "give one of withCount, withKeys, withMatrix and withResultOf"
 SOURCE_RULE = "give one of task, job and jobConfig"
+HOOK_RULE = "give one of phases and on, which YAML reads as true unless it is in quotes"
 RETRY_RULE = "give either retry, or maxAttempts with retryDelaySeconds"
 PENDING_RULE = "give either timeouts.pendingSeconds or taskPendingTimeoutSeconds"
 CRON_RULE = "give one of expression and expressions"
@@ -100,6 +101,9 @@ def _template(at: str) -> dict[str, schema.Schema]:
         ),
         f"{at}.parallelism": crd_parts.rules(crd_parts.rule(one_index_set, INDEX_RULE)),
         f"{at}.parallelism.withResultOf": crd_parts.rules(crd_parts.rule(one_source, SOURCE_RULE)),
+        f"{at}.hooks.[]": crd_parts.rules(
+            crd_parts.rule("has(self.phases) != has(self.on)", HOOK_RULE)
+        ),
         f"{at}.taskTemplate": crd_parts.rules(*crd_parts.task_rules()),
         **crd_parts.task_inputs(f"{at}.taskTemplate"),
     }

@@ -159,11 +159,18 @@ class HookEvent(StrEnum):
 class Hook(Wire, frozen=True):
     """A task that follows a change of the Job's phase. It changes nothing about the Job's end."""
 
-    on: Annotated[tuple[HookEvent, ...], msgspec.Meta(min_length=1)]
-    """Phases that it follows, each once in a run. In YAML the name needs quotes, `"on"`: without
-    them it is read as true."""
     task_template: api_task.TaskTemplate
     """What it runs; `${job.phase}` is the phase."""
+    phases: Annotated[tuple[HookEvent, ...], msgspec.Meta(min_length=1)] | None = None
+    """Phases that it follows, each once in a run. Give this or `on`."""
+    on: Annotated[tuple[HookEvent, ...], msgspec.Meta(min_length=1)] | None = None
+    """Another form of `phases`. For kubectl the name needs quotes, `"on"`: without them it reads
+    true."""
+
+    @property
+    def events(self) -> tuple[HookEvent, ...]:
+        """Phases that it follows, in whichever form they are given."""
+        return self.phases or self.on or ()
 
 
 class Finalizer(Wire, frozen=True):
@@ -195,7 +202,7 @@ class JobTemplate(Wire, frozen=True):
     ) = None
     """Another form of `timeouts.pendingSeconds`; give one of them."""
     forbid_task_force_deletion: bool = False
-    """For manifests of Furiko: nothing of a task is ever removed by force, whatever this says."""
+    """Without effect, for manifests of Furiko: nothing of a task is ever removed by force."""
     timeouts: JobTimeouts | None = None
     """Deadlines in seconds."""
     hooks: Annotated[tuple[Hook, ...], msgspec.Meta(max_length=16)] = ()

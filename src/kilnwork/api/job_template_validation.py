@@ -71,9 +71,13 @@ def _form_problems(template: job.JobTemplate, at: str) -> Iterator[Problem]:
 
 
 def _hook_problems(hook: job.Hook, at: str, known: Collection[str]) -> Iterator[Problem]:
-    for position, event in enumerate(hook.on):
-        if event in hook.on[:position]:
-            yield f"{at}.on[{position}]", "is there twice"
+    if (hook.phases is None) is (hook.on is None):
+        yield f"{at}.phases", crd_jobs.HOOK_RULE
+        return
+    field = "on" if hook.phases is None else "phases"
+    for position, event in enumerate(hook.events):
+        if event in hook.events[:position]:
+            yield f"{at}.{field}[{position}]", "is there twice"
     variables = {*known, *job_variables.HOOK}
     yield from _task_problems(hook.task_template, f"{at}.taskTemplate", known=variables)
 

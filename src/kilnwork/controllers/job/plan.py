@@ -128,10 +128,22 @@ def decide(facts: Facts) -> Plan:
     if seen is None:
         return Plan(release=facts.strays)
     if seen.metadata.deletion_timestamp is not None:
-        gone = () if facts.view is None else (facts.view.uid,)
-        return Plan(release=(*facts.strays, *gone))
-    found = _live(facts, seen)
+        found = _leaving(facts, seen)
+    else:
+        found = _live(facts, seen)
     return msgspec.structs.replace(found, release=facts.strays)
+
+
+def _leaving(facts: Facts, seen: job.Job) -> Plan:
+    """The object stays only for somebody's finalizer: end what runs of it, and keep telling. It is
+    released when the object is gone."""
+    view, text = facts.view, "its object was deleted"
+    if view is None:
+        why = status.Why(Reason.DELETED, text)
+        return Plan() if _over(seen) else _ends(facts, seen, _P.KILLED, why)
+    ending = view.phase.final or view.phase is _P.KILLING
+    shown = status.of_view(seen, view, now=facts.now)
+    return Plan(kill="" if ending else text, status=shown)
 
 
 def config_name(seen: job.Job) -> tuple[str, str]:
