@@ -463,8 +463,8 @@ def test_options_as_json_schema(server: up_support.Up) -> None:
 
 def steps(prefix: str, log: Path, *, load: str = "true", **spec: Any) -> list[dict[str, Any]]:
     """Two JobConfigs of each second, the second of which depends on the first."""
-    schedule = {"schedule": {"cron": {"expression": "* * * * * * *"}}}
-    needs = {"dependsOn": [{"kind": "JobConfig", "name": f"{prefix}-load"}]}
+    schedule: dict[str, Any] = {"schedule": {"cron": {"expression": "* * * * * * *"}}}
+    needs: dict[str, Any] = {"dependsOn": [{"kind": "JobConfig", "name": f"{prefix}-load"}]}
     writes = ("sh", "-c", f"{load} && echo load=${{job.scheduled_time}} >> {log}")
     return [
         config(f"{prefix}-load", *writes, **schedule, **spec),
@@ -522,7 +522,7 @@ def test_job_of_a_tick_fails_with_that_of_the_same_tick(
 
 
 def test_job_waits_for_the_first_job_of_a_config(server: up_support.Up) -> None:
-    needs = {"dependsOn": [{"kind": "JobConfig", "name": "by-hand"}]}
+    needs: dict[str, Any] = {"dependsOn": [{"kind": "JobConfig", "name": "by-hand"}]}
     apply(server, config("after-hand", "true", **needs))
     apply(server, run("waits-for-hand", "after-hand"))
     told = wait_for(server, "waits-for-hand", lambda s: s.get("reason") == "WaitingForDependency")
