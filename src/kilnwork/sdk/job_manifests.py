@@ -23,14 +23,14 @@ Parallel = int | Sequence[str] | Mapping[str, Sequence[str]]
 """How many indexes; a key for each index; or the values of each key of a matrix."""
 
 
-class ListingJob(Protocol):
-    """A job, declared or deployed, whose result is a list."""
+class NamedJob(Protocol):
+    """A job, declared or deployed."""
 
     name: str
 
 
-ResultOf = ListingJob | Mapping[str, str]
-"""Where a list comes from of which each item has an index."""
+ResultOf = NamedJob | Mapping[str, str]
+"""What returns the list of which each item has an index: a job, or a mapping as in a JobConfig."""
 
 
 class Settings(TypedDict, total=False):
@@ -67,7 +67,7 @@ class Settings(TypedDict, total=False):
     max_queued: int
     priority: int
     locks: Sequence[str] | Mapping[str, str]
-    depends_on: Sequence[Any]
+    depends_on: Sequence[Any] | NamedJob
     hooks: Mapping[Any, Callable[..., Any]]
     ttl: int
     retries: int
