@@ -478,7 +478,7 @@ class JobStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
     observed_generation: int = 0
     """The `metadata.generation` that this status is about."""
     conditions: tuple[meta.Condition, ...] = ()
-    """Milestones of the run: `Valid`, `Started`, `Finished`, `Stopped`."""
+    """Milestones of the run: `Valid`, `Started`, `Finished`, `Stopped`; and `FieldsIgnored`."""
 
 
 class Job(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

@@ -380,7 +380,8 @@ class JobConfigStatus(
     observed_generation: int = 0
     """The `metadata.generation` that this status is about."""
     conditions: tuple[meta.Condition, ...] = ()
-    """`Valid`: whether it can be used, with the path of the field that is wrong."""
+    """`Valid`: whether it can be used, with the path of the field that is wrong. `FieldsIgnored`:
+    fields without effect."""
 
 
 class JobConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
