@@ -576,6 +576,20 @@ def test_job_of_a_config_has_its_template_and_options(
     assert "load" in wait_phase(server, "greet-typo", "AdmissionError")["message"]
 
 
+def test_job_that_could_not_be_used_is_looked_at_anew_in_a_higher_run(
+    server: up_support.Up,
+) -> None:
+    strict = {"type": "String", "name": "who", "required": True}
+    apply(server, config("strict", "echo", "${option.who}", option={"options": [strict]}))
+    apply(server, run("mended", "strict"))
+    assert "who" in wait_phase(server, "mended", "AdmissionError")["message"]
+    mended = {"type": "String", "name": "who", "string": {"default": "Ada"}}
+    apply(server, config("strict", "echo", "${option.who}", option={"options": [mended]}))
+    server.kubectl("patch", "kjob", "mended", "--type=merge", "-p", '{"spec": {"run": 2}}')
+    found = wait_for(server, "mended", lambda s: s.get("run") == 2 and s["phase"] in FINAL)
+    assert found["phase"] == "Succeeded"
+
+
 def test_config_may_come_later(server: up_support.Up) -> None:
     apply(server, run("early", "late-config"))
     wait_for(server, "early", lambda s: s.get("reason") == "WaitingForJobConfig")
@@ -597,6 +611,9 @@ def test_forbid_refuses_a_second(server: up_support.Up) -> None:
     wait_phase(server, "alone-1", "Running")
     apply(server, run("alone-2", "alone"))
     assert wait_phase(server, "alone-2", "AdmissionError")["reason"] == "Forbidden"
+    server.kubectl("patch", "kjob", "alone-2", "--type=merge", "-p", '{"spec": {"run": 2}}')
+    again = wait_for(server, "alone-2", lambda s: s.get("run") == 2 and s["phase"] in FINAL)
+    assert (again["phase"], again["reason"]) == ("AdmissionError", "Forbidden")
     wait_for(server, "alone", lambda s: s.get("active") == 1, kind="jobconfigs")
     server.kubectl("delete", "kjc", "alone")
     waiting.wait_until(

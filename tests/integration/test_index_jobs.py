@@ -365,6 +365,34 @@ async def test_a_group_refuses_and_queues_and_counts_after_a_restart(tmp_path: P
         assert house.jobs.group(world.CONFIG).active == ()
 
 
+async def test_a_job_that_was_refused_is_looked_at_anew_in_a_higher_run(tmp_path: Path) -> None:
+    (tmp_path / "hold").touch()
+    async with world.house_in(tmp_path) as house:
+        first = await house.put("first", group=house.group("Forbid"))
+        refused = await house.put("refused", group=house.group("Forbid"))
+        await house.jobs.rerun(refused, 2)
+        view = house.view(refused)
+        assert (view.run, view.phase, view.reason) == (2, _P.ADMISSION_ERROR, "Forbidden")
+        await house.free()
+        await house.finished(first)
+        await house.restart()
+        await house.jobs.rerun(refused, 3)
+        assert house.view(refused).run == 3
+        assert (await house.finished(refused)).phase is _P.SUCCEEDED
+
+
+async def test_a_tick_that_was_not_decided_is_refused_in_each_run(tmp_path: Path) -> None:
+    async with world.house_in(tmp_path) as house:
+        early = await house.put("early", group=house.group("Allow"), tick=100)
+        await house.restart()
+        await house.jobs.rerun(early, 2)
+        await house.restart()
+        view = house.view(early)
+        assert (view.run, view.phase, view.reason) == (2, _P.ADMISSION_ERROR, "TickNotDecided")
+        assert "make another Job" in view.message
+        assert house.calls == []
+
+
 async def test_a_job_takes_the_place_of_those_before(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
     async with world.house_in(tmp_path) as house:

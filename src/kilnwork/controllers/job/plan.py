@@ -340,7 +340,7 @@ def _with_engine(facts: Facts, seen: job.Job, view: index_model.IndexJobView) ->
     spec = seen.spec
     shown = status.of_view(seen, view, now=facts.now)
     if view.phase.final:
-        if spec.run > view.run and view.phase is not _P.ADMISSION_ERROR:
+        if spec.run > view.run:  # also one that was refused: there may be room by now
             return Plan(rerun=spec.run, status=shown)
         rest = _after(facts, msgspec.structs.replace(seen, status=shown))
         return msgspec.structs.replace(rest, status=shown)

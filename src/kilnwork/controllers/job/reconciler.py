@@ -24,7 +24,8 @@ class _Memory(msgspec.Struct):
 
     uid: str
     held: status.Hold | None = None
-    refused: str = ""
+    refused: tuple[int, str] = (0, "")
+    """Why it cannot be used, and in which object generation: another one is looked at anew."""
     told: turns.Hold | msgspec.UnsetType | None = msgspec.UNSET
     """What the engine was told that it waits for; UNSET: nothing yet."""
 
@@ -164,7 +165,7 @@ class Reconciler:
             config=self._config(seen),
             dependencies=self._dependencies.states(seen) if waits else (),
             sources=self._dependencies.sources(seen) if waits else {},
-            refused=known.refused,
+            refused=known.refused[1] if known.refused[0] == seen.metadata.generation else "",
             no_cluster=self._no_cluster(seen) if waits else "",
             told=known.told,
             now=self._clock.wall(),
@@ -240,7 +241,7 @@ class Reconciler:
             self._seen_view(await self._engine().put(new))
             known.told = new.hold
         except jobs_errors.InvalidJob as error:
-            known.refused = str(error)
+            known.refused = (seen.metadata.generation, str(error))
 
     async def _change(self, key: Key, seen: job.Job, decided: plan.Plan) -> None:
         """Tell the engine what the object asks for, and what has come that it waited for."""
@@ -277,7 +278,8 @@ class Reconciler:
         except errors.NotFound:
             return
         except errors.Invalid as error:
-            self._memory((metadata.namespace, metadata.name), seen).refused = str(error)
+            known = self._memory((metadata.namespace, metadata.name), seen)
+            known.refused = (metadata.generation, str(error))
 
     async def _write(self, key: Key, seen: job.Job, wanted: job.JobStatus) -> float | None:
         """Write the status if that is due; gives when to look again."""

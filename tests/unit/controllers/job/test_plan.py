@@ -305,7 +305,7 @@ def test_higher_run_is_passed_on_when_the_run_is_over() -> None:
     assert _decide(_job(run=2), view=_view()).rerun is None
     assert _decide(_job(run=2), view=_view(job.Phase.FAILED)).rerun == 2
     assert _decide(_job(run=1), view=_view(job.Phase.FAILED)).rerun is None
-    assert _decide(_job(run=2), view=_view(job.Phase.ADMISSION_ERROR)).rerun is None
+    assert _decide(_job(run=2), view=_view(job.Phase.ADMISSION_ERROR)).rerun == 2
 
 
 @pytest.mark.parametrize(
