@@ -178,7 +178,8 @@ class Finalizer(Wire, frozen=True):
 
     task_template: api_task.TaskTemplate
     """What it runs. Its input `results` is the list of the results in the order of the indexes,
-    null for those that have none. Its result is the Job's."""
+    null for those that have none: up to 64 MiB together if it is a call, else up to 512 KiB. Its
+    result is the Job's."""
 
 
 class JobTemplate(Wire, frozen=True):
