@@ -217,7 +217,7 @@ class IndexItems:
         if self.finalizer:
             self._finalizer(1)
         for number, hook in enumerate(self.settings.hooks):
-            for event in hook.on:
+            for event in hook.events:
                 self._hook(number, event, 1)
 
     def begin_run(self) -> None:
@@ -267,7 +267,7 @@ class IndexItems:
         """Return the tasks that follow a change of the phase; once in a run."""
         found = []
         for number, hook in enumerate(self.settings.hooks):
-            if event not in hook.on:
+            if event not in hook.events:
                 continue
             key = f"hook/{job.run}/{number}/{event.value}"
             name = self._hook_name(number, event)

@@ -352,3 +352,25 @@ def test_refusals_are_tried_later_each_time_and_remember_since_when() -> None:
     assert (after.tries, after.since) == (1, {3: 110.0})
     late = pending.refused(msgspec.structs.replace(second, tries=50), (2,), text="no", now=0.0)
     assert late.again == pending.RETRIES.max_s
+
+
+def test_jobconfigs_that_wait_for_each_other_make_nothing() -> None:
+    config = _config()
+    decided = _decide(config, row=_row(config, NOW - 120), ring=("report", "load", "report"))
+    assert (decided.decision, decided.make) == (None, ())
+    assert decided.status.state == "Invalid"
+    valid = next(one for one in decided.status.conditions if one.type == "Valid")
+    assert valid.status == "False"
+    assert valid.message == (
+        "spec.dependsOn: JobConfigs wait for each other: report -> load -> report"
+    )
+
+
+def test_list_of_another_jobconfig_is_a_dependency() -> None:
+    config = _config(depends_on=(job.Dependency(kind=job.DependencyKind.JOB_CONFIG, name="load"),))
+    listed = job.Parallelism(with_result_of=job.ResultSource(job_config="fetch"))
+    made = msgspec.structs.replace(config.spec.template.spec, parallelism=listed)
+    template = job_config.JobTemplateSpec(spec=made)
+    spec = msgspec.structs.replace(config.spec, template=template)
+    config = msgspec.structs.replace(config, spec=spec)
+    assert list(plan.depends_on(config)) == ["load", "fetch"]
