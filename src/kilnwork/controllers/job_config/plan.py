@@ -19,6 +19,7 @@ from kilnwork.api import (
     reasons,
     schedules,
 )
+from kilnwork.controllers.job import plan as job_plan
 from kilnwork.controllers.job_config import pending, status
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock
@@ -63,7 +64,16 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     row: index_model.ScheduleRow | None
     making: pending.Making = pending.Making()
     upcoming: Upcoming | None = None
+    ring: tuple[str, ...] = ()
+    """Names of JobConfigs that wait for each other, from this one to itself."""
     now: float
+
+    @property
+    def problem(self) -> str:
+        """Why the JobConfig cannot be used; "" if it can."""
+        if self.reading.problem or not self.ring:
+            return self.reading.problem
+        return f"spec.dependsOn: JobConfigs wait for each other: {' -> '.join(self.ring)}"
 
 
 class Announcement(NamedTuple):
@@ -95,8 +105,8 @@ def decide(facts: Facts) -> Plan:
     """Return what should happen now."""
     config, reading = facts.config, facts.reading
     surplus = tuple(_surplus(facts))
-    if reading.problem:
-        return Plan(delete=surplus, status=status.invalid(config, reading.problem, now=facts.now))
+    if facts.problem:
+        return Plan(delete=surplus, status=status.invalid(config, facts.problem, now=facts.now))
     schedule, found = reading.schedule, schedules.Plan()
     if schedule is not None:
         found = schedules.plan(schedule, _known(facts))
@@ -110,7 +120,7 @@ def decide(facts: Facts) -> Plan:
     upcoming: Upcoming | None = None
     if schedule is not None and not schedule.disabled:
         decided = 0 if facts.row is None else facts.row.tick
-        after = max(int(facts.now), int(_begin(config)), decided)
+        after = max(int(facts.now), int(schedules.begin(config)), decided)
         upcoming = go_on(schedule, after, facts.upcoming)
     shown = status.of(
         config,
@@ -159,6 +169,13 @@ def read(config: job_config.JobConfig) -> Reading:
     )
 
 
+def depends_on(config: job_config.JobConfig) -> Iterator[str]:
+    """Yield the JobConfigs that the Jobs of one wait for."""
+    for one in job_plan.awaited(config.spec.depends_on, config.spec.template.spec):
+        if one.kind is job.DependencyKind.JOB_CONFIG:
+            yield one.name
+
+
 def _schedule(config: job_config.JobConfig) -> schedules.Schedule | None:
     spec, metadata = config.spec.schedule, config.metadata
     if spec is None or spec.cron is None:
@@ -170,17 +187,9 @@ def _known(facts: Facts) -> schedules.Facts:
     row = facts.row
     return schedules.Facts(
         now=facts.now,
-        epoch=_begin(facts.config),
+        epoch=schedules.begin(facts.config),
         decided=None if row is None else row.tick,
     )
-
-
-def _begin(config: job_config.JobConfig) -> float:
-    """Up to when ticks are over, whatever the journal has: a schedule begins with its JobConfig."""
-    spec = config.spec.schedule
-    given = None if spec is None else spec.last_updated
-    times = (config.metadata.creation_timestamp, given)
-    return max((clock.parse_rfc3339(one) for one in times if one is not None), default=0.0)
 
 
 def _lost(
@@ -219,7 +228,7 @@ def _decision(
         name=config.metadata.name,
         fingerprint=facts.reading.fingerprint,
         # A time ahead is no tick that was decided: an edit of lastUpdated may take it back.
-        tick=min(int(_begin(config)), now),
+        tick=min(int(schedules.begin(config)), now),
     )
     if row is None:
         return None if schedule is None else made

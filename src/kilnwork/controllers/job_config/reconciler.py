@@ -3,6 +3,9 @@
 Used by `assembly`. Decides nothing: see `plan` and `status`.
 """
 
+from collections.abc import Iterable, Iterator
+from functools import partial
+
 import msgspec
 
 from kilnwork.api import (
@@ -45,6 +48,8 @@ class _Memory(msgspec.Struct, gc=False):
     refusal: pending.Refusal | None = None
     upcoming: plan.Upcoming | None = None
     limits: object = None
+    ring: tuple[str, ...] = ()
+    """Of JobConfigs that wait for each other: they are looked at when it comes or goes."""
     served: int = 0
     """The generation whose Service is there."""
 
@@ -138,6 +143,7 @@ class Reconciler:
             return None
         known = self._memory(key, config)
         self._set_limits(known, config)
+        self._look_for_ring(known, config)
         check_s = await self._check_made(known, config)
         decided = self._decide(known, config)
         if decided.decision is not None:
@@ -190,6 +196,7 @@ class Reconciler:
                 now=now,
             ),
             upcoming=known.upcoming,
+            ring=known.ring,
             now=self._clock.wall(),
         )
 
@@ -227,6 +234,26 @@ class Reconciler:
             known.reading, known.upcoming = plan.read(config), None
         return known
 
+    def _look_for_ring(self, known: _Memory, config: job_config.JobConfig) -> None:
+        """Find those that wait for this one and for which it waits; each of them says so."""
+        metadata = config.metadata
+        found: tuple[str, ...] = ()
+        if any(plan.depends_on(config)):
+            waits_for = partial(self._waits_for, metadata.namespace)
+            found = job_plan.find_ring(metadata.name, waits_for)
+        if found != known.ring:
+            self._look_at({*known.ring, *found} - {metadata.name}, metadata.namespace)
+            known.ring = found
+
+    def _waits_for(self, namespace: str, name: str) -> Iterator[str]:
+        found = self._caches.job_configs.get((namespace, name))
+        if found is not None:
+            yield from plan.depends_on(found)
+
+    def _look_at(self, names: Iterable[str], namespace: str) -> None:
+        for name in names:
+            self._queue.add((namespace, name))
+
     def _set_limits(self, known: _Memory, config: job_config.JobConfig) -> None:
         if known.limits != config.spec.concurrency:
             self._engine().limit(job_plan.group_of(config))
@@ -237,6 +264,7 @@ class Reconciler:
         if known is not None:
             self._writer.forget(known.uid)
             self._keys.pop(known.uid, None)
+            self._look_at(set(known.ring) - {key[1]}, key[0])
             if config is None:
                 await self._engine().forget_schedule(known.uid)
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from kilnwork.api import job, job_config, meta, reasons, schedules
+from kilnwork.api import job, job_config, kinds, meta, reasons, schedules, task_fields
 from kilnwork.controllers.job_config import pending
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock
@@ -128,7 +128,8 @@ def _missed(row: index_model.ScheduleRow | None) -> job_config.MissedTicks | Non
 def _conditions(
     config: job_config.JobConfig, text: str, ticks: Ticks | None, *, now: float
 ) -> tuple[meta.Condition, ...]:
-    """`Valid`; and `Scheduled`, if there is a schedule and what it waits for is more than time."""
+    """`Valid`; `Scheduled`, if there is a schedule and what it waits for is more than time; and
+    `FieldsIgnored`."""
     valid = meta.Condition(
         type="Valid",
         status="False" if text else "True",
@@ -147,6 +148,10 @@ def _conditions(
             observed_generation=config.metadata.generation,
         )
         new.append(scheduled)
+    if config.spec.template.spec.forbid_task_force_deletion:  # the only field without effect
+        generation = config.metadata.generation
+        ignored = task_fields.ignored(kinds.JOB_CONFIGS.kind, config.spec, generation=generation)
+        new += [] if ignored is None else [ignored]
     types = {condition.type for condition in new}
     kept = tuple(c for c in config.status.conditions if c.type in types)
     return meta.merge_conditions(kept, tuple(new), now=clock.rfc3339(now))

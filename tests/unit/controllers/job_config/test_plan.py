@@ -375,3 +375,25 @@ def test_what_is_to_come_is_remembered() -> None:
     later = _decide(_config(), upcoming=first, now=NOW + 61).upcoming
     assert later is not None
     assert later.ticks == (*first.ticks[1:], first.ticks[-1] + 60)
+
+
+def test_jobconfigs_that_wait_for_each_other_make_nothing() -> None:
+    config = _config()
+    decided = _decide(config, row=_row(config, NOW - 120), ring=("report", "load", "report"))
+    assert (decided.decision, decided.make) == (None, ())
+    assert decided.status.state == "Invalid"
+    valid = next(one for one in decided.status.conditions if one.type == "Valid")
+    assert valid.status == "False"
+    assert valid.message == (
+        "spec.dependsOn: JobConfigs wait for each other: report -> load -> report"
+    )
+
+
+def test_list_of_another_jobconfig_is_a_dependency() -> None:
+    config = _config(depends_on=(job.Dependency(kind=job.DependencyKind.JOB_CONFIG, name="load"),))
+    listed = job.Parallelism(with_result_of=job.ResultSource(job_config="fetch"))
+    made = msgspec.structs.replace(config.spec.template.spec, parallelism=listed)
+    template = job_config.JobTemplateSpec(spec=made)
+    spec = msgspec.structs.replace(config.spec, template=template)
+    config = msgspec.structs.replace(config, spec=spec)
+    assert list(plan.depends_on(config)) == ["load", "fetch"]
