@@ -507,13 +507,17 @@ class Engine:
             return
         now = self.now()
         known = {} if self._joined is None else self._joined.taken_in
+        moved: dict[records.Job, bool] = {}
         for change in changes:
             found = self.tasks.get(change.task)
             if found is None or known.get(change.task) == change:
                 continue
-            job = found[0]
-            facts.moved(*found, change, now=now)
-            if change.over or job.dirty:
+            job, item = found
+            facts.moved(job, item, change, now=now)
+            moved[job] = change.over or moved.get(job, False)
+        for job, over in moved.items():
+            job.changed(now)
+            if over or job.dirty:
                 self.wake(job)
             else:
                 self._show_later(job)

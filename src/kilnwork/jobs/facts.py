@@ -75,7 +75,8 @@ def recovered(
 
 
 def moved(job: records.Job, item: int, change: subscriptions.Change, *, now: float) -> None:
-    """The task of an item is in another state."""
+    """The task of an item is in another state. That the job has changed is for the caller to note,
+    once for all of its tasks that moved."""
     task = job.tasks.get(item)
     if task is None or task.ended is not None:
         return
@@ -110,7 +111,6 @@ def moved(job: records.Job, item: int, change: subscriptions.Change, *, now: flo
         task.ended = records.Ended(change.state, change.reason, change.message, change.stopped)
         job.suspended.discard(item)
         job.ended.add(item)
-    job.changed(now)
 
 
 def _has_begun(job: records.Job, change: subscriptions.Change) -> bool:
