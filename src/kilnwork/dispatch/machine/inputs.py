@@ -86,7 +86,8 @@ class Release(msgspec.Struct, frozen=True):
 
 
 class Forget(msgspec.Struct, frozen=True):
-    """These tasks are over, and need not be kept any more; one that is not over stays."""
+    """These tasks are over, and need not be kept any more, nor need their end be written. One that
+    is not over stays."""
 
     tasks: tuple[ids.TaskId, ...]
 

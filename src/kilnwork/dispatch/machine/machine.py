@@ -212,8 +212,15 @@ class Machine:
         self.memory.batch.released += over
 
     def _forget(self, item: inputs.Forget) -> None:
-        over = [task for task in item.tasks if task not in self.memory.tasks]
-        self.memory.batch.forgotten += over
+        """Those whose end the batch at hand would write are deleted instead."""
+        batch = self.memory.batch
+        for name in item.tasks:
+            task = self.memory.tasks.get(name)
+            if task is not None:
+                if not (task.stored and task.state.final and task in batch.dirty):
+                    continue
+                del batch.dirty[task]
+            batch.forgotten.append(name)
 
     def _close_cluster(self, item: inputs.CloseCluster, now: inputs.Moment) -> None:
         cluster = self.memory.clusters.get((item.namespace, item.cluster))
