@@ -1,6 +1,6 @@
 """Tasks that are forgotten: at once when they are over, and unwritten if nothing has their end."""
 
-from kilnwork.api import attempts
+from kilnwork.api import attempts, calls
 from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import ids
@@ -26,7 +26,7 @@ def with_call() -> tuple[told_calls.World, ids.TaskId]:
 def end(world: told_calls.World, task: ids.TaskId) -> None:
     """It ends in the batch at hand."""
     player, record = world.holder(task), world.task(task)
-    over = told_calls.calls.CallEnd(
+    over = calls.CallEnd(
         record.ref, attempts.Ending.SUCCEEDED, "Succeeded", "", told_calls.RESULT, 1.0, 0.001
     )
     world.machine.handle(inputs.CallsEnded(player.link, 1, (over,)), world.now)

@@ -17,6 +17,7 @@ _S = api_task.State
 # What each change is asked: a member by way of its class takes ten times as long to look up.
 _SUCCESS, _FAILED, _KILLED = _S.SUCCESS, _S.FAILED, _S.KILLED
 _STAGING, _RUNNING, _KILLING = _S.STAGING, _S.RUNNING, _S.KILLING
+_FINAL = (_SUCCESS, _FAILED, _KILLED)
 
 
 class Change(NamedTuple):
@@ -86,7 +87,7 @@ def of_batch(batch: instructions.Batch, tasks: Container[ids.TaskId]) -> list[Ch
     return [
         of_record(task)
         for task in batch.dirty
-        if task.id in tasks and (task in ended or not task.state.final)
+        if task.id in tasks and (task.state not in _FINAL or task in ended)
     ]
 
 
