@@ -6,7 +6,8 @@ them. Not a feed: a subscriber is on the same loop, and reads all states again a
 """
 
 from collections.abc import Callable, Container, Iterable
-from typing import NamedTuple
+
+import msgspec
 
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
@@ -20,7 +21,7 @@ _STAGING, _RUNNING, _KILLING = _S.STAGING, _S.RUNNING, _S.KILLING
 _FINAL = (_SUCCESS, _FAILED, _KILLED)
 
 
-class Change(NamedTuple):
+class Change(msgspec.Struct, frozen=True, gc=False):
     """A run of a task, as it is now. `attempt`: the newest, 0 before the first; `worker`: its
     Pod's name. `over`: final and kept; one that is not stored yet is not
     published."""
