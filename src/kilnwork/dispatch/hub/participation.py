@@ -98,16 +98,13 @@ class Participation:
         `childless`: the caller knows that none of them has children.
         """
         reader = self._core.reader
-        self._core.apply(
-            inputs.Forget(
-                tuple(
-                    task
-                    for task, run in runs
-                    if (childless or not any(reader.child_states(task, run)))
-                    and not self._logs.has_output(task)
-                )
-            )
+        over = tuple(
+            task
+            for task, run in runs
+            if (childless or not any(reader.child_states(task, run)))
+            and not self._logs.has_output(task, new=self._core.is_new(task))
         )
+        self._core.apply(inputs.Forget(over))
 
     def participate(self, participant: commits.Participant) -> Callable[[], None]:
         """Let it add to every batch from now on; ends when what is returned is called."""
