@@ -111,7 +111,8 @@ def test_jobs_of_a_config_start_in_the_order_in_which_they_were_made(world: Worl
     http, path = world.manager.kube.http, f"{GROUP}/{world.namespace}/jobs"
     names = [f"line-{number:02}" for number in range(40)]
     for name in names:  # faster than what is done for each: they overtake each other on the way
-        http.post(path, {"metadata": {"name": name}, "spec": {"configName": "line"}}).ok()
+        made = {"apiVersion": "kilnwork.dev/v1alpha1", "kind": "Job", "metadata": {"name": name}}
+        http.post(path, {**made, "spec": {"configName": "line"}}).ok()
     ran = {name: world.phase(name, "Succeeded")["result"]["value"] for name in names}
     order = sorted(names, key=lambda name: int(ran[name]))
     assert order == names

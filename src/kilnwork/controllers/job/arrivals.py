@@ -1,8 +1,8 @@
 """In which order the engine of jobs gets the Jobs of a namespace: as they came.
 
-Used by `reconciler`, which looks at many Jobs at once. A Job whose JobConfig is copied into it first
-is looked at twice, and the requests in between overtake each other: without a place in line a later
-one would get the room, the lock or the queue of an earlier one. Pure bookkeeping of keys.
+Used by `reconciler`, which looks at many Jobs at once. A Job whose JobConfig is copied into it is
+looked at twice, and the requests in between overtake each other: without a place in line a later
+one would get the room, the lock or the place in the queue of an earlier one. Bookkeeping of keys.
 """
 
 from kilnwork.kube import objects
