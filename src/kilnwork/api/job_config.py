@@ -301,6 +301,8 @@ class JobConfigSpec(Wire, frozen=True):
     """`spec.priority` of Jobs that name none."""
     locks: Annotated[tuple[job.Lock, ...], msgspec.Meta(max_length=16)] = ()
     """`spec.locks` of Jobs that name none."""
+    depends_on: Annotated[tuple[job.Dependency, ...], msgspec.Meta(max_length=64)] = ()
+    """`spec.dependsOn` of Jobs that name none. JobConfigs that wait for each other make no Jobs."""
     ttl_seconds_after_finished: job.WholeSeconds | None = None
     """`spec.ttlSecondsAfterFinished` of Jobs that name none."""
     ttl_seconds_after_failed: job.WholeSeconds | None = None
@@ -378,7 +380,8 @@ class JobConfigStatus(
     observed_generation: int = 0
     """The `metadata.generation` that this status is about."""
     conditions: tuple[meta.Condition, ...] = ()
-    """`Valid`: whether it can be used, with the path of the field that is wrong."""
+    """`Valid`: whether it can be used, with the path of the field that is wrong. `FieldsIgnored`:
+    fields without effect."""
 
 
 class JobConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

@@ -283,6 +283,15 @@ def plan(schedule: Schedule, facts: Facts) -> Plan:
     )
 
 
+def begin(config: job_config.JobConfig) -> float:
+    """Return the second up to which ticks are over, whatever the journal has: a schedule begins
+    with its JobConfig."""
+    spec = config.spec.schedule
+    given = None if spec is None else spec.last_updated
+    times = (config.metadata.creation_timestamp, given)
+    return max((clock.parse_rfc3339(one) for one in times if one is not None), default=0.0)
+
+
 def upcoming(schedule: Schedule, after: int, count: int = NEXT_RUNS) -> tuple[int, ...]:
     """Return the next `count` ticks after a second, also if the schedule is disabled."""
     return tuple(itertools.islice(schedule.ticks(after), count))

@@ -143,8 +143,8 @@ class Retry(Wire, frozen=True):
     jitter: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.2
     """Fraction by which each delay is spread, up and down."""
     on: tuple[Annotated[str, msgspec.Meta(pattern=r"^(exit:[0-9]{1,3}|timeout)$")], ...] = ()
-    """Which failures are retried: `exit:N`, `timeout`. Empty: all of them. In YAML the name needs
-    quotes, `"on"`: without them it is read as true."""
+    """Which failures are retried: `exit:N`, `timeout`. Empty: all of them. For kubectl the
+    name needs quotes, `"on"`: without them it reads true."""
 
 
 class Timeouts(Wire, frozen=True):

@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -102,6 +103,7 @@ class Engine:
         self,
         hub: task_hub.TaskHub,
         *,
+        blobs: Path,
         clock: clocks.Clock,
         retry_s: float = 1.0,
         on_failure: Callable[[BaseException], None] = lambda error: None,
@@ -125,7 +127,7 @@ class Engine:
         self._stale: dict[records.Job, None] = {}
         self._stale_timer: asyncio.TimerHandle | None = None
         self._queue, self.waiters = prepare_queue.PrepareQueue(), waiting.Waiters()
-        self._effects = effects.Effects(self, hub, retry_s=retry_s)
+        self._effects = effects.Effects(self, hub, blobs=blobs, retry_s=retry_s)
         self._joined: _Joined | None = None
         self.stopped: errors.JobsStopped | None = None
         self._leave_hub: Callable[[], None] = lambda: None

@@ -248,6 +248,13 @@ def refuse(job: records.Job, reason: str, message: str, *, now: float) -> None:
     job.changed(now)
 
 
+def refuse_again(job: records.Job, run: int, *, now: float) -> None:
+    """It was refused for what does not change, and is asked for once more: this run ends so too."""
+    job.run = job.base_run = run
+    job.dirty = True
+    refuse(job, job.reason, job.message, now=now)
+
+
 def waits_anew(job: records.Job, *, now: float) -> None:
     """What it waits for is another than before. Its version is written too: a job that waits is
     dropped from memory, and would else be back at the version that was seen before."""

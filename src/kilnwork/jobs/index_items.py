@@ -24,7 +24,7 @@ from kilnwork.api import (
 )
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
-from kilnwork.jobs import completion, errors, item_source, items, records, rows, steps
+from kilnwork.jobs import completion, errors, gathering, item_source, items, records, rows, steps
 
 KIND = "index"
 
@@ -204,7 +204,7 @@ class IndexItems:
         self.settings = job_settings.JobSettings.of(definition.template, self.size)
         self.completion: job_settings.Completion | None = self.settings.completion
         self.finalizer = self.keeps_tasks = self.settings.finalizer is not None
-        self.results: bytes | None = None
+        self.results: bytes | attempts.Payload | None = None
         self._ranged = (0, "")
         self._rendering: tuple[int, job_templates.Template] | None = None
         """The template of indexes, with the variables of a run."""
@@ -217,7 +217,7 @@ class IndexItems:
         if self.finalizer:
             self._finalizer(1)
         for number, hook in enumerate(self.settings.hooks):
-            for event in hook.on:
+            for event in hook.events:
                 self._hook(number, event, 1)
 
     def begin_run(self) -> None:
@@ -232,7 +232,10 @@ class IndexItems:
         except (substitution.InvalidTemplate, documents.LimitExceeded) as error:
             raise errors.ItemUnusable(str(error)) from error
         if not item:
-            given = b'{"%b":%b}' % (RESULTS.encode(), self.results or b"[]")
+            gathered = self.results
+            if isinstance(gathered, attempts.Payload):
+                return item_source.Work(_task_spec(_bare(what), run=job.run), None, gathered)
+            given = b'{"%b":%b}' % (RESULTS.encode(), gathered or b"[]")
             return item_source.Work(_task_spec(what, run=job.run), given)
         call, run, known = what.call, job.run_of(item), self._shared
         if call is None:
@@ -245,8 +248,7 @@ class IndexItems:
         if known is not None and _differ_in_arguments(known.what, what):
             spec = known.work.spec
         else:
-            bare = msgspec.structs.replace(call, args=(), kwargs={})
-            spec = self._spec(job, msgspec.structs.replace(what, call=bare), run)
+            spec = self._spec(job, _bare(what), run)
         kwargs = {**call.kwargs, **(self.definition.inputs or {})}
         arguments = attempts.Payload(attempts.JSON, _encode((call.args, kwargs)))
         work = item_source.Work(spec, None, arguments)
@@ -271,13 +273,25 @@ class IndexItems:
         """Return the tasks that follow a change of the phase; once in a run."""
         found = []
         for number, hook in enumerate(self.settings.hooks):
-            if event not in hook.on:
+            if event not in hook.events:
                 continue
             key = f"hook/{job.run}/{number}/{event.value}"
             name = self._hook_name(number, event)
             spec = _task_spec(self._hook(number, event, job.run))
             found.append(item_source.ExtraTask(key, name, spec))
         return found
+
+    def around_results(self, run: int) -> gathering.Around | None:
+        """Return the arguments of the finalizer without the results, if it is a call."""
+        try:
+            call = self._finalizer(run).call
+        except (substitution.InvalidTemplate, documents.LimitExceeded):
+            return None  # its task cannot be made, and `work` says why
+        if call is None:
+            return None
+        given = b"".join(b"%b:%b," % (_encode(k), _encode(v)) for k, v in call.kwargs.items())
+        head = b'[%b,{%b"%b":' % (_encode(call.args), given, RESULTS.encode())
+        return gathering.Around(head, b"}]")
 
     def _variables(self, run: int, name: str | None = None) -> dict[str, Any]:
         """Return the variables that all tasks of a run have, and the name of one that has its
@@ -418,6 +432,12 @@ def _shown(size: int, found: Iterable[int]) -> tuple[int, ...]:
 
 def _failed(job: records.Job) -> str:
     return index_sets.ranges(item - 1 for item in job.items.in_state(_S.FAILED))
+
+
+def _bare(what: api_task.TaskTemplate) -> api_task.TaskTemplate:
+    """Return a call without its arguments."""
+    call = cast(api_task.Call, what.call)
+    return msgspec.structs.replace(what, call=msgspec.structs.replace(call, args=(), kwargs={}))
 
 
 def _task_spec(what: api_task.TaskTemplate, **more: Any) -> api_task.TaskSpec:

@@ -197,12 +197,15 @@ class IndexJobs:
 
     async def rerun(self, uid: str, run: int) -> None:
         """Run again what has not succeeded of a Job that is over, in its turn; not over, or no
-        higher run: nothing happens."""
+        higher run: nothing happens. One that was refused for its group is looked at anew; one whose
+        tick was not decided is refused again."""
         job = self._load(uid)
         if job is None or job.stage is not records.FINISHED or job.deleting or run <= job.run:
             return
         claim = self._engine.admission.claim(job.row)
         if claim is None:
+            facts.refuse_again(job, run, now=self._clock.wall())
+            await self._engine.settled(job)
             return
         _source(job).begin_run()
         facts.rerun(job, run, now=self._clock.wall())

@@ -3,6 +3,9 @@
 Used by `assembly`. Decides nothing: see `plan` and `status`.
 """
 
+from collections.abc import Iterable, Iterator
+from functools import partial
+
 import msgspec
 
 from kilnwork.api import (
@@ -16,7 +19,7 @@ from kilnwork.api import (
 )
 from kilnwork.controllers import ports, status_writer, tools
 from kilnwork.controllers.job import plan as job_plan
-from kilnwork.controllers.job_config import plan, status
+from kilnwork.controllers.job_config import pending, plan, status
 from kilnwork.jobs import errors as jobs_errors
 from kilnwork.kube import errors, events, queue
 
@@ -29,19 +32,33 @@ Key = tuple[str, str]
 class _Memory(msgspec.Struct):
     """What is remembered of one object between two passes; nothing that must survive.
 
-    `held`: since when a status waits to be written (monotonic). `made`: ticks whose Jobs were made,
-    which the cache may not have heard of. `taken`: ticks the names of whose Jobs are taken.
-    `limits`: what the engine knows of its concurrency. `reading`: of its newest object generation.
+    `held`: since when a status waits to be written (monotonic). `made`: ticks whose Jobs were made
+    or seen, and when the API server is asked for one that the cache does not have (monotonic).
+    `taken`: ticks the names of whose Jobs are taken. `gone`: ticks whose Jobs were deleted before
+    they were taken up. `refusal`: why Jobs cannot be made. `limits`: what the engine knows of its
+    concurrency. `reading`: of its newest object generation.
     """
 
     uid: str
     reading: plan.Reading
     held: float | None = None
-    made: set[int] = msgspec.field(default_factory=set)
+    made: dict[int, float] = msgspec.field(default_factory=dict)
     taken: set[int] = msgspec.field(default_factory=set)
+    gone: set[int] = msgspec.field(default_factory=set)
+    refusal: pending.Refusal | None = None
     limits: object = None
+    ring: tuple[str, ...] = ()
+    """Of JobConfigs that wait for each other: they are looked at when it comes or goes."""
     served: int = 0
     """The generation whose Service is there."""
+
+    def keep(self, ticks: set[int]) -> None:
+        """Forget what concerns other ticks than those that wait."""
+        self.made = {tick: check for tick, check in self.made.items() if tick in ticks}
+        self.taken &= ticks
+        self.gone &= ticks
+        if self.refusal is not None and ticks.isdisjoint(self.refusal.since):
+            self.refusal = None
 
 
 class Reconciler:
@@ -83,6 +100,11 @@ class Reconciler:
             return
         if old is None and new is not None and not new.status.phase:
             return  # when the engine has it, `group_changed` follows
+        known = self._memories.get((key[0], owner.name))
+        if new is None and known is not None and known.uid == owner.uid and old is not None:
+            tick = job_expansion.tick_of(old)
+            if tick in known.made:
+                known.made[tick] = 0.0  # was it taken up? if not, ask for it now
         if old is None or new is None or old.status.phase != new.status.phase:
             self._queue.add((key[0], owner.name))
 
@@ -107,19 +129,25 @@ class Reconciler:
             return None
         known = self._memory(key, config)
         self._set_limits(known, config)
+        self._look_for_ring(known, config)
+        check_s = await self._check_made(known, config)
         decided = plan.decide(self._facts(known, config))
         if decided.decision is not None:
             try:
                 await self._engine().decide(decided.decision)
             except jobs_errors.TickDecided:
                 return 1.0  # another manager leads, or our cache is behind
+            for one in decided.warnings:
+                self._say(config, one.reason, one.message)
             decided = plan.decide(self._facts(known, config))
-        known.made &= set(decided.make)
-        for tick in decided.make:
-            await self._make(known, config, tick)
+        if decided.make:
+            before, check_s = known.refusal, pending.CHECK_S
+            await self._make_all(known, config, decided.make)
+            if known.refusal is not before:
+                decided = plan.decide(self._facts(known, config))
         for surplus in decided.delete:
             await tools.delete(self._client, kinds.JOBS, surplus.metadata)
-        waits = [decided.again_s, await self._write(known, config, decided.status)]
+        waits = [decided.again_s, check_s, await self._write(known, config, decided.status)]
         if decided.service is not None:
             waits.append(await self._serve(known, config, decided.service))
         return min((w for w in waits if w is not None), default=None)
@@ -129,15 +157,50 @@ class Reconciler:
     def _facts(self, known: _Memory, config: job_config.JobConfig) -> plan.Facts:
         uid = config.metadata.uid
         engine = self._engine()
+        jobs, row = tuple(self._caches.jobs.owned_by(uid)), engine.schedule(uid)
+        now = self._clock.monotonic()
+        waiting = set() if row is None else set(row.pending)
+        known.keep(waiting)
+        for tick in waiting.intersection(map(job_expansion.tick_of, jobs)) if waiting else ():
+            known.made.setdefault(tick, now + pending.CHECK_S)
         return plan.Facts(
             config=msgspec.structs.replace(config, status=self._writer.current(config)),
             reading=known.reading,
-            jobs=tuple(self._caches.jobs.owned_by(uid)),
+            jobs=jobs,
             group=engine.group(uid),
-            row=engine.schedule(uid),
-            taken=frozenset(known.taken),
+            row=row,
+            making=pending.Making(
+                made=frozenset(known.made),
+                taken=frozenset(known.taken),
+                gone=frozenset(known.gone),
+                refusal=known.refusal,
+                now=now,
+            ),
+            ring=known.ring,
             now=self._clock.wall(),
         )
+
+    async def _check_made(self, known: _Memory, config: job_config.JobConfig) -> float | None:
+        """Find out whether Jobs that were made are gone before the engine took them up; gives when
+        to look again."""
+        row, waits = self._engine().schedule(known.uid), []
+        for tick in () if row is None else row.pending:
+            key = (
+                config.metadata.namespace,
+                job_expansion.scheduled_name(config.metadata.name, tick),
+            )
+            if tick not in known.made or self._caches.jobs.get(key) is not None:
+                continue
+            left_s = known.made[tick] - self._clock.monotonic()
+            if left_s <= 0:
+                if await self._read(*key) is None:
+                    known.gone.add(tick)
+                    del known.made[tick]
+                    continue
+                left_s = pending.CHECK_S
+                known.made[tick] = self._clock.monotonic() + left_s
+            waits.append(left_s)
+        return min(waits, default=None)
 
     def _memory(self, key: Key, config: job_config.JobConfig) -> _Memory:
         known = self._memories.get(key)
@@ -151,6 +214,26 @@ class Reconciler:
             known.reading = plan.read(config)
         return known
 
+    def _look_for_ring(self, known: _Memory, config: job_config.JobConfig) -> None:
+        """Find those that wait for this one and for which it waits; each of them says so."""
+        metadata = config.metadata
+        found: tuple[str, ...] = ()
+        if any(plan.depends_on(config)):
+            waits_for = partial(self._waits_for, metadata.namespace)
+            found = job_plan.find_ring(metadata.name, waits_for)
+        if found != known.ring:
+            self._look_at({*known.ring, *found} - {metadata.name}, metadata.namespace)
+            known.ring = found
+
+    def _waits_for(self, namespace: str, name: str) -> Iterator[str]:
+        found = self._caches.job_configs.get((namespace, name))
+        if found is not None:
+            yield from plan.depends_on(found)
+
+    def _look_at(self, names: Iterable[str], namespace: str) -> None:
+        for name in names:
+            self._queue.add((namespace, name))
+
     def _set_limits(self, known: _Memory, config: job_config.JobConfig) -> None:
         if known.limits != config.spec.concurrency:
             self._engine().limit(job_plan.group_of(config))
@@ -161,15 +244,34 @@ class Reconciler:
         if known is not None:
             self._writer.forget(known.uid)
             self._keys.pop(known.uid, None)
+            self._look_at(set(known.ring) - {key[1]}, key[0])
             if config is None:
                 await self._engine().forget_schedule(known.uid)
 
     # Writing
 
+    async def _make_all(
+        self, known: _Memory, config: job_config.JobConfig, ticks: tuple[int, ...]
+    ) -> None:
+        """Make the Jobs of ticks that are not there, the oldest first. Where one is refused the
+        others wait with it: they differ in nothing but name and time."""
+        for position, tick in enumerate(ticks):
+            try:
+                await self._make(known, config, tick)
+            except (errors.Invalid, errors.Forbidden, errors.NotFound) as error:
+                name = job_expansion.scheduled_name(config.metadata.name, tick)
+                text = f"Job {name} cannot be made: {error}"
+                if known.refusal is None:
+                    self._say(config, reasons.ConfigReason.JOB_NOT_MADE, text)
+                known.refusal = pending.refused(
+                    known.refusal, ticks[position:], text=text, now=self._clock.monotonic()
+                )
+                return
+            known.refusal = pending.made_one(known.refusal)
+        known.refusal = None
+
     async def _make(self, known: _Memory, config: job_config.JobConfig, tick: int) -> None:
-        """Make the Job of a tick, unless it is there."""
-        if tick in known.made:
-            return
+        """Make the Job of a tick, unless it is there. Raises ApiError."""
         metadata = config.metadata
         body = job_expansion.new_job(config, tick=tick)
         name = body["metadata"]["name"]
@@ -179,12 +281,8 @@ class Reconciler:
                 await self._client.create(kinds.JOBS, body, metadata.namespace)
             except errors.AlreadyExists:
                 found = await self._read(metadata.namespace, name)
-            except (errors.Invalid, errors.Forbidden, errors.NotFound) as error:
-                text = f"Job {name} cannot be made: {error}"
-                self._say(config, reasons.ConfigReason.JOB_NOT_MADE, text)
-                return
         if found is None or _is_of_tick(found, config, tick):
-            known.made.add(tick)
+            known.made[tick] = self._clock.monotonic() + pending.CHECK_S
             return
         text = f"Job {name} exists and was not made by this schedule: its tick makes no Job"
         self._say(config, reasons.ConfigReason.NAME_TAKEN, text)
