@@ -23,6 +23,7 @@ from kilnwork.data.stores import opening, port
 from kilnwork.dispatch import model as task_model
 from kilnwork.dispatch.hub import commits as hub_commits
 from kilnwork.dispatch.hub import subscriptions
+from kilnwork.dispatch.journal import port as dispatch_port
 from kilnwork.dispatch.journal import rows
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.dispatch.machine import instructions
@@ -225,7 +226,7 @@ class Dispatcher:
             participant.join(batch)
         waiting = list(self._waiting)
 
-        def committed() -> None:
+        def committed(_: dispatch_port.Written = ()) -> None:
             self.writing = False
             news, self._news = self._news, []
             self.tell(*news)

@@ -354,13 +354,9 @@ class Hub:
         mem = self._core.machine.memory
         return bool(mem.tasks) and any(worker.ready for worker in mem.workers.values())
 
-    def handed_over(self, batch: instructions.Batch) -> None:
-        """`commits.Observer`: a batch is about to be written."""
-        self._views.handed_over(batch)
-
-    def committed(self, batch: instructions.Batch) -> None:
+    def committed(self, batch: instructions.Batch, written: port.Written) -> None:
         """`commits.Observer`: a batch is stored; publish what changed."""
-        self._views.committed(batch)
+        self._views.committed(batch, written)
         self._peers.committed(batch)
         if batch.dirty or batch.published:
             changed = [task.id for task in batch.dirty if task.declared]

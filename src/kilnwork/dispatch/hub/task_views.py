@@ -10,7 +10,7 @@ import msgspec
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import commits, feed
-from kilnwork.dispatch.journal import task_rows
+from kilnwork.dispatch.journal import port, task_rows
 from kilnwork.dispatch.machine import instructions, views
 from kilnwork.kit import ids
 
@@ -28,8 +28,6 @@ class TaskViews:
         """Of declared tasks in memory, as they are on disk."""
         self._ended: dict[ids.TaskId, model.TaskView] = {}
         """The same of the newest that are over."""
-        self._writing: list[task_rows.TaskRow] = []
-        """Rows of the batch that is on its way to the disk."""
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
         """The newest run of a task as it is on disk, None when there is no such task."""
@@ -52,18 +50,8 @@ class TaskViews:
         """A view from disk with the facts of the moment: why the task waits, and its progress."""
         return views.with_current_facts(view, self._core.machine.task(view.task))
 
-    def handed_over(self, batch: instructions.Batch) -> None:
-        """A batch is about to be written: its rows are what will be stored, however its records
-        change meanwhile. A view of some tasks needs more than their row: that is read."""
-        self._writing = [
-            task_rows.of_record(task)
-            for task in batch.dirty
-            if task.declared and task.family is None and not (task.losses or task.excused)
-        ]
-
-    def committed(self, batch: instructions.Batch) -> None:
-        """A batch is on disk. A task shows its children, too."""
-        written, self._writing = self._writing, []
+    def committed(self, batch: instructions.Batch, written: port.Written) -> None:
+        """A batch is on disk, with these rows of declared tasks. A task shows its children, too."""
         if not (written or self._stored or self._ended):
             return  # no declared task anywhere: batches of calls are large
         if batch.forgotten or batch.writes:  # children that are deleted are not named
