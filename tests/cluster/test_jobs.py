@@ -102,6 +102,22 @@ def test_job_of_a_config_is_expanded_and_owned(world: World) -> None:
     assert "wo" in world.phase("greet-typo", "AdmissionError")["message"]
 
 
+def test_jobs_of_a_config_start_in_the_order_in_which_they_were_made(world: World) -> None:
+    world.apply(
+        "JobConfig", "line",
+        concurrency={"policy": "Enqueue", "maxQueued": 100},
+        template={"spec": command("sh", "-c", "date +%s%N > $KILN_OUTPUT")},
+    )  # fmt: skip
+    http, path = world.manager.kube.http, f"{GROUP}/{world.namespace}/jobs"
+    names = [f"line-{number:02}" for number in range(40)]
+    for name in names:  # faster than what is done for each: they overtake each other on the way
+        made = {"apiVersion": "kilnwork.dev/v1alpha1", "kind": "Job", "metadata": {"name": name}}
+        http.post(path, {**made, "spec": {"configName": "line"}}).ok()
+    ran = {name: world.phase(name, "Succeeded")["result"]["value"] for name in names}
+    order = sorted(names, key=lambda name: int(ran[name]))
+    assert order == names
+
+
 def test_forbid_and_kill(world: World) -> None:
     world.apply(
         "JobConfig", "alone",

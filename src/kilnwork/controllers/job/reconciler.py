@@ -11,7 +11,7 @@ import msgspec
 
 from kilnwork.api import job, job_config, job_expansion, kinds, meta, task_cluster, task_object
 from kilnwork.controllers import ports, status_writer, tools, wakes
-from kilnwork.controllers.job import dependencies, plan, status
+from kilnwork.controllers.job import arrivals, dependencies, plan, status
 from kilnwork.jobs import errors as jobs_errors
 from kilnwork.jobs import index_model, turns
 from kilnwork.kube import errors, events, queue
@@ -55,6 +55,7 @@ class Reconciler:
         self._names: dict[Key, set[str]] = {}
         """Uids that the engine has under a name."""
         self._wakes = wakes.Wakes()
+        self._arrivals = arrivals.Arrivals()
         self._writer = status_writer.StatusWriter(given.kube, kinds.JOBS, job.JobStatus)
         self._memories: dict[Key, _Memory] = {}
         self.on_change: Callable[[str, str], None] = lambda namespace, config_uid: None
@@ -117,6 +118,8 @@ class Reconciler:
         decided, facts = self._decide(key)
         for uid in decided.release:
             await self._release(uid)
+        if decided.patch is None and decided.put is None:
+            self._leave_line(key)
         if facts.job is None:
             self._forget(key)
             return None
@@ -126,6 +129,10 @@ class Reconciler:
             await self._patch(facts.job, decided.patch)
             return None
         if decided.put is not None:
+            if self._arrivals.must_wait(key):
+                return None
+            # The order of the calls of `put` is that of the Jobs: others need not wait for its end.
+            self._leave_line(key)
             await self._put(key, facts.job, decided.put)
             decided, facts = self._decide(key)
         if facts.job is not None and facts.view is not None and decided.is_change:
@@ -273,13 +280,25 @@ class Reconciler:
 
     async def _patch(self, seen: job.Job, patch: list[meta.JsonObject]) -> None:
         metadata = seen.metadata
+        key = (metadata.namespace, metadata.name)
+        self._arrivals.enter(key)  # kept until it is handed in, when the patch comes back
+        patched = False
         try:
             await self._client.json_patch(kinds.JOBS, metadata.name, patch, metadata.namespace)
+            patched = True
         except errors.NotFound:
             return
         except errors.Invalid as error:
-            known = self._memory((metadata.namespace, metadata.name), seen)
-            known.refused = (metadata.generation, str(error))
+            self._memory(key, seen).refused = (metadata.generation, str(error))
+            self._queue.add(key)  # its status is to say so
+        finally:
+            if not patched:
+                self._leave_line(key)
+
+    def _leave_line(self, key: Key) -> None:
+        following = self._arrivals.leave(key)
+        if following is not None:
+            self._queue.add(following)
 
     async def _write(self, key: Key, seen: job.Job, wanted: job.JobStatus) -> float | None:
         """Write the status if that is due; gives when to look again."""

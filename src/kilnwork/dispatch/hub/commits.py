@@ -109,6 +109,7 @@ class Core:
         self._loop = asyncio.get_running_loop()
         opened = self.store.open(lease_s=self.limits.lease_s)
         self.reader = self.store.reader
+        self._first_row = opened.next_task_row
         self._restore(opened)
         self.store.start(self._loop.call_soon_threadsafe, on_failure=self._fail)
         self._last_heartbeat = self.clock.monotonic()
@@ -153,6 +154,11 @@ class Core:
     def overloaded(self) -> bool:
         """Return whether so much waits to be written that links should not be read."""
         return self._writing and len(self.machine.memory.batch.dirty) > MAX_UNWRITTEN_TASKS
+
+    def is_new(self, task: ids.TaskId) -> bool:
+        """Return whether memory has its first run, and that was submitted after the start."""
+        known = self.machine.task(task)
+        return known is not None and known.run == 1 and known.row >= self._first_row
 
     async def flush(self) -> None:
         """Return when all inputs applied until now are stored and their results released."""

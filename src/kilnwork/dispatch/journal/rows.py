@@ -8,7 +8,7 @@ A call whose row is new, that is reserved for the first time or that ends well h
 statement of its own: that is all that happens to nearly every one of them.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -49,7 +49,7 @@ class Rows:
     blobs: list[tuple[Value, ...]] = field(default_factory=list)
     past: list[records.PastAttempt] = field(default_factory=list)
     released: list[tuple[Value, ...]] = field(default_factory=list)
-    forgotten: list[tuple[Value, ...]] = field(default_factory=list)
+    forgotten: Sequence[Value] = ()
     writes: list[tuple[str, Iterable[instructions.Row]]] = field(default_factory=list)
 
 
@@ -60,7 +60,7 @@ def of_batch(batch: instructions.Batch) -> Rows:
         outputs=[value for output in batch.outputs for value in output],
         past=batch.past,
         released=[(task,) for task in batch.released],
-        forgotten=[(task,) for task in batch.forgotten],
+        forgotten=batch.forgotten,
         writes=batch.writes,
     )
     for template in batch.templates:

@@ -82,8 +82,8 @@ class TaskRow(NamedTuple):
     name: Annotated[
         str | None,
         _C(
-            "task.name if task.name and (task.declared or task.name != task_text(task.id))"
-            " else None",
+            "task.name if task.name and (task.declared or len(task.name) != TEXT_LENGTH"
+            " or task.name != task_text(task.id)) else None",
             restored=False,
         ),
     ]
@@ -328,6 +328,7 @@ _SCOPE = {
     "MAX_ROW_ARGUMENTS": MAX_ROW_ARGUMENTS,
     "State": api_task.State,
     "encode": msgspec.json.Encoder().encode,
+    "TEXT_LENGTH": len(ids.task_text(ids.TaskId(bytes(_ID_BYTES)))),
     "task_text": ids.task_text,
 }
 _GIVEN = ("name", "worker", "node", "result", "children", "progress", "parent", "function", "seq")

@@ -46,14 +46,16 @@ class _MultiRow:
         self._width, text = statements.compact(statement)
         self._texts = [(many, text.format(statements.marks(self._width, many))) for many in PARTS]
 
-    def run(self, cursor: apsw.Cursor, flat: Sequence[rows.Value]) -> None:
-        """Write all rows."""
+    def run(self, cursor: apsw.Cursor, flat: Sequence[rows.Value]) -> list[rows.Value]:
+        """Write all rows; return the first value of each that the statement returns."""
         at, end = 0, len(flat)
+        returned: list[rows.Value] = []
         for many, text in self._texts:
             step = many * self._width
             while end - at >= step:
-                cursor.execute(text, flat[at : at + step])
+                returned += [found[0] for found in cursor.execute(text, flat[at : at + step])]
                 at += step
+        return returned
 
 
 _INSERT_CALLS = _MultiRow(_SQL["insert_calls"])
@@ -61,15 +63,10 @@ _INSERT_ARGUMENTS = _MultiRow(_SQL["insert_arguments"])
 _INSERT_OUTPUTS = _MultiRow(_SQL["insert_outputs"])
 _RESERVE_CALLS = _MultiRow(_SQL["reserve_calls"])
 _FINISH_CALLS = _MultiRow(_SQL["finish_calls"])
-_FORGET = [
+_FORGET_TASKS = _MultiRow(_SQL["forget_tasks"])
+_FORGET_OF_ROWS = [
     _MultiRow(_SQL[name])
-    for name in (
-        "forget_attempts",
-        "forget_blobs",
-        "forget_arguments",
-        "forget_outputs",
-        "forget_task",
-    )
+    for name in ("forget_attempts", "forget_blobs", "forget_arguments", "forget_outputs")
 ]
 
 
@@ -230,9 +227,9 @@ def _write(cursor: apsw.Cursor, batch: rows.Rows) -> None:
     for name, values in single:
         if values:
             cursor.executemany(_SQL[name], values)
-    named = list(itertools.chain.from_iterable(batch.forgotten))
-    for statement in _FORGET:
-        statement.run(cursor, named)
+    gone = _FORGET_TASKS.run(cursor, batch.forgotten)
+    for statement in _FORGET_OF_ROWS:
+        statement.run(cursor, gone)
     if batch.reserved:
         _RESERVE_CALLS.run(cursor, batch.reserved)
     if batch.finished:
