@@ -201,11 +201,14 @@ class Dispatcher:
         return self._participants.clear
 
     async def write(self, writes: instructions.Writes) -> None:
-        self._batch.writes += writes
+        self.write_next(writes)
         waiter = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         self.wake()
         await waiter
+
+    def write_next(self, writes: instructions.Writes) -> None:
+        self._batch.writes += writes
 
     def wake(self) -> None:
         if not self._scheduled:
@@ -270,7 +273,11 @@ class Dispatcher:
         return found
 
     def submit_now(
-        self, submissions: Iterable[task_model.Submission], *, new: bool = False
+        self,
+        submissions: Iterable[task_model.Submission],
+        *,
+        new: bool = False,
+        shown: bool = False,
     ) -> list[subscriptions.Change]:
         there = []
         for submission in submissions:

@@ -481,7 +481,8 @@ class Engine:
                 except errors.ItemUnusable as error:
                     joined.existing.append(task_hub.refused(job, item, str(error)))
             new = job.fresh and job.run == 1
-            joined.existing += self._hub.submit_now(wanted, new=new)
+            shown = job.size <= job.source.shown_tasks
+            joined.existing += self._hub.submit_now(wanted, new=new, shown=shown)
         elif isinstance(step, steps.Suspend):
             named = [task_hub.task_id(job.id.uuid, item) for item in step.items]
             self._hub.suspend_now(named, suspended=step.suspended)

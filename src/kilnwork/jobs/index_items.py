@@ -190,7 +190,7 @@ class IndexItems:
     kind, blobs = KIND, b""
     noun, nouns, first = "index", "indexes", 0
     ends_with_task = True
-    window = WINDOW
+    window, shown_tasks = WINDOW, MAX_NEWEST
     failed_reason, finalizer_reason = "IndexesFailed", "FinalizerFailed"
 
     def __init__(self, definition: IndexDefinition, progress: IndexProgress) -> None:

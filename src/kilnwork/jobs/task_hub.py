@@ -35,10 +35,16 @@ class TaskHub(Protocol):
 
     async def write(self, writes: instructions.Writes) -> None: ...
 
+    def write_next(self, writes: instructions.Writes) -> None: ...
+
     def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]: ...
 
     def submit_now(
-        self, submissions: Iterable[task_model.Submission], *, new: bool = False
+        self,
+        submissions: Iterable[task_model.Submission],
+        *,
+        new: bool = False,
+        shown: bool = False,
     ) -> list[subscriptions.Change]: ...
 
     def kill_now(self, tasks: Iterable[ids.TaskId], *, reason: str, message: str) -> None: ...

@@ -32,7 +32,8 @@ class Observer(Protocol):
     """Follows what is stored: the hub."""
 
     def committed(self, batch: instructions.Batch, written: port.Written) -> None:
-        """The batch is stored, and its frames are sent. `written`: rows of its declared tasks."""
+        """The batch is stored, and its frames are sent. `written`: rows of its tasks that others
+        follow."""
         ...
 
     def failed(self, error: BaseException) -> None:

@@ -138,8 +138,7 @@ class Hub:
             self._core,
             self._subscriptions,
             self.logs,
-            show=self._views.of_row,
-            view=self.view,
+            views=self._views,
             cluster=self.cluster,
         )
         """For what stores rows and tasks of its own in the batches."""

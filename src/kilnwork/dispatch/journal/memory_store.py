@@ -121,7 +121,7 @@ class MemoryStore(reading.RowReader):
             [
                 task_rows.of_record(task)
                 for task in batch.dirty
-                if task.declared and rows.is_whole_view(task)
+                if task.followed and rows.is_whole_view(task)
             ]
         )
 

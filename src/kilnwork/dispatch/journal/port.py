@@ -31,8 +31,8 @@ TemplateRow = tuple[int, str, bytes]
 """Number, namespace, spec as JSON."""
 
 Written = Sequence[task_rows.TaskRow]
-"""Rows of declared tasks as a batch has stored them, without those whose view takes more than their
-row (`rows.is_whole_view`)."""
+"""Rows of tasks that others follow as a batch has stored them, without those whose view takes more
+than their row (`rows.is_whole_view`)."""
 
 CallSoon = Callable[[Callable[[], None]], object]
 """Runs a callable on the loop of the store's owner (`loop.call_soon_threadsafe`)."""

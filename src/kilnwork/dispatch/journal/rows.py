@@ -38,8 +38,8 @@ class Rows:
     workers: list[tuple[Value, ...]] = field(default_factory=list)
     templates: list[tuple[Value, ...]] = field(default_factory=list)
     inserts: list[tuple[Value, ...]] = field(default_factory=list)
-    declared: list[task_rows.TaskRow] = field(default_factory=list)
-    """Whole rows of declared tasks that are among `inserts` and `updates`, for their views."""
+    followed: list[task_rows.TaskRow] = field(default_factory=list)
+    """Whole rows of tasks that others follow, for their views."""
     calls: list[Value] = field(default_factory=list)
     arguments: list[Value] = field(default_factory=list)
     outputs: list[Value] = field(default_factory=list)
@@ -68,8 +68,10 @@ def of_batch(batch: instructions.Batch) -> Rows:
     for task in batch.dirty:
         if task.has_template_spec:
             _add_call(rows, task)
-        elif task.declared:
-            _add_declared(rows, task)
+            if task.shown and is_whole_view(task):
+                rows.followed.append(task_rows.of_record(task))
+        elif task.followed:
+            _add_followed(rows, task)
         elif task.stored:
             _add_update(rows, task)
         else:
@@ -114,7 +116,7 @@ def _use(rows: Rows, row: int, payload: attempts.Payload | None) -> None:
     rows.blobs += [(digest, row) for digest in payload.blobs]
 
 
-def _add_declared(rows: Rows, task: records.Task) -> None:
+def _add_followed(rows: Rows, task: records.Task) -> None:
     """The whole row, of which the statement takes its part."""
     row = task_rows.of_record(task)
     if task.stored:
@@ -124,7 +126,7 @@ def _add_declared(rows: Rows, task: records.Task) -> None:
         rows.inserts.append(task_rows.values_of_row(row))
     _use(rows, task.row, task.result)
     if is_whole_view(task):
-        rows.declared.append(row)
+        rows.followed.append(row)
 
 
 def is_whole_view(task: records.Task) -> bool:

@@ -164,7 +164,7 @@ class Journal:
         """Write one transaction; `done` is called when it is on disk. Hand over one at a time."""
         made = rows.of_batch(batch)
         self._opened.put(
-            functools.partial(self._commit, made), functools.partial(done, made.declared)
+            functools.partial(self._commit, made), functools.partial(done, made.followed)
         )
 
     def close(self) -> None:
