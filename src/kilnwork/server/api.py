@@ -11,6 +11,7 @@
 | GET /tasks/REF/logs | its output: `follow`, `run`, `attempt`, `tail` |
 | GET /tasks/REF/why | one sentence, and the Python error if there is one |
 | GET /jobs/NAME/indexes | indexes of a Job, by number: `after`, `limit`, `state` |
+| GET /jobconfigs/NAME/options | JSON Schema of the values that its options take |
 | POST /tasks/REF/cancel | stop it |
 | POST /tasks/REF/retry | a new run of a spawned task; `force` for one that has succeeded |
 
@@ -28,7 +29,17 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
 from kilnwork.kit import asgi, clock, ids
-from kilnwork.server import documents, errors, indexes, logs, ports, problems, results, why
+from kilnwork.server import (
+    documents,
+    errors,
+    indexes,
+    logs,
+    option_schemas,
+    ports,
+    problems,
+    results,
+    why,
+)
 
 POLL_S = 0.1
 """How often a follower looks for more output. Files are read, not watched: a quiet log costs one
@@ -66,6 +77,7 @@ class Api:
         self._clusters = clusters
         self._clock = time
         self._indexes = indexes.Indexes(jobs, rights)
+        self._option_schemas = option_schemas.OptionSchemas(jobs, rights)
         self._subs: dict[tuple[str, str], _Handler] = {
             ("GET", ""): self._task,
             ("GET", "result"): self._result,
@@ -94,6 +106,8 @@ class Api:
                 await self._one(request, (namespace, ref, sub[0] if sub else ""), response)
             case ["v1", "namespaces", namespace, "jobs", name, "indexes"]:
                 await self._indexes.send(request, namespace, name, response=response)
+            case ["v1", "namespaces", namespace, "jobconfigs", name, "options"]:
+                await self._option_schemas.send(request, namespace, name, response=response)
             case _:
                 raise errors.NotFound(
                     f"nothing is served at {request.path}: try /v1/namespaces/default/tasks"
