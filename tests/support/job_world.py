@@ -120,7 +120,7 @@ class Entry:
 
     def change(self) -> subscriptions.Change:
         return subscriptions.Change(
-            self.submission.task, self.run, self.state, "", self.message, self.attempt,
+            self.submission.task, self.run, self.state, self.reason, self.message, self.attempt,
             self.failures, self.losses, "w-0", None, self.suspended,
         )  # fmt: skip
 
@@ -330,6 +330,10 @@ class Dispatcher:
 
     def view(self, task: ids.TaskId) -> Any:
         return self.tasks.get(task)
+
+    def result(self, task: ids.TaskId) -> attempts.Payload | None:
+        found = self.tasks.get(task)
+        return found.result if found is not None and found.state is _S.SUCCESS else None
 
     def cluster(self, namespace: str, name: str) -> task_model.ClusterView | None:
         worker = task_model.WorkerView(

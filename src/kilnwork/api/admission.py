@@ -12,6 +12,8 @@ import msgspec
 
 from kilnwork.api import (
     crd,
+    data_pond,
+    data_pond_validation,
     documents,
     field_effects,
     job,
@@ -22,6 +24,8 @@ from kilnwork.api import (
     object_manifests,
     reasons,
     substitution,
+    sync_set,
+    sync_set_validation,
     task,
     task_claim,
     task_cluster,
@@ -76,6 +80,12 @@ def validate_task_cluster(obj: meta.JsonObject) -> list[validation.Problem]:
     return [] if cluster is None else validation.validate_task_cluster(cluster)
 
 
+def validate_data_pond(obj: meta.JsonObject) -> list[validation.Problem]:
+    """Return what is wrong with a DataPond beyond its schema."""
+    pond = _read(obj, data_pond.DataPond)
+    return [] if pond is None else data_pond_validation.problems(pond)
+
+
 def validate_job(obj: meta.JsonObject) -> list[validation.Problem]:
     """Return what is wrong with a Job beyond its schema."""
     declared = _read_whole(obj, job.Job)
@@ -94,6 +104,24 @@ def validate_job_config(obj: meta.JsonObject) -> list[validation.Problem]:
     """Return what is wrong with a JobConfig beyond its schema."""
     declared = _read_whole(obj, job_config.JobConfig)
     return declared if isinstance(declared, list) else job_validation.validate_job_config(declared)
+
+
+def validate_sync_set(obj: meta.JsonObject) -> list[validation.Problem]:
+    """Return what is wrong with a SyncSet beyond its schema."""
+    declared = _read_whole(obj, sync_set.SyncSet)
+    if isinstance(declared, list):
+        return declared
+    return sync_set_validation.validate_sync_set(declared)
+
+
+def validate_sync_set_update(
+    old: meta.JsonObject, new: meta.JsonObject
+) -> list[validation.Problem]:
+    """Return what may not change in a SyncSet within a generation."""
+    before, after = _read(old, sync_set.SyncSet), _read(new, sync_set.SyncSet)
+    if before is None or after is None:
+        return []
+    return sync_set_validation.validate_sync_set_update(before, after)
 
 
 def validate_task_object_update(

@@ -1,7 +1,7 @@
-"""CEL, the Common Expression Language, where the extra `cel` is installed.
+"""CEL, the Common Expression Language, where its library is installed.
 
-Used by the API server for the rules of users' definitions, and by result rules. The library
-(docs/decisions/0018) is loaded at the first expression. It knows CEL itself and none of the
+Used by the API server for the rules of users' definitions, by result rules and by flows. The
+library (docs/decisions/0018) is loaded at the first expression. It knows CEL itself and none of the
 functions that Kubernetes adds. It can be neither stopped nor limited, and holds the interpreter's
 lock meanwhile: so a `Predicate` takes the part of the language whose work is known beforehand.
 """
@@ -105,8 +105,8 @@ class Predicate:
         """Compile an expression; raises CelError."""
         if not available():
             raise CelError(
-                "needs the extra kilnwork[cel], which is not installed here: "
-                "pip install 'kilnwork[cel]', or write jsonPath, operator and value instead"
+                "needs the package common-expression-language, which is not installed here: pip "
+                "install common-expression-language, or write jsonPath, operator and value instead"
             )
         if len(text) > MAX_PREDICATE_CHARS:
             raise CelError(f"has {len(text)} characters; {MAX_PREDICATE_CHARS} are allowed")
@@ -143,14 +143,27 @@ class Predicate:
             return error
 
 
+def bare(text: str) -> str:
+    """Return an expression without comments and with all texts empty."""
+    return _TEXT_OR_COMMENT.sub('""', text)
+
+
+def macros(bare_text: str) -> tuple[list[tuple[str, str]], int]:
+    """Return the macros of an expression that is bare, each with the variable that it binds, and
+    how deep they lie in each other."""
+    found = list(_MACRO.finditer(bare_text))
+    nesting = _nesting(bare_text, {macro.start(2) for macro in found})
+    return [(macro[1], macro[3]) for macro in found], nesting
+
+
 def _loops(text: str, variables: list[str]) -> tuple[int, int, int]:
     """Number of macros, how deep they lie in each other, and the most members of a literal list.
 
     Raises CelError for what may take longer than that tells. The library names the variables of
     macros among the others: one that no macro binds is unknown, and so is a macro that is.
     """
-    bare = _TEXT_OR_COMMENT.sub('""', text)
-    found = list(_MACRO.finditer(bare))
+    emptied = bare(text)
+    found = list(_MACRO.finditer(emptied))
     unknown = sorted({*variables} - {"object"} - {macro[3] for macro in found})
     if unknown:
         raise CelError(
@@ -158,17 +171,17 @@ def _loops(text: str, variables: list[str]) -> tuple[int, int, int]:
         )
     if any(macro[1] == "map" for macro in found):
         raise CelError("calls map(); of the macros, rules may use all, exists, exists_one, filter")
-    calls = len(re.findall(r"\bmatches\s*\(", bare))
-    if found and (calls or "+" in bare):
+    calls = len(re.findall(r"\bmatches\s*\(", emptied))
+    if found and (calls or "+" in emptied):
         raise CelError(
             f"has {'matches()' if calls else '+'} beside {found[0][1]}(); use one of them"
         )
     if calls > MAX_MATCHES:
         raise CelError(f"calls matches() {calls} times; {MAX_MATCHES} are allowed")
-    nesting = _nesting(bare, {macro.start(2) for macro in found})
+    nesting = _nesting(emptied, {macro.start(2) for macro in found})
     if nesting > MAX_NESTING:
         raise CelError(f"has macros {nesting} deep in each other; {MAX_NESTING} are allowed")
-    return len(found), nesting, bare.count(",") + 1
+    return len(found), nesting, emptied.count(",") + 1
 
 
 def _nesting(text: str, calls: set[int]) -> int:

@@ -16,6 +16,8 @@ import yaml
 from kilnwork.api import (
     crd_jobs,
     crd_parts,
+    crd_ponds,
+    crd_sync_sets,
     kinds,
     meta,
     resource,
@@ -125,6 +127,8 @@ _KINDS = {
     kinds.TASK_CLAIMS.kind: _TASK_CLAIM,
     kinds.JOBS.kind: crd_jobs.JOB,
     kinds.JOB_CONFIGS.kind: crd_jobs.JOB_CONFIG,
+    kinds.DATA_PONDS.kind: crd_ponds.DATA_POND,
+    kinds.SYNC_SETS.kind: crd_sync_sets.SYNC_SET,
 }
 
 _API_VERSION = (

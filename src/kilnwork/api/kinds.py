@@ -30,6 +30,18 @@ TASK_CLAIMS = _kind("TaskClaim", "taskclaims", "ktclaim")
 JOBS = _kind("Job", "jobs", "kjob")
 JOB_CONFIGS = _kind("JobConfig", "jobconfigs", "kjc")
 
-OURS = (TASKS, TASK_OBJECTS, TASK_CLUSTERS, TASK_CLAIMS, JOBS, JOB_CONFIGS)
+SYNC_SETS = _kind("SyncSet", "syncsets", "kss")
+DATA_PONDS = _kind("DataPond", "dataponds", "kpond")
+
+OURS = (
+    TASKS,
+    TASK_OBJECTS,
+    TASK_CLUSTERS,
+    TASK_CLAIMS,
+    JOBS,
+    JOB_CONFIGS,
+    SYNC_SETS,
+    DATA_PONDS,
+)
 ALL = (*resource.BUILT_IN, *OURS)
 """Every resource that `kiln up` serves before a user defines more."""

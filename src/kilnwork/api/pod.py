@@ -90,7 +90,7 @@ class PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=T
 
 
 class Named(msgspec.Struct, frozen=True, gc=False):
-    """Anything with a name; of an ephemeral container or a volume that is all we read."""
+    """Anything with a name; of an ephemeral container, a volume or a gate that is all we read."""
 
     name: str
 
@@ -112,6 +112,7 @@ class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=Tru
     containers: tuple[Container, ...] = ()
     ephemeral_containers: tuple[Named, ...] = ()
     volumes: tuple[Named, ...] = ()
+    scheduling_gates: tuple[Named, ...] = ()
 
 
 class Pod(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):

@@ -38,3 +38,11 @@ def parse(text: str) -> decimal.Decimal:
         return value * _SUFFIXES[suffix]
     except decimal.DecimalException as error:
         raise ValueError(_WRONG_NUMBER) from error
+
+
+def amount(text: str) -> decimal.Decimal:
+    """Return the number that a quantity means; 0 for what is none, which nobody can have."""
+    try:
+        return parse(text)
+    except ValueError:
+        return decimal.Decimal(0)

@@ -1,4 +1,4 @@
-"""Every reason that a Task or TaskCluster can show, with the sentence that explains it.
+"""Every reason that an object of ours can show, with the sentence that explains it.
 
 Used by dispatch, the worker and the controllers, which write them; run as a program it prints
 docs/reference/reasons.md (`make docs`). Reasons are stable CamelCase names: programs may compare
@@ -383,9 +383,133 @@ class ConfigReason(_Explained):
     DISABLED = "Disabled", "Its schedule was disabled or removed before its Job was made."
 
 
-Family = type[Reason] | type[ClusterReason] | type[JobReason] | type[ConfigReason]
+class SetReason(_Explained):
+    """Why a SyncSet is in its phase, and what its conditions and kube events say."""
 
-ALL: tuple[Family, ...] = (Reason, ClusterReason, JobReason, ConfigReason)
+    INVALID_SPEC = "InvalidSpec", "The spec cannot be carried out; the message names the field."
+    SUSPENDED = "Suspended", "`spec.suspend` is true; it goes on when that becomes false."
+    NO_DATA = "NoData", "It has no snapshots, so nothing has to be fetched."
+    WAITING_FOR_POND = (
+        "WaitingForPond",
+        "Its DataPond does not exist in this namespace yet, or has no agent that is connected.",
+    )
+    PINNING = "Pinning", "Sources are read to find the digests of its snapshots."
+    PINNED = "Pinned", "Its snapshots are pinned by their digests."
+    PIN_FAILED = "PinFailed", "A source cannot be read; the message says which, and why."
+    SOURCE_CHANGED = (
+        "SourceChanged",
+        "The data of a digest is on no node, and its source has other data now.",
+    )
+    NO_GENERATION = (
+        "NoGeneration",
+        "The generation that it is to repeat is not kept any more, or never was.",
+    )
+    FETCHING = "Fetching", "Nodes fetch what they need of the snapshots; the message says which."
+    DATA_CORRUPT = (
+        "DataCorrupt",
+        "Data differs from its digest, and was fetched once more in vain.",
+    )
+    FETCH_FAILED = (
+        "FetchFailed",
+        "A node cannot have the data, and will not by waiting; the message says why.",
+    )
+    DATA_READY = "DataReady", "Every node of its workers holds what it needs at the digest."
+    DATA_TIMED_OUT = (
+        "DataTimedOut",
+        "Pinning or fetching took longer than `data.pond.timeoutSeconds`.",
+    )
+    WAITING_FOR_DATA = "WaitingForData", "Workers wait at their gate for data on their nodes."
+    WAITING_FOR_ROOM = (
+        "WaitingForRoom",
+        (
+            "There is no room for all workers at once; nothing is held. The message says who lacks "
+            "what."
+        ),
+    )
+    WAITING_FOR_WORKERS = (
+        "WaitingForWorkers",
+        "Not as many workers are connected as every group needs.",
+    )
+    OBJECT_REFUSED = (
+        "ObjectRefused",
+        "An object of the set cannot be made; the message says which, and why.",
+    )
+    GANG_READY = "GangReady", "As many workers are connected as every group needs."
+    GANG_TIMED_OUT = (
+        "GangTimedOut",
+        "The workers did not start together within `gang.waitSeconds`.",
+    )
+    WORKER_ENDED = "WorkerEnded", "A worker ended whose group says `onPodFailed: fail`."
+    FLOW_RUNNING = "FlowRunning", "The flow runs."
+    FLOW_SUCCEEDED = "FlowSucceeded", "All steps of the flow succeeded, or were skipped."
+    FLOW_FAILED = "FlowFailed", "A step of the flow failed."
+    DEADLINE_EXCEEDED = (
+        "DeadlineExceeded",
+        "The generation took longer than `deadlineSeconds` from its admission.",
+    )
+    KILLED = "Killed", "It was killed."
+    SUPERSEDED = "Superseded", "A higher `spec.generation` was asked for while it ran."
+
+
+class PondReason(_Explained):
+    """Why a DataPond is ready, full, or not, and what its kube events say."""
+
+    AGENTS_READY = "AgentsReady", "Every node that is selected has an agent that reports."
+    AGENTS_STARTING = "AgentsStarting", "Agents have not reported yet."
+    AGENT_SILENT = "AgentSilent", "An agent does not report any more."
+    AGENTS_FAILING = "AgentsFailing", "Pods of agents fail; the message has their last words."
+    NO_NODES = "NoNodes", "`spec.nodeSelector` selects no node that takes Pods."
+    POND_UNUSABLE = (
+        "PondUnusable",
+        "A node's directory cannot be used: another pond has it, or it holds something else.",
+    )
+    POND_FULL = "PondFull", "A node has no room for what is wanted beside what is leased."
+    ROOM_LEFT = "RoomLeft", "What is wanted has room."
+    INVALID_SPEC = "InvalidSpec", "The spec cannot be carried out; the message names the field."
+    POD_REFUSED = "PodRefused", "The API server does not let an agent's Pod or the Secret be made."
+    NAME_TAKEN = "NameTaken", "Something of somebody else has the name of a Pod or of the Secret."
+
+
+class FlowReason(_Explained):
+    """Why a step of a flow, or the flow, is in its state, beside the reasons of the step's task."""
+
+    SHARDS_FAILED = "ShardsFailed", "More items of an `each` failed for good than `allow.failed`."
+    BRANCHES_SKIPPED = "BranchesSkipped", "Too many branches of a fork were skipped for `wait`."
+    MAX_ROUNDS_REACHED = "MaxRoundsReached", "`until` was still false after `max` rounds."
+    EXPRESSION_FAILED = "ExpressionFailed", "An expression has no value; the message says why."
+    RESULT_TOO_LARGE = "ResultTooLarge", "Another step reads its result, which it cannot be given."
+    INPUT_TOO_LARGE = "InputTooLarge", "Its inputs and items together are larger than 16 MiB."
+    INVALID_SPEC = "InvalidSpec", "It names a group or shards that the run has not got."
+    STEP_TIMED_OUT = "StepTimedOut", "It took longer than its `timeoutSeconds`."
+    FLOW_TIMED_OUT = "FlowTimedOut", "The steps of `do` took longer than `flow.timeoutSeconds`."
+    FINALLY_TIMED_OUT = "FinallyTimedOut", "The steps of `finally` took longer than 600 s."
+    JOB_LOST = "JobLost", "The journal has lost what it had of the step."
+    CONDITION_FALSE = "ConditionFalse", "Its `if` is false, and it has no `else`."
+    INPUT_SKIPPED = "InputSkipped", "It reads the value of a step that was skipped."
+    STOPPED = "Stopped", "It was not needed any more, or something around it has ended."
+    KILLED = "Killed", "Somebody asked for the end of the run."
+    DELETED = "Deleted", "The generation was deleted while it ran."
+
+
+Family = (
+    type[Reason]
+    | type[ClusterReason]
+    | type[JobReason]
+    | type[ConfigReason]
+    | type[SetReason]
+    | type[FlowReason]
+    | type[PondReason]
+)
+
+ALL: tuple[Family, ...] = (
+    Reason,
+    ClusterReason,
+    JobReason,
+    ConfigReason,
+    SetReason,
+    FlowReason,
+    PondReason,
+)
 """Every family of reasons, in the order in which the docs list them."""
 
 _INTRODUCTION = """\
@@ -401,7 +525,10 @@ _HEADINGS: dict[Family, str] = {
     Reason: "## Task\n\nIn `status.reason`, in its conditions and in its kube events.",
     ClusterReason: "## TaskCluster\n\nIn its conditions and in its kube events.",
     JobReason: "## Job\n\nIn `status.reason`, in its conditions and in its kube events.",
+    PondReason: "## DataPond\n\nIn its conditions and in its kube events.",
     ConfigReason: "## JobConfig\n\nIn `status.missed` and in its kube events.",
+    SetReason: "## SyncSet\n\nIn `status.reason`, in its conditions and in its kube events.",
+    FlowReason: "## Steps of flows\n\nIn `status.flow` of a SyncSet, beside the reasons of tasks.",
 }
 
 

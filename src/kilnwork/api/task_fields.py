@@ -88,6 +88,14 @@ TASK_CLAIM: Sequence[Row] = tuple(
     for field in ("executor", "holder", "leaseSeconds", "ttlSecondsAfterFinished")
 )
 
+DATA_POND: Sequence[Row] = tuple(
+    _same(f"spec.{field}", Effect.HONOURED)
+    for field in (
+        "nodeSelector", "path", "capacity", "highWatermark", "lowWatermark", "fetch.parallel",
+        "fetch.fromPeers", "sources[].name", "sources[].uri", "sources[].secretName",
+        "sources[].allowAddresses[]",
+    )
+)  # fmt: skip
 _NO_FORCE = "nothing of a task is removed by force: an end without proof is `Unconfirmed`"
 
 _IMAGE = "a label on nodes of ours, where programs come from the machine"
@@ -136,6 +144,22 @@ JOB_CONFIG: Sequence[Row] = (
     *_job_template("spec.template.spec"),
 )  # fmt: skip
 
+_DRIVEN = "the manager drives the flow"
+_STORED = "results are in the status and in the journal"
+
+SYNC_SET: Sequence[Row] = (
+    *(
+        _same(f"spec.{field}", Effect.HONOURED, whole=True)
+        for field in (
+            "backend", "data.pin", "data.pond", "data.snapshots", "deadlineSeconds", "flow",
+            "generation", "keep", "killTimestamp", "priority", "replay",
+            "resources.gang", "resources.groups", "resources.objects", "suspend",
+        )
+    ),
+    _same("spec.resources.controller", Effect.INVALID, _DRIVEN, whole=True),
+    _same("spec.data.outputs", Effect.INVALID, _STORED, whole=True),
+)  # fmt: skip
+
 TABLES = {
     kinds.TASKS.kind: field_effects.table(TASK),
     kinds.TASK_OBJECTS.kind: field_effects.table(TASK_OBJECT),
@@ -143,6 +167,8 @@ TABLES = {
     kinds.TASK_CLAIMS.kind: field_effects.table(TASK_CLAIM),
     kinds.JOBS.kind: field_effects.table(JOB),
     kinds.JOB_CONFIGS.kind: field_effects.table(JOB_CONFIG),
+    kinds.SYNC_SETS.kind: field_effects.table(SYNC_SET),
+    kinds.DATA_PONDS.kind: field_effects.table(DATA_POND),
 }
 
 _WITH_IGNORED = frozenset(

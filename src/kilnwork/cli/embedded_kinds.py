@@ -15,10 +15,12 @@ _READ = ["get", "list", "watch"]
 _WRITE = ["create", "update", "patch", "delete", "deletecollection"]
 _SHOWN = (
     "tasks tasks/status taskobjects taskclusters taskclusters/status taskclusters/scale "
-    "taskclaims taskclaims/status jobs jobs/status jobconfigs jobconfigs/status"
+    "taskclaims taskclaims/status jobs jobs/status jobconfigs jobconfigs/status "
+    "syncsets syncsets/status dataponds dataponds/status"
 )
 _CHANGED = (
-    "tasks taskobjects taskclusters taskclusters/scale taskclaims taskclaims/status jobs jobconfigs"
+    "tasks taskobjects taskclusters taskclusters/scale taskclaims taskclaims/status "
+    "jobs jobconfigs syncsets dataponds dataponds/leases"
 )
 
 
@@ -54,6 +56,27 @@ def _with_memory_limit(spec: Any) -> Any:
             for at, c in enumerate(containers)
         ],
     }
+
+
+_NOT_SERVED = {
+    "PersistentVolumeClaim": "workers share this machine: use a hostPath volume in the template",
+    "Service": "workers share this machine: they reach each other on localhost",
+    "DaemonSet": "there is one node: run it as a group of one worker",
+    "Deployment": "run it as a group, or as a TaskCluster",
+    "StatefulSet": "run it as a group, or as a TaskCluster",
+}
+"""Kinds that belong to sets in a cluster and are not served here, with what does the same."""
+
+
+def _validate_sync_set(obj: meta.JsonObject) -> Iterator[tuple[str, str]]:
+    """Yield what is wrong with a SyncSet, also objects that this server does not have."""
+    yield from admission.validate_sync_set(obj)
+    resources = (obj.get("spec") or {}).get("resources") or {}
+    for position, manifest in enumerate(resources.get("objects") or ()):
+        kind = manifest.get("kind") if isinstance(manifest, dict) else None
+        if kind in _NOT_SERVED:
+            field = f"spec.resources.objects[{position}].kind"
+            yield field, f"is {kind}, which `kiln up` does not serve: {_NOT_SERVED[kind]}"
 
 
 EXTENSIONS = extensions.Extensions(
@@ -93,6 +116,17 @@ EXTENSIONS = extensions.Extensions(
             definition=crd.definition(kinds.JOB_CONFIGS),
             validate=admission.validate_job_config,
             warnings=partial(admission.warn, kinds.JOB_CONFIGS.kind),
+        ),
+        extensions.Kind(
+            definition=crd.definition(kinds.SYNC_SETS),
+            validate=_validate_sync_set,
+            validate_update=admission.validate_sync_set_update,
+            warnings=partial(admission.warn, kinds.SYNC_SETS.kind),
+        ),
+        extensions.Kind(
+            definition=crd.definition(kinds.DATA_PONDS),
+            validate=admission.validate_data_pond,
+            warnings=partial(admission.warn, kinds.DATA_PONDS.kind),
         ),
     ),
     view=(_rule(_SHOWN, _READ),),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from kilnwork.api import kinds as api_kinds
-from kilnwork.cli import errors, file_jobs, file_names, job_names, job_objects, session
+from kilnwork.cli import errors, file_jobs, file_names, job_names, job_objects, session, set_objects
 from kilnwork.kube import errors as kube_errors
 
 
@@ -35,12 +35,15 @@ async def switch(s: session.Session, words: Sequence[str], *, disabled: bool) ->
 
 
 async def suspend(s: session.Session, words: Sequence[str], *, suspended: bool) -> None:
-    """Of file jobs, and of Jobs by `job/NAME`; each that can be."""
+    """Of file jobs, and of Jobs and SyncSets by `KIND/NAME`; each that can be."""
 
     async def one(word: str) -> None:
-        name = job_names.said(word)
+        name, of_set = job_names.said(word), set_objects.said(word)
         if name is not None:
             await _suspend_job(s, name, suspended=suspended)
+            return
+        if of_set is not None:
+            click.echo(await set_objects.suspend(s, of_set, suspended=suspended))
             return
         try:
             found = await file_jobs.tell(s, word, "pause" if suspended else "resume")

@@ -51,6 +51,8 @@ COMMANDS: dict[str, Entry] = {
     "backfill": Entry("Jobs", "Make Jobs for ticks of a schedule that are past."),
     "enable": Entry("Jobs", "Let schedules make Jobs again."),
     "disable": Entry("Jobs", "Let schedules make no Jobs."),
+    "render": Entry("SyncSets", "Show the objects that a SyncSet becomes, without a server."),
+    "replay": Entry("SyncSets", "Run a generation of a SyncSet again, on the same data."),
     "upload": Entry("Files", "Upload a file and map its records in parallel."),
     "files": Entry("Files", "List file jobs, show one or its parts."),
     "results": Entry("Files", "Bring the result of a file job, or its bad records."),
@@ -58,6 +60,7 @@ COMMANDS: dict[str, Entry] = {
     "pause": Entry("Files", "Start no more parts of file jobs, or indexes of Jobs."),
     "resume": Entry("Files", "Go on with file jobs and Jobs that were paused."),
     "adjust": Entry("Files", "Change how a file job runs while it runs."),
+    "data": Entry("Data", "Show what DataPonds hold on each node, and bring data to nodes."),
     "apply": Entry("Objects", "Create or change objects from files."),
     "get": Entry("Objects", "List objects and file jobs."),
     "delete": Entry("Objects", "Delete objects and file jobs."),
@@ -130,7 +133,7 @@ _ELSEWHERE = {
     "runjob": "`kiln run-job CONFIG` makes a Job",
     "start": "`kiln up` starts the server",
     "stop": "`kiln down` stops the server, `kiln cancel NAME` a task, file job or Job",
-    "suspend": "`kiln pause job/NAME` suspends a Job, `kiln disable CONFIG` a schedule",
+    "suspend": "`kiln pause KIND/NAME` suspends a Job or SyncSet, `kiln disable CONFIG` a schedule",
     "submit": "`kiln run -- COMMAND` runs a command, `kiln upload FILE` maps a file",
 }
 """What people from other systems write, and what does it here."""

@@ -16,6 +16,7 @@ from kilnwork.api import (
     meta,
     pod,
     resource,
+    sync_set,
     task,
     task_claim,
     task_cluster,
@@ -32,9 +33,13 @@ from kilnwork.controllers import (
     worker_pods,
 )
 from kilnwork.controllers.attempts import driver
+from kilnwork.controllers.data_pond import assembly as data_ponds
+from kilnwork.controllers.data_pond import ledger
 from kilnwork.controllers.job import reconciler as job_reconciler
 from kilnwork.controllers.job_config import clock_watch
 from kilnwork.controllers.job_config import reconciler as job_config_reconciler
+from kilnwork.controllers.sync_set import ports as set_ports
+from kilnwork.controllers.sync_set import reconciler as sync_set_reconciler
 from kilnwork.controllers.task import images
 from kilnwork.controllers.task import reconciler as task_reconciler
 from kilnwork.controllers.task_claim import controller as task_claims
@@ -55,6 +60,9 @@ JOB_WORKERS = 32
 
 CONFIG_WORKERS = 32
 """JobConfigs in hand at once: very many may be due in the same second."""
+
+SET_WORKERS = 8
+"""SyncSets in hand at once: most of the time of one goes by in waiting for the API server."""
 
 ATTEMPT_WORKERS = 32
 """Attempts of executors in hand at once: most of the time of one goes by in waiting for an API."""
@@ -111,6 +119,9 @@ class Controllers:
             new_token=new_token,
             is_used_up=self._containers.is_used_up,
         )
+        self.ledger = ledger.Ledger(time)
+        """What is wanted of DataPonds, and what is there."""
+        self._ponds = data_ponds.Ponds(given, settings, known=self.ledger, new_token=new_token)
         self._attempts_queue = queue.WorkQueue(time=time)
         self._pods = pod_executor.PodExecutor(
             kube,
@@ -122,17 +133,12 @@ class Controllers:
         self._kinds = custom_resource.Kinds(
             kube, custom_resource.AllowedKinds(settings.allowed_kinds), time=time
         )
+        self._sets_queue = queue.WorkQueue(time=time)
+        self._sets = sync_set_reconciler.Reconciler(given, self._sets_queue, served=self._kinds)
         self._objects = custom_resource.Follower(kube, namespaces=namespaces)
-        shared = custom_resource.Shared(
-            kinds=self._kinds,
-            objects=self._objects,
-            accounts=self.caches.accounts,
-            time=time,
-            blobs=settings.blobs,
+        executors = registry.Registry(
+            [self._pods, self._containers, *self._of_objects(given, settings)]
         )
-        of_objects = custom_resource.ObjectExecutor(kube, custom_resource.RuleReader(), shared)
-        of_workflows = workflow.WorkflowExecutor(kube, shared)
-        executors = registry.Registry([self._pods, self._containers, of_objects, of_workflows])
         self._attempts = driver.Driver(executors, self._attempts_queue)
         self.outputs = self._attempts.outputs
         """What attempts of executors print."""
@@ -146,27 +152,55 @@ class Controllers:
                 time=time,
                 on_failure=on_failure,
             )
-        self._code: code_blobs.CodeBlobs | None = None
-        if settings.blobs is not None:
-            self._code = code_blobs.CodeBlobs(self.caches, settings.blobs, time=time)
+        blobs = settings.blobs
+        self._code = None if blobs is None else code_blobs.CodeBlobs(self.caches, blobs, time=time)
         self._follow = coroutines.Crew("controllers", on_failure=on_failure)
         self._manager = manager.Manager("controllers", on_failure=on_failure)
         reflectors = self._all_reflectors(kube, namespaces)
         self._synced = [one.synced for one in reflectors]
-        asked = (kinds.TASK_CLUSTERS, resource.SECRETS)
         self.verifier = tokens.SecretVerifier(
-            self.caches, synced=[r.synced for r in reflectors if r.resource in asked]
+            self.caches,
+            synced=[
+                one.synced
+                for one in reflectors
+                if one.resource in (kinds.TASK_CLUSTERS, resource.SECRETS)
+            ],
         )
+        self.pond_verifier = self._ponds.verifier(reflectors)
         self._manager.add_service(self._recorder)
         self._manager.add_reflector(*reflectors)
         self._manager.add_controller(*self._loops())
 
+    def _of_objects(
+        self, given: tools.Tools, settings: worker_pods.Settings
+    ) -> tuple[custom_resource.ObjectExecutor, workflow.WorkflowExecutor]:
+        """Executors whose attempts are objects of any kind."""
+        shared = custom_resource.Shared(
+            kinds=self._kinds,
+            objects=self._objects,
+            accounts=self.caches.accounts,
+            time=given.time,
+            blobs=settings.blobs,
+        )
+        of_objects = custom_resource.ObjectExecutor(
+            given.kube, custom_resource.RuleReader(), shared
+        )
+        return of_objects, workflow.WorkflowExecutor(given.kube, shared)
+
     async def start(
-        self, hub: ports.Hub, jobs: ports.JobHub, *, sync_timeout_s: float = 30.0
+        self,
+        hub: ports.Hub,
+        jobs: ports.JobHub,
+        flows: set_ports.Flows | None = None,
+        *,
+        sync_timeout_s: float = 30.0,
     ) -> None:
-        """Follow the dispatcher, the engine of jobs and the API server, then reconcile. Raises
-        NotSynced."""
+        """Follow the dispatcher, the engines and the API server, then reconcile; without `flows`
+        SyncSets wait. Raises NotSynced."""
         self._configs.use(jobs)
+        self._sets.use(hub, self.ledger)
+        if flows is not None:
+            self._follow.start("flow views", self._sets.follow(flows))
         self._follow.start("job views", self._jobs.follow(jobs))
         self._follow.start("wall clock", self._clock_watch.run())
         self._follow.start("task views", self._tasks.follow(hub))
@@ -186,6 +220,7 @@ class Controllers:
 
     async def stop(self) -> None:
         """Stop reconciling, then following."""
+        self.ledger.close()
         if self.claims is not None:
             await self.claims.stop()
         await self._manager.stop()
@@ -258,6 +293,10 @@ class Controllers:
                 self._configs_queue,
                 workers=CONFIG_WORKERS,
             ),
+            self._ponds.controller(),
+            controller.Controller(
+                "syncset", self._sets.reconcile, self._sets_queue, workers=SET_WORKERS
+            ),
             controller.Controller(
                 "attempt", self._attempts.reconcile, self._attempts_queue, workers=ATTEMPT_WORKERS
             ),
@@ -266,13 +305,14 @@ class Controllers:
     def _all_reflectors(
         self, kube: client.Client, namespaces: Sequence[str]
     ) -> list[reflector.Reflector[Any]]:
+        nodes = self._ponds.nodes()
         if not namespaces:
             known = self.caches.namespaces
             every = reflector.Reflector(kube, resource.NAMESPACES, meta.Partial, known)
-            return [*self._reflectors(kube, None), every]
+            return [*self._reflectors(kube, None), every, nodes]
         for name in namespaces:
             self.caches.namespaces.put(meta.Partial(metadata=meta.ObjectMeta(name=name)))
-        return [one for name in namespaces for one in self._reflectors(kube, name)]
+        return [*(one for name in namespaces for one in self._reflectors(kube, name)), nodes]
 
     def _reflectors(
         self, kube: client.Client, namespace: str | None
@@ -285,10 +325,17 @@ class Controllers:
         clusters.subscribe(self._clusters.cluster_changed)
         clusters.subscribe(self._tasks.cluster_changed)
         clusters.subscribe(self._jobs.cluster_changed)
+        clusters.subscribe(self._sets.cluster_changed)
         part = self._clusters.part_changed
         pods = reflector.Reflector(kube, resource.PODS, pod.Pod, known.pods, part, scope=ours)
         pods.subscribe(self._pods.changed)
         pods.subscribe(self._containers.changed)
+        pods.subscribe(self._sets.pod_changed)
+        pods.subscribe(self._ponds.part_changed)
+        secrets = reflector.Reflector(
+            kube, resource.SECRETS, caches.Secret, known.secrets, part, scope=ours
+        )
+        secrets.subscribe(self._ponds.part_changed)
         configs = reflector.Reflector(
             kube, kinds.JOB_CONFIGS, job_config.JobConfig, known.job_configs, scope=here
         )
@@ -304,6 +351,14 @@ class Controllers:
             scope=reflector.Scope(namespace=namespace, oldest_first=True),
         )
         jobs.subscribe(self._configs.job_changed)
+        sets = reflector.Reflector(
+            kube,
+            kinds.SYNC_SETS,
+            sync_set.SyncSet,
+            known.sync_sets,
+            self._sets.set_changed,
+            scope=here,
+        )
         claims = reflector.Reflector(
             kube, kinds.TASK_CLAIMS, task_claim.TaskClaim, known.claims, scope=here
         )
@@ -332,9 +387,9 @@ class Controllers:
             claims,
             configs,
             jobs,
-            reflector.Reflector(
-                kube, resource.SECRETS, caches.Secret, known.secrets, part, scope=ours
-            ),
+            sets,
+            secrets,
+            *self._ponds.reflectors(namespace),
             reflector.Reflector(
                 kube,
                 resource.SERVICE_ACCOUNTS,

@@ -6,7 +6,19 @@ only those that kilnwork made (by label).
 
 import msgspec
 
-from kilnwork.api import job, job_config, meta, pod, task, task_claim, task_cluster, task_object
+from kilnwork.api import (
+    data_pond,
+    job,
+    job_config,
+    meta,
+    node,
+    pod,
+    sync_set,
+    task,
+    task_claim,
+    task_cluster,
+    task_object,
+)
 from kilnwork.kube import cache
 
 
@@ -26,7 +38,10 @@ class Caches(msgspec.Struct, frozen=True):
     claims: cache.Cache[task_claim.TaskClaim] = msgspec.field(default_factory=cache.Cache)
     jobs: cache.Cache[job.Job] = msgspec.field(default_factory=cache.Cache)
     job_configs: cache.Cache[job_config.JobConfig] = msgspec.field(default_factory=cache.Cache)
+    sync_sets: cache.Cache[sync_set.SyncSet] = msgspec.field(default_factory=cache.Cache)
+    ponds: cache.Cache[data_pond.DataPond] = msgspec.field(default_factory=cache.Cache)
     pods: cache.Cache[pod.Pod] = msgspec.field(default_factory=cache.Cache)
     secrets: cache.Cache[Secret] = msgspec.field(default_factory=cache.Cache)
     accounts: cache.Cache[meta.Partial] = msgspec.field(default_factory=cache.Cache)
+    nodes: cache.Cache[node.Node] = msgspec.field(default_factory=cache.Cache)
     namespaces: cache.Cache[meta.Partial] = msgspec.field(default_factory=cache.Cache)

@@ -61,6 +61,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     template says so; None leaves it to the node. `blobs`: folder of the manager's blobs, which
     Pods see if `blobs_shared`. `allowed_kinds`: of objects that tasks may make.
     `socket`: of the dispatcher in this process, for TaskClaims; None: they are not served.
+    `manager`: URL at which agents of ponds reach this process, whose certificate `manager_ca` has
+    signed, None over plain http; `ponds`: directory of ponds that name none.
     """
 
     channel: str
@@ -72,6 +74,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     blobs_shared: bool = True
     allowed_kinds: tuple[str, ...] = ()
     socket: Path | None = None
+    manager: str = ""
+    manager_ca: bytes | None = None
+    ponds: str | None = None
 
     @property
     def sidecar(self) -> sidecar.Settings:

@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import meta, resource
-from kilnwork.controlplane import fitting, objects, store_keeper
+from kilnwork.api import fitting, meta, resource
+from kilnwork.controlplane import objects, store_keeper
 from kilnwork.controlplane.apiserver import crud, statuses, subresources
 
 _PODS, _NODES = resource.PODS.qualified, resource.NODES.qualified

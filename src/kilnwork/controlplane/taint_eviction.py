@@ -9,8 +9,8 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from kilnwork.api import meta, resource
-from kilnwork.controlplane import fitting, objects, store_keeper
+from kilnwork.api import fitting, meta, resource
+from kilnwork.controlplane import objects, store_keeper
 from kilnwork.controlplane.apiserver import crud, deletion, statuses
 
 log = logging.getLogger(__name__)

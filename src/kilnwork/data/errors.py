@@ -108,3 +108,66 @@ class StoreUnreachable(StoreError):
 
 class StoreRefused(StoreError):
     """The store does not let us, or cannot be used at all; the message says why."""
+
+
+class PondError(DataError):
+    """Something in the directory of a pond, or of a source, could not be done.
+
+    `reason`: one stable word in CamelCase, for conditions and for whoever decides by it.
+    """
+
+    reason = "PondFailed"
+
+
+class ManifestRefused(PondError):
+    """A manifest is not one, or names files that cannot be; the message says which and why."""
+
+    reason = "ManifestRefused"
+
+
+class PondInUse(PondError):
+    """Another agent has this directory: give each pond of a node a path of its own."""
+
+    reason = "PondInUse"
+
+
+class PondFull(PondError):
+    """There is no room for this data: release leases, raise `capacity`, or free the disk."""
+
+    reason = "PondFull"
+
+
+class DataCorrupt(PondError):
+    """What comes is not what was pinned, each time something else: look after disk and network."""
+
+    reason = "DataCorrupt"
+
+
+class SourceChanged(PondError):
+    """The source has other content than was pinned, or changes while it is read: pin it anew."""
+
+    reason = "SourceChanged"
+
+
+class SourceMissing(PondError):
+    """The source has no such file: look at its address and at the paths."""
+
+    reason = "SourceMissing"
+
+
+class SourceRefused(PondError):
+    """The source may not be read, or not in this way; the message says what to change."""
+
+    reason = "SourceRefused"
+
+
+class SourceUnreachable(PondError):
+    """The source or a peer does not answer, or stops in the middle: it is tried again."""
+
+    reason = "SourceUnreachable"
+
+
+class LeaseRefused(PondError):
+    """There is no such lease in this namespace, or it is another one's."""
+
+    reason = "LeaseRefused"

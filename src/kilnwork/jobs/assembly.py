@@ -8,12 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kilnwork.jobs import engine, index_jobs, old_database, service, task_hub
+from kilnwork.jobs.flows import runs
 from kilnwork.kit import clock as clocks
 
 
 class JobServices:
-    """`files`: jobs on files; `indexes`: Jobs. `retry_s`: between tries of what the store refused.
-    `on_failure` is called when nothing can be decided any more."""
+    """`files`: jobs on files; `indexes`: Jobs; `flows`: runs of SyncSets. `retry_s`: between
+    tries of what the store refused. `on_failure` is called when nothing can be decided any more."""
 
     def __init__(
         self,
@@ -30,12 +31,14 @@ class JobServices:
         )
         self.files = service.Jobs(data, hub, self.engine, clock=clock, options=options)
         self.indexes = index_jobs.IndexJobs(hub, self.engine, clock=clock)
+        self.flows = runs.FlowRuns(hub, self.engine, clock=clock, blobs=data / "blobs")
 
     async def start(self, *, say: old_database.Say = lambda text: None) -> None:
         """Go on with everything unfinished; the dispatcher runs. `say` is called with what takes
         long. Raises `OldDatabaseUnreadable`; `StoreRefused` where files cannot be kept."""
         await self.files.load(say=say)
         self.engine.start()
+        self.flows.load()
         self.files.start()
 
     async def stop(self) -> None:
@@ -43,3 +46,4 @@ class JobServices:
         await self.files.stop()
         await self.engine.stop()
         self.indexes.stop()
+        self.flows.stop()

@@ -29,11 +29,13 @@ def verdict(wanted: job_settings.Completion, counts: records.Counts, size: int) 
     return Verdict.ENOUGH if counts.closed >= size else Verdict.OPEN
 
 
-def message(wanted: job_settings.Completion, counts: records.Counts, size: int) -> str:
-    """Return why a job is lost, without the first failure."""
+def message(
+    wanted: job_settings.Completion, counts: records.Counts, size: int, *, nouns: str = "indexes"
+) -> str:
+    """Return why a job is lost, without the first failure. `nouns`: what its items are called."""
     if wanted.min_successful is not None:
         return (
-            f"{counts.failed + counts.cancelled} of {size} indexes failed, and "
+            f"{counts.failed + counts.cancelled} of {size} {nouns} failed, and "
             f"{wanted.min_successful} must succeed"
         )
-    return f"{counts.failed} of {size} indexes failed, and {wanted.max_failed} may"
+    return f"{counts.failed} of {size} {nouns} failed, and {wanted.max_failed} may"

@@ -92,6 +92,36 @@ class Listener(Protocol):
         ...
 
 
+class Planner(Protocol):
+    """Makes jobs of what others of its kind have come to, in the batch in which those end:
+    flows."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has something for the next batch."""
+        ...
+
+    def ended(self, job: records.Job) -> None:
+        """A job is over in the batch that is being made; may be said twice."""
+        ...
+
+    def plan(self, now: float) -> None:
+        """Add jobs, and change them, in the batch that is being made."""
+        ...
+
+    def gather(self) -> instructions.Writes:
+        """Return its own rows of the batch."""
+        ...
+
+    def committed(self) -> None:
+        """What was gathered last is on disk."""
+        ...
+
+    def stopped(self, why: errors.JobsStopped) -> None:
+        """No batch will be made any more."""
+        ...
+
+
 class Engine:
     """Jobs in memory, and the loop that moves them.
 
@@ -111,6 +141,7 @@ class Engine:
         self.tables = tables.Tables(hub.select)
         self.sources: dict[str, rows.SourceKind] = {}
         self._listeners: dict[str, Listener] = {}
+        self._planners: dict[str, Planner] = {}
         self._hub, self._clock, self._on_failure = hub, clock, on_failure
         self.admission = admission.Admission(self.tables, clock)
         self._admission_timer: asyncio.TimerHandle | None = None
@@ -135,9 +166,19 @@ class Engine:
         self.backlog = False
         """Unfinished jobs are in the journal that are not in memory."""
 
-    def register(self, kind: str, source: rows.SourceKind, listener: Listener) -> None:
-        """Let there be jobs of a kind of source, for a service that follows them."""
+    def register(
+        self,
+        kind: str,
+        source: rows.SourceKind,
+        listener: Listener,
+        *,
+        planner: Planner | None = None,
+    ) -> None:
+        """Let there be jobs of a kind of source, for a service that follows them. `planner`: makes
+        more of them when one ends."""
         self.sources[kind], self._listeners[kind] = source, listener
+        if planner is not None:
+            self._planners[kind] = planner
 
     def start(self) -> None:
         """Take up what is unfinished. The dispatcher runs."""
@@ -278,7 +319,8 @@ class Engine:
             self._take_in(changes)
         self._look_at_clock()
         turns_changed = self.admission.turns.changed
-        if not (self._ready or self._purged or turns_changed):
+        planned = any(one.ready for one in self._planners.values())
+        if not (self._ready or self._purged or turns_changed or planned):
             return False
         now = self.now()
         joined = self._joined = _Joined()
@@ -287,12 +329,14 @@ class Engine:
         slots: dict[tuple[str, str], int] = {}
         touched: dict[records.Job, None] = {}
         self._admit(now)
+        self._plan(now)
         while len(touched) < ROUND and self._ready:
             for job in list(itertools.islice(self._ready, ROUND)):
                 del self._ready[job]
                 touched[job] = None
                 self._advance(job, joined, slots, now=now)
             self._admit(now)
+            self._plan(now)
         for job in touched:
             self._pending.gather(writes, job)
             joined.shown.append((job, rows.view(job)))
@@ -302,7 +346,13 @@ class Engine:
             self.admission.gone(job.row)
             writes.delete(job.row)
         batch.writes += writes.statements()
+        for one in self._planners.values():
+            batch.writes += one.gather()
         return True
+
+    def _plan(self, now: float) -> None:
+        for one in self._planners.values():
+            one.plan(now)
 
     def _advance(
         self,
@@ -321,6 +371,9 @@ class Engine:
             self._carry_out(job, step, joined)
         if job.stage is records.FINISHED:
             self.admission.over(job.row)
+            planner = self._planners.get(job.source.kind)
+            if planner is not None:
+                planner.ended(job)
         elif job.stage is records.STOPPING:
             self.admission.turns.stopping(job.row)
 
@@ -382,6 +435,8 @@ class Engine:
         joined, self._joined = self._joined, None
         if joined is not None and self.stopped is None:
             self._show(joined)
+            for one in self._planners.values():
+                one.committed()
             self.waiters.settled(joined.waiters)
             if self._ready or self._purged:
                 self._hub.wake()
@@ -532,6 +587,8 @@ class Engine:
             return
         self.stopped = why
         self.waiters.stop(why)
+        for one in self._planners.values():
+            one.stopped(why)
 
     def failed(self, error: BaseException) -> None:
         """Nothing can be decided any more: only a restart mends that."""

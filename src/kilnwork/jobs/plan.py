@@ -178,7 +178,9 @@ def _complete(
         job.changed(now)
         _finalize(job, found, now)
     else:
-        why = completion.message(wanted, job.counts, job.size) if job.size > 1 else ""
+        nouns = job.source.nouns
+        why = completion.message(wanted, job.counts, job.size, nouns=nouns)
+        why = why if job.size > 1 else ""
         message = ": ".join(filter(None, (why, job.first_failure)))
         stop(job, _O.FAILED, job.source.failed_reason, message, now=now)
         _stop(job, found, now)

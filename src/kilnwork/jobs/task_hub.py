@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Callable, Container, Iterable
 from typing import Any, Protocol
 
+from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model as task_model
 from kilnwork.dispatch.hub import commits, subscriptions
@@ -62,6 +63,8 @@ class TaskHub(Protocol):
     def states(self, tasks: Iterable[ids.TaskId]) -> list[subscriptions.Change]: ...
 
     def view(self, task: ids.TaskId) -> task_model.TaskView | None: ...
+
+    def result(self, task: ids.TaskId) -> attempts.Payload | None: ...
 
     def cluster(self, namespace: str, name: str) -> task_model.ClusterView | None: ...
 

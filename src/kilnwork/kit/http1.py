@@ -118,13 +118,18 @@ class Connection:
         self._chunked = "chunked" in headers.get("transfer-encoding", "").lower()
         length = headers.get("content-length")
         if to == "HEAD" or found.status in (101, 204, 304):
-            self._left = 0
+            self._left, self._chunked = 0, False
         elif self._chunked or length is not None:
             self._left = 0 if self._chunked else _number(length or "", 10)
         else:
             self._left = -1
         self.reusable = self._left >= 0 and "close" not in headers.get("connection", "").lower()
         return found
+
+    @property
+    def finished(self) -> bool:
+        """Whether the body of the response has been read, and nothing came after it."""
+        return not self._chunked and self._left == 0 and not self._early
 
     @property
     def early(self) -> bytes:

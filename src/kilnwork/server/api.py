@@ -10,7 +10,9 @@
 | GET /tasks/REF/result | its result as bytes, with their type; 409 while it has none |
 | GET /tasks/REF/logs | its output: `follow`, `run`, `attempt`, `tail` |
 | GET /tasks/REF/why | one sentence, and the Python error if there is one |
+| /dataponds/NAME/… | nodes and leases of a DataPond, see `ponds` |
 | GET /jobs/NAME/indexes | indexes of a Job, by number: `after`, `limit`, `state` |
+| GET /syncsets/NAME/steps | steps of a SyncSet: `step`, `state`, `generation`, `after`, `limit` |
 | GET /jobconfigs/NAME/options | JSON Schema of the values that its options take |
 | POST /tasks/REF/cancel | stop it |
 | POST /tasks/REF/retry | a new run of a spawned task; `force` for one that has succeeded |
@@ -35,9 +37,11 @@ from kilnwork.server import (
     indexes,
     logs,
     option_schemas,
+    ponds,
     ports,
     problems,
     results,
+    steps,
     why,
 )
 
@@ -65,11 +69,14 @@ class Api:
         *,
         jobs: ports.Jobs,
         outputs: ports.Outputs,
+        ponds: ponds.Ponds,
+        flows: ports.Flows,
         channel: str,
         blobs: Path,
         time: clock.Clock,
     ) -> None:
         self._outputs = outputs
+        self._ponds = ponds
         self._channel = channel
         self._blobs = blobs
         self._journal = journal
@@ -77,6 +84,7 @@ class Api:
         self._clusters = clusters
         self._clock = time
         self._indexes = indexes.Indexes(jobs, rights)
+        self._steps = steps.Steps(flows, rights)
         self._option_schemas = option_schemas.OptionSchemas(jobs, rights)
         self._subs: dict[tuple[str, str], _Handler] = {
             ("GET", ""): self._task,
@@ -106,6 +114,10 @@ class Api:
                 await self._one(request, (namespace, ref, sub[0] if sub else ""), response)
             case ["v1", "namespaces", namespace, "jobs", name, "indexes"]:
                 await self._indexes.send(request, namespace, name, response=response)
+            case ["v1", "namespaces", namespace, "syncsets", name, "steps"]:
+                await self._steps.send(request, namespace, name, response=response)
+            case ["v1", "namespaces", namespace, "dataponds", name, *rest] if rest:
+                await self._ponds.send(request, (namespace, name, rest), response)
             case ["v1", "namespaces", namespace, "jobconfigs", name, "options"]:
                 await self._option_schemas.send(request, namespace, name, response=response)
             case _:

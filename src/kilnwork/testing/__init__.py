@@ -12,12 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kilnwork.testing.clock import VirtualClock
+    from kilnwork.testing.flows import run_flow
     from kilnwork.testing.sessions import InlineSession, inline
 
-__all__ = ["InlineSession", "VirtualClock", "inline"]
+__all__ = ["InlineSession", "VirtualClock", "inline", "run_flow"]
 """Public; also as `kilnwork.testing.NAME`."""
 
-_MODULES = {"InlineSession": "sessions", "VirtualClock": "clock", "inline": "sessions"}
+_MODULES = {
+    "InlineSession": "sessions",
+    "VirtualClock": "clock",
+    "inline": "sessions",
+    "run_flow": "flows",
+}
 """Loaded on first use (PEP 562): `testing.kubernetes` needs none of them, nor the sdk."""
 
 

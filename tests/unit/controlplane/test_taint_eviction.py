@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from kilnwork.api import meta, resource
-from kilnwork.controlplane import fitting, taint_eviction
+from kilnwork.api import fitting, meta, resource
+from kilnwork.controlplane import taint_eviction
 from support import objects, waiting
 
 PODS, NODES = resource.PODS, resource.NODES

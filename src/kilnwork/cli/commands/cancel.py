@@ -18,6 +18,7 @@ from kilnwork.cli import (
     moments,
     options,
     session,
+    set_objects,
     waiting,
 )
 from kilnwork.kit import clock, http_types
@@ -54,7 +55,8 @@ def command(tasks: tuple[str, ...], timeout: float | None, **asked: Any) -> None
     their parent. A task that is over already stays as it is.
 
     The id or name of a file job, or file/NAME, stops that job; parts that were done before can
-    still be read. job/NAME stops a Job with all its indexes.
+    still be read. job/NAME stops a Job with all its indexes, syncset/NAME the newest
+    generation of a SyncSet.
     """
     at = None if asked["at"] is None else clock.rfc3339(asked["at"].first())
     if at is not None and asked["wait"]:
@@ -83,6 +85,17 @@ async def _all(
         click.echo(f"Job {name} {await _cancel_job(s, found, at)}")
         ends.append(lambda: _job_end(s, name, timeout_s=timeout_s))
 
+    async def stop_set(name: str) -> None:
+        click.echo(await set_objects.cancel(s, name, at))
+        ends.append(lambda: _set_end(s, name, timeout_s=timeout_s))
+
+    async def stop(word: str) -> None:
+        name = set_objects.said(word)
+        if name is not None:
+            await stop_set(name)
+            return
+        await job_names.either(s, word, task=stop_task, file_job=stop_file_job, job=stop_job)
+
     async def stop_file_job(job: file_jobs.Job) -> None:
         _check_at(job["id"], at)
         found = await file_jobs.tell(s, job["id"], "cancel")
@@ -92,12 +105,7 @@ async def _all(
         ends.append(lambda: following.until_over(s, job["id"], timeout_s=timeout_s))
 
     try:
-        await file_names.each(
-            words,
-            lambda word: job_names.either(
-                s, word, task=stop_task, file_job=stop_file_job, job=stop_job
-            ),
-        )
+        await file_names.each(words, stop)
     finally:
         if wait:
             for end in ends:
@@ -144,5 +152,16 @@ async def _job_end(s: session.Session, name: str, *, timeout_s: float | None) ->
         subject,
         lambda found: found is None or job_objects.is_over(found),
         text=text,
+        timeout_s=timeout_s,
+    )
+
+
+async def _set_end(s: session.Session, name: str, *, timeout_s: float | None) -> None:
+    subject = waiting.Subject(api_kinds.SYNC_SETS, name, s.one_namespace())
+    await waiting.until(
+        s,
+        subject,
+        lambda found: found is None or set_objects.is_over(found),
+        text=f"waiting for SyncSet {name} to stop",
         timeout_s=timeout_s,
     )

@@ -16,7 +16,9 @@ def command(jobs: tuple[str, ...]) -> None:
     \b
     kiln pause invoices
     kiln pause job/report-x7k2p
+    kiln pause syncset/eod-risk
 
-    Of job/NAME no index is started any more (spec.suspend); what runs goes on.
+    Of job/NAME no index is started any more (spec.suspend), of syncset/NAME no task; what runs goes
+    on.
     """
     session.run(lambda s: job_switch.suspend(s, jobs, suspended=True))

@@ -1,13 +1,15 @@
 """`kiln wait`: wait until objects have a state or condition, or are gone."""
 
 import contextlib
+import enum
 from collections.abc import Callable
+from typing import NamedTuple
 
 import click
 
 from kilnwork.api import job as api_job
 from kilnwork.api import kinds as api_kinds
-from kilnwork.api import meta, resource, task
+from kilnwork.api import meta, resource, sync_set, task
 from kilnwork.cli import (
     completing,
     errors,
@@ -19,6 +21,7 @@ from kilnwork.cli import (
     options,
     render,
     session,
+    set_objects,
     waiting,
 )
 from kilnwork.kube import errors as kube_errors
@@ -26,6 +29,25 @@ from kilnwork.kube import errors as kube_errors
 _FINAL = "final"
 _IN_WORDS = {"delete": "gone", "final": "over"}
 _STATES = {state.lower(): state for state in task.State}
+
+
+class _OfPhases(NamedTuple):
+    """How a kind with phases and an end is waited for."""
+
+    phases: type[enum.StrEnum]
+    phase_of: Callable[[str], enum.StrEnum | None]
+    test_of: Callable[[str, str], waiting.Test | None]
+    check_end: Callable[[meta.JsonObject], None]
+
+
+_OF_PHASES = {
+    api_kinds.JOBS.kind: _OfPhases(
+        api_job.Phase, job_objects.phase_of, job_objects.test_of, job_objects.check_end
+    ),
+    api_kinds.SYNC_SETS.kind: _OfPhases(
+        sync_set.Phase, set_objects.phase_of, set_objects.test_of, set_objects.check_end
+    ),
+}
 
 
 @click.command()
@@ -42,8 +64,8 @@ _STATES = {state.lower(): state for state in task.State}
     "wanted",
     default=None,
     metavar="WHAT",
-    help="state=NAME, of Jobs also phase=NAME, condition=TYPE[=STATUS], delete, or final (any end,"
-    " with exit code 0); default: the end, which must be a success.",
+    help="state=NAME, of Jobs and SyncSets phase=NAME, condition=TYPE[=STATUS], delete, or final"
+    " (any end, with exit code 0); default: the end, which must be a success.",
 )
 @click.option(
     "--timeout", type=options.DURATION, default=None, help="Give up after this; default never."
@@ -56,6 +78,7 @@ def command(words: tuple[str, ...], wanted: str | None, timeout: float | None) -
     kiln wait 0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10
     kiln wait taskcluster/default --for=condition=Available
     kiln wait job/report-x7k2p --for=Succeeded
+    kiln wait syncset/eod-risk
 
     A task that is no object can be waited for until it is over, and so can a file job, by its id,
     by its name or as file/NAME.
@@ -79,11 +102,12 @@ def command(words: tuple[str, ...], wanted: str | None, timeout: float | None) -
             what = wanted or _FINAL
             check_kind(what, subject.resource)
             text = f"waiting for {name} to be {_IN_WORDS.get(what, what)}"
-            of_job = subject.resource == api_kinds.JOBS
-            test = (job_objects.test_of(what, name) if of_job else None) or test_of(what, name)
+            of_phases = _OF_PHASES.get(subject.resource.kind)
+            test = None if of_phases is None else of_phases.test_of(what, name)
+            test = test or test_of(what, name)
             found = await waiting.until(s, subject, test, text=text, timeout_s=timeout)
-            if wanted is None and of_job:
-                job_objects.check_end(found or {})
+            if wanted is None and of_phases is not None:
+                of_phases.check_end(found or {})
             elif wanted is None:
                 check_end(found, name)
             click.echo(f"{name} {'deleted' if wanted == 'delete' else 'condition met'}")
@@ -166,19 +190,20 @@ def check_end(found: meta.JsonObject | None, name: str) -> None:
 
 
 def check_kind(wanted: str, served: resource.Resource) -> None:
-    """Only tasks and Jobs have states and an end. Raises `errors.Unusable` instead of waiting for
-    ever."""
+    """Only tasks, Jobs and SyncSets have states and an end. Raises `errors.Unusable` instead of
+    waiting for ever."""
     if wanted.partition("=")[0] in ("condition", "delete") or served == api_kinds.TASKS:
         return
-    if served == api_kinds.JOBS:
-        if wanted != _FINAL and job_objects.phase_of(wanted) is None:
-            phases = ", ".join(api_job.Phase)
+    of_phases = _OF_PHASES.get(served.kind)
+    if of_phases is not None:
+        if wanted != _FINAL and of_phases.phase_of(wanted) is None:
+            phases = ", ".join(of_phases.phases)
             raise errors.Unusable(
                 f"--for={wanted}: write phase=NAME ({phases}), condition=TYPE, delete or final"
             )
     else:
         raise errors.Unusable(
-            f"only tasks and Jobs have states and an end: for a {served.kind} write "
+            f"only tasks, Jobs and SyncSets have states and an end: for a {served.kind} write "
             "--for=condition=TYPE or --for=delete"
         )
 

@@ -19,6 +19,7 @@ from kilnwork.cli import (
     options,
     render,
     session,
+    set_objects,
     waiting,
 )
 from kilnwork.kube import errors as kube_errors
@@ -37,6 +38,7 @@ def command(subject: str, form: str | None) -> None:
     kiln why taskcluster/default
     kiln why job/report-x7k2p
     kiln why jobconfig/report
+    kiln why syncset/eod-risk
 
     A Python function that raised an error shows its traceback as well. KIND/NAME asks about
     something else than a task, such as a Job, file/NAME and the id of a file job about that job.
@@ -99,6 +101,13 @@ def config_sentence(found: job_names.Item) -> str:
     return f"{text}. `kiln schedule {name}` shows more."
 
 
+_SENTENCES = {
+    api_kinds.JOB_CONFIGS.kind: config_sentence,
+    api_kinds.SYNC_SETS.kind: set_objects.sentence,
+}
+"""Kinds that have more to tell than any other."""
+
+
 async def _of_file_job(job: file_jobs.Job) -> dict[str, Any]:
     return {"why": f"{file_jobs.sentence(job)}.", "status": job}
 
@@ -107,8 +116,8 @@ async def _of_object(s: session.Session, word: str) -> dict[str, Any]:
     ref = (await s.kinds.refs([word]))[0] if "/" in word else None
     if ref is not None and ref.resource != api_kinds.TASKS:
         found = await s.ask("GET", s.path(ref.resource, ref.name, namespace=s.one_namespace()))
-        of_config = ref.resource == api_kinds.JOB_CONFIGS
-        text = config_sentence(found) if of_config else sentence(ref.resource, found)
+        told = _SENTENCES.get(ref.resource.kind)
+        text = sentence(ref.resource, found) if told is None else told(found)
         return {"why": text, "status": found.get("status", {})}
     name = ref.name if ref is not None and ref.name is not None else word
     try:

@@ -6,9 +6,9 @@ Used by `manager`, which says who may come and mounts the paths.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
-from kilnwork.api import manager
+from kilnwork.api import manager, pond_messages
 from kilnwork.channel import lease
 from kilnwork.channel import ports as channel_ports
 from kilnwork.cli.wiring import adapters, steps
@@ -17,8 +17,21 @@ from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.jobs import assembly, index_jobs, service
+from kilnwork.jobs.flows import runs
 from kilnwork.kit import asgi, clock, ids, paths
-from kilnwork.server import api, callbacks, channel, guard, health, metrics, objects, ports
+from kilnwork.server import (
+    api,
+    callbacks,
+    channel,
+    guard,
+    health,
+    metrics,
+    objects,
+    pond_exchange,
+    pond_ports,
+    ponds,
+    ports,
+)
 from kilnwork.server import blobs as blob_server
 from kilnwork.server.jobs import app as jobs_api
 from kilnwork.server.jobs import settings as jobs_settings
@@ -33,6 +46,12 @@ class Callers:
     clusters: Callable[[hub.Hub], ports.Clusters]
     outputs: ports.Outputs
     images: model.ImageRule
+    ledger: "PondLedger"
+    agents: pond_ports.AgentVerifier
+
+
+class PondLedger(pond_ports.AgentLedger, pond_ports.PeopleLedger, Protocol):
+    """What is known of ponds."""
 
 
 FAR_FILES = "kiln:"
@@ -99,12 +118,13 @@ class Dispatcher:
         self._files = files
         self._running_jobs: service.Jobs | None = None
         self.indexes: index_jobs.IndexJobs
+        self.flows: runs.FlowRuns
         """Jobs, once it has started."""
         """Jobs; None before the start."""
         self._api, self._metrics = guard.Gate(), guard.Gate()
         self._channel, self._blobs = guard.Gate(), guard.Gate()
         self._jobs, self._objects = guard.Gate(), guard.Gate()
-        self._callbacks = guard.Gate()
+        self._callbacks, self._ponds = guard.Gate(), guard.Gate()
 
     @property
     def mounts(self) -> tuple[guard.Mount, ...]:
@@ -118,6 +138,7 @@ class Dispatcher:
             guard.Mount(prefix="/blobs", app=self._blobs, asks=False),
             guard.Mount(prefix="/objects", app=self._objects, asks=False),
             guard.Mount(prefix=callbacks.PREFIX, app=self._callbacks, asks=False),
+            guard.Mount(prefix=pond_messages.PREFIX, app=self._ponds, asks=False),
             *(guard.Mount(prefix=path, app=self._jobs) for path in jobs_api.PREFIXES),
         )
 
@@ -176,6 +197,8 @@ class Dispatcher:
             clusters,
             jobs=adapters.KnownJobs(self.indexes, self._known),
             outputs=callers.outputs,
+            flows=adapters.KnownFlows(self.flows, self._known),
+            ponds=ponds.Ponds(callers.ledger, callers.rights, time=self._clock),
             channel=str(self.socket),
             blobs=self.blobs,
             time=self._clock,
@@ -191,6 +214,7 @@ class Dispatcher:
             files,
             objects.Objects(jobs.store, callers.verifier),
             callbacks.Callbacks(urls, running),
+            pond_exchange.PondExchange(callers.ledger, callers.agents),
         )
 
         async def close() -> None:
@@ -210,6 +234,7 @@ class Dispatcher:
             on_failure=lambda error: self._fail("jobs", error),
         )
         self._running_jobs, self.indexes = services.files, services.indexes
+        self.flows = services.flows
         await services.start(say=lambda text: parts.progress("dispatcher", text))
         parts.then("jobs", services.stop)
         return services.files
@@ -224,6 +249,7 @@ class Dispatcher:
             self._jobs,
             self._objects,
             self._callbacks,
+            self._ponds,
         )
 
     def _set(self, *apps: asgi.App | None) -> None:

@@ -63,6 +63,7 @@ class Server:
                 worker_dir=str(settings.workdir),
                 files=settings.files,
                 allowed_kinds=settings.allowed_kinds,
+                ponds_here=True,
             ),
             time=self._clock,
             on_failure=on_failure,

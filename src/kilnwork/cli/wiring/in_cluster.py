@@ -266,7 +266,9 @@ class Server:
         await self._manager.start_dispatcher(
             self._client,
             reached_at=self._settings.callback_url or f"https://{where}",
+            manager=f"https://{where}",
             ca=None if local else self._pki.ca_data(),
+            manager_ca=self._pki.ca_data(),
         )
 
     async def _start_controllers(self) -> None:

@@ -34,6 +34,8 @@ class Settings:
     """Namespaces to serve; empty: all."""
     allowed_kinds: Sequence[str] = ()
     """Kinds of objects that tasks may make, as `--allow-kind` has them."""
+    ponds_here: bool = False
+    """DataPonds that name no directory have one below ours: the node is in this process."""
     terms: dispatcher.LeaseTerms = dispatcher.LOCAL
     files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
 
@@ -81,11 +83,14 @@ class Manager:
         kube: client.Client,
         *,
         reached_at: str,
+        manager: str = "",
         ca: bytes | None = None,
+        manager_ca: bytes | None = None,
         read_log: controllers.ReadLog | None = None,
     ) -> None:
-        """Take over the journal and serve; `ca` is for workers that connect over TLS, `read_log`
-        for Pods of a node in this process, `reached_at` the base of URLs for callbacks."""
+        """Take over the journal and serve; `ca` is for workers that connect over TLS,
+        `manager_ca` for agents of ponds that do, `read_log` for Pods of a node in this process,
+        `reached_at` the base of URLs for callbacks, and for agents unless `manager` is."""
         chosen, advertise = self._settings, self._settings.advertise
         unix = f"unix:{self.dispatcher.socket}"
         self._controllers = controllers.Controllers(
@@ -100,6 +105,9 @@ class Manager:
                 blobs_shared=advertise is None,
                 allowed_kinds=tuple(chosen.allowed_kinds),
                 socket=self.dispatcher.socket,
+                manager=manager or reached_at,
+                manager_ca=manager_ca,
+                ponds=str(chosen.data_dir / "ponds") if chosen.ponds_here else None,
             ),
             time=self._clock,
             on_failure=self.fail,
@@ -112,13 +120,15 @@ class Manager:
             outputs=adapters.LiveOutputs(self._controllers),
             images=self._controllers.image_of_spawned,
             clusters=lambda running: adapters.KnownClusters(running, self._controllers),
+            ledger=self._controllers.ledger,
+            agents=self._controllers.pond_verifier,
         )
         self.hub = await self.dispatcher.start(
             callers, self.steps, reached_at=reached_at, terms=chosen.terms
         )
 
     async def start_controllers(self) -> None:
-        await self._controllers.start(self.hub, self.dispatcher.indexes)
+        await self._controllers.start(self.hub, self.dispatcher.indexes, self.dispatcher.flows)
         self.steps.then("controllers", self._controllers.stop)
 
     def fail(self, name: str, error: BaseException) -> None:

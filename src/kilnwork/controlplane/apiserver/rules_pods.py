@@ -135,8 +135,11 @@ def validate_update(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[caus
             text = "pod updates may not add or remove containers"
             yield causes.forbidden(f"spec.{group}", text)
             return
-    if _fixed(old["spec"]) != _fixed(new["spec"]):
+    gated = bool(old["spec"].get("schedulingGates"))
+    if _fixed(old["spec"], gated=gated) != _fixed(new["spec"], gated=gated):
         yield causes.forbidden("spec", _UPDATE_TEXT)
+    if gated:
+        yield from _placement_changes(old["spec"], new["spec"])
     gates = {gate.get("name") for gate in old["spec"].get("schedulingGates") or ()}
     for position, gate in enumerate(new["spec"].get("schedulingGates") or ()):
         if gate.get("name") not in gates:
@@ -300,9 +303,53 @@ def _mounts(
             yield causes.invalid(f"{here}.subPath", sub_path, "must not contain '..'")
 
 
-def _fixed(spec: meta.JsonObject) -> meta.JsonObject:
+def _placement_changes(old: meta.JsonObject, new: meta.JsonObject) -> Iterator[causes.Cause]:
+    """What may not change in where a gated Pod goes: it may only be narrowed (KEP-3838)."""
+    before, after = old.get("nodeSelector") or {}, new.get("nodeSelector") or {}
+    if not before.items() <= after.items():
+        text = "only additions are allowed (no mutations or deletions)"
+        yield causes.invalid("spec.nodeSelector", after, text)
+    without = [
+        {k: v for k, v in (spec.get("affinity") or {}).items() if k != "nodeAffinity"}
+        for spec in (old, new)
+    ]
+    if without[0] != without[1]:
+        yield causes.forbidden("spec", _UPDATE_TEXT)
+    yield from _affinity_changes(_terms(old), _terms(new))
+
+
+def _terms(spec: meta.JsonObject) -> list[meta.JsonObject]:
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    return required.get("nodeSelectorTerms") or []
+
+
+def _affinity_changes(
+    old: list[meta.JsonObject], new: list[meta.JsonObject]
+) -> Iterator[causes.Cause]:
+    field = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution"
+    if not old:
+        return
+    if len(old) != len(new):
+        text = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
+        yield causes.invalid(f"{field}.nodeSelectorTerms", new, text)
+        return
+    for position, (before, after) in enumerate(zip(old, new, strict=True)):
+        for part in ("matchExpressions", "matchFields"):
+            wanted = after.get(part) or []
+            if any(one not in wanted for one in before.get(part) or ()):
+                text = "only additions are allowed (no mutations or deletions)"
+                yield causes.invalid(f"{field}.nodeSelectorTerms[{position}]", after, text)
+
+
+_PLACEMENT = ("affinity", "nodeSelector")
+"""What of a gated Pod has rules of its own."""
+
+
+def _fixed(spec: meta.JsonObject, *, gated: bool) -> meta.JsonObject:
     """The spec without what may change."""
-    kept = {k: v for k, v in spec.items() if k not in _CHANGEABLE and v not in (None, [], "")}
+    left_out = (*_CHANGEABLE, *_PLACEMENT) if gated else _CHANGEABLE
+    kept = {k: v for k, v in spec.items() if k not in left_out and v not in (None, [], "")}
     for group in ("containers", "initContainers"):
         if kept.get(group):
             kept[group] = [

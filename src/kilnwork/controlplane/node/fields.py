@@ -67,13 +67,5 @@ def resource(
         amount = limits.get(name) or facts.capacity.get(name, "0")
     else:
         amount = requests.get(name) or limits.get(name) or "0"
-    divisor = quantity(reference.divisor) or decimal.Decimal(1)
-    return str(math.ceil(quantity(amount) / divisor))
-
-
-def quantity(text: str) -> decimal.Decimal:
-    """The number that a resource quantity means; 0 for what is none."""
-    try:
-        return quantities.parse(text)
-    except ValueError:
-        return decimal.Decimal(0)
+    divisor = quantities.amount(reference.divisor) or decimal.Decimal(1)
+    return str(math.ceil(quantities.amount(amount) / divisor))

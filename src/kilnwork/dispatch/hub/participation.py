@@ -7,6 +7,7 @@ while a batch is being made is stored with it, or not at all.
 from collections.abc import Callable, Container, Iterable
 from typing import Any
 
+from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import attempt_logs, commits, subscriptions, task_views
@@ -153,6 +154,19 @@ class Participation:
             self._core.machine.task(task) is not None
             or self._core.reader.task_row(task) is not None
         )
+
+    def result(self, task: ids.TaskId) -> attempts.Payload | None:
+        """Return what the newest run of a task has returned, also in the batch that is being made.
+
+        None: it has not succeeded, or returned nothing.
+        """
+        known = self._core.machine.task(task)
+        if known is not None:
+            return known.result if known.state is api_task.State.SUCCESS else None
+        for media_type, data, size, digest in self._core.reader.select("task_result", task):
+            if media_type is not None:
+                return attempts.Payload(media_type, bytes(data or b""), digest, size or 0)
+        return None
 
     def states(self, tasks: Iterable[ids.TaskId]) -> list[subscriptions.Change]:
         """The newest runs of those of `tasks` that there are, as they are on disk."""

@@ -88,6 +88,7 @@ def read(text: str, pieces: Mapping[str, str]) -> dict[str, str]:
 QUERIES = {
     **read((_FOLDER / "queries.sql").read_text("utf-8"), _pieces()),
     **parse((_FOLDER / "jobs.sql").read_text("utf-8")),
+    **parse((_FOLDER / "flows.sql").read_text("utf-8")),
 }
 
 MIGRATIONS = tuple(

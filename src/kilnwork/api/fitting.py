@@ -1,6 +1,6 @@
 """Whether a Pod fits a node: readiness, taints, labels, required affinity, requests. Pure.
 
-Used by the binder and by `taint_eviction`. Rules and texts are those of the real scheduler's
+Used by the scheduler of `kiln up`, its eviction by taints, and gangs. Rules and texts are those of
 filters (k8s.io/kubernetes pkg/scheduler/framework/plugins; k8s.io/component-helpers).
 """
 
@@ -8,8 +8,7 @@ import decimal
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from kilnwork.api import meta, selectors
-from kilnwork.controlplane.node import fields
+from kilnwork.api import meta, quantities, selectors
 
 Amounts = Mapping[str, decimal.Decimal]
 """Resources by name: CPU in cores, memory in bytes, `pods` in Pods."""
@@ -131,7 +130,7 @@ def requests(spec: Mapping[str, Any]) -> dict[str, decimal.Decimal]:
     together = beside
     for container in spec.get("containers") or ():
         together = _sum(together, _of_container(container))
-    overhead = {k: fields.quantity(str(v)) for k, v in (spec.get("overhead") or {}).items()}
+    overhead = {k: quantities.amount(str(v)) for k, v in (spec.get("overhead") or {}).items()}
     return _sum(_max(together, most), overhead)
 
 
@@ -139,7 +138,7 @@ def _of_container(container: Mapping[str, Any]) -> dict[str, decimal.Decimal]:
     """Its requests; a limit counts for a resource that it requests nothing of."""
     given = container.get("resources") or {}
     both = {**(given.get("limits") or {}), **(given.get("requests") or {})}
-    return {name: fields.quantity(str(amount)) for name, amount in both.items()}
+    return {name: quantities.amount(str(amount)) for name, amount in both.items()}
 
 
 def _sum(one: Amounts, other: Amounts) -> dict[str, decimal.Decimal]:
@@ -167,8 +166,10 @@ def _no_room(node: meta.JsonObject, asked: Amounts, used: Amounts) -> str:
 
 def _short(asked: Amounts, used: Amounts, offered: Mapping[str, Any]) -> Iterator[str]:
     zero = decimal.Decimal(0)
-    if used.get("pods", zero) + 1 > fields.quantity(str(offered.get("pods", "0"))):
+    if used.get("pods", zero) + 1 > quantities.amount(str(offered.get("pods", "0"))):
         yield "Too many pods"
     for name, amount in asked.items():
-        if amount and amount + used.get(name, zero) > fields.quantity(str(offered.get(name, "0"))):
+        if amount and amount + used.get(name, zero) > quantities.amount(
+            str(offered.get(name, "0"))
+        ):
             yield f"Insufficient {name}"

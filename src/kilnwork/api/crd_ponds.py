@@ -1,0 +1,45 @@
+"""The CustomResourceDefinition of DataPonds: columns, and rules for a real server.
+
+Used by `crd`.
+"""
+
+from kilnwork.api import crd_parts, data_pond
+
+WATERMARK_RULE = "lowWatermark must not be above highWatermark"
+
+DATA_POND = crd_parts.Kind(
+    description=data_pond.DataPond.__doc__ or "",
+    spec=data_pond.DataPondSpec,
+    status=data_pond.DataPondStatus,
+    columns=(
+        crd_parts.column(
+            "Ready", ".status.nodes.ready", type_="integer", about="Agents that report."
+        ),
+        crd_parts.column(
+            "Nodes", ".status.nodes.total", type_="integer", about="Nodes that are selected."
+        ),
+        crd_parts.column(
+            "Used", ".status.bytes.used", type_="integer", about="Bytes taken on all nodes."
+        ),
+        crd_parts.column(
+            "Snapshots", ".status.snapshotsTotal", type_="integer", about="Snapshots in the pond."
+        ),
+        crd_parts.column(
+            "Reason",
+            '.status.conditions[?(@.type=="Ready")].reason',
+            wide=True,
+            about="Why it is ready or not.",
+        ),
+        crd_parts.AGE,
+    ),
+    additions={
+        "spec": crd_parts.rules(
+            crd_parts.rule("self.lowWatermark <= self.highWatermark", WATERMARK_RULE)
+        ),
+        "spec.sources": {
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+        },
+        "status.conditions": crd_parts.CONDITIONS,
+    },
+)

@@ -1,0 +1,167 @@
+"""What the definition of SyncSet says beyond names and schema.
+
+Used by `crd`. Rules in CEL are for the real server, whose bound on their cost they keep;
+`sync_set_validation` says the same and the rest in Python.
+"""
+
+from collections.abc import Iterator
+
+from kilnwork.api import crd_parts, meta, sync_set
+
+MAX_NAMES = 50
+"""Characters of the names of a set and a group together: a Pod is `<set>-g9999-<group>-99999`, and
+has a host name of 63."""
+
+GENERATION_RULE = "may only rise"
+FROZEN = (
+    "cannot be changed within a generation: raise spec.generation, which starts a new one; "
+    "suspend, deadlineSeconds, keep, killTimestamp and the replicas of elastic groups can be "
+    "changed"
+)
+NAMES_RULE = (
+    f"the names of the SyncSet and of each group may have {MAX_NAMES} characters together: "
+    "<set>-g9999-<group>-99999 is the name of a Pod, of at most 63"
+)
+NAME_RULE = "metadata.name must be a DNS label: it is part of the names of Pods"
+CONTROLLER_RULE = "may not be given: the manager drives the flow, and no Pod is needed for it"
+OUTPUTS_RULE = (
+    "may not be given yet: the results of steps are in the status, and a last step can write files"
+)
+REPLICAS_RULE = "give either replicas or replicasOf"
+MIN_RULE = "min may not be more than replicas"
+ELASTIC_RULE = "replicas may not be more than elastic.max"
+NEAR_RULE = "nearMode required needs a snapshot in near"
+SHARD_RULE = "give either count or group"
+REPLAY_RULE = "must be an earlier generation than replay.generation"
+
+_SAME_GENERATION = "self.generation == oldSelf.generation"
+
+
+def _same(field: str) -> str:
+    """CEL: a field is as it was."""
+    now, before = f"self.{field}", f"oldSelf.{field}"
+    return f"has({now}) == has({before}) && (!has({now}) || {now} == {before})"
+
+
+_GROUP_FIELDS = (
+    "elastic", "min", "near", "nearMode", "onPodFailed", "replicasOf", "serviceAccountName",
+    "slotsPerWorker",
+)  # fmt: skip
+
+
+def _alike(field: str) -> str:
+    """CEL: a field of a group `g` is as it was in `o`."""
+    return f"has(o.{field}) == has(g.{field}) && (!has(g.{field}) || o.{field} == g.{field})"
+
+
+def _frozen() -> Iterator[meta.JsonObject]:
+    """Yield the rules by which a spec stays as it is within a generation.
+
+    CEL cannot see what has no type: templates, manifests, parameters and parts of the flow. The
+    controller keeps those of a running generation as they were.
+    """
+    for field in ("backend", "data", "flow", "priority"):
+        rule = f"self.generation != oldSelf.generation || ({_same(field)})"
+        yield crd_parts.rule(rule, f"{field} {FROZEN}", fieldPath=f".{field}")
+    replay = "!has(self.replay) || has(oldSelf.replay) && self.replay == oldSelf.replay"
+    rule = f"self.generation != oldSelf.generation || {replay}"
+    yield crd_parts.rule(rule, f"replay {FROZEN}", fieldPath=".replay")
+    gang = f"self.generation != oldSelf.generation || ({_same('resources.gang')})"
+    yield crd_parts.rule(gang, f"resources.gang {FROZEN}", fieldPath=".resources.gang")
+    groups = (
+        "self.generation != oldSelf.generation || "
+        "(self.resources.groups.size() == oldSelf.resources.groups.size() && "
+        "self.resources.groups.all(g, oldSelf.resources.groups.exists(o, o.name == g.name && "
+        f"(has(g.elastic) || ({_alike('replicas')})) && {' && '.join(map(_alike, _GROUP_FIELDS))}"
+        ")))"
+    )
+    yield crd_parts.rule(groups, f"resources.groups {FROZEN}", fieldPath=".resources.groups")
+
+
+SYNC_SET = crd_parts.Kind(
+    description=sync_set.SyncSet.__doc__ or "",
+    spec=sync_set.SyncSetSpec,
+    needs_spec=True,
+    status=sync_set.SyncSetStatus,
+    columns=(
+        crd_parts.column("Phase", ".status.phase"),
+        crd_parts.column(
+            "Generation", ".status.generation", type_="integer", about="The newest generation."
+        ),
+        crd_parts.column("Data", ".status.dataReady", about="Nodes that hold their data."),
+        crd_parts.column("Gang", ".status.gang", about="Workers that are connected."),
+        crd_parts.column("Progress", ".status.progress", about="Tasks of the flow that succeeded."),
+        crd_parts.column("Reason", ".status.reason", wide=True, about="Why it is in that phase."),
+        crd_parts.column(
+            "Backend", ".status.backendRef.backend", wide=True, about="What starts the groups."
+        ),
+        crd_parts.column("Finished", ".status.finishTime", type_="date", wide=True),
+        crd_parts.AGE,
+    ),
+    selectable=(".status.phase",),
+    additions={
+        "": crd_parts.rules(
+            crd_parts.rule(
+                "self.spec.resources.groups.all(g, "
+                f"self.metadata.name.size() + g.name.size() <= {MAX_NAMES})",
+                NAMES_RULE,
+            ),
+            crd_parts.rule(
+                "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')", NAME_RULE
+            ),
+        ),
+        "spec": crd_parts.rules(
+            crd_parts.rule(
+                "self.generation >= oldSelf.generation",
+                f"generation {GENERATION_RULE}",
+                fieldPath=".generation",
+            ),
+            crd_parts.rule(
+                "!has(self.replay) || self.replay.of < self.replay.generation",
+                f"replay.of {REPLAY_RULE}",
+                fieldPath=".replay",
+            ),
+            *_frozen(),
+        ),
+        "spec.resources": crd_parts.rules(
+            crd_parts.rule("!has(self.controller)", f"controller {CONTROLLER_RULE}")
+        ),
+        "spec.resources.groups": {
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+        },
+        "spec.resources.groups.[]": crd_parts.rules(
+            crd_parts.rule("!has(self.replicas) || !has(self.replicasOf)", REPLICAS_RULE),
+            crd_parts.rule(
+                "!has(self.min) || has(self.replicasOf) "
+                "|| self.min <= (has(self.replicas) ? self.replicas : 1)",
+                MIN_RULE,
+                fieldPath=".min",
+            ),
+            crd_parts.rule(
+                "!has(self.elastic) || !has(self.replicas) || self.replicas <= self.elastic.max",
+                ELASTIC_RULE,
+            ),
+            crd_parts.rule(
+                "self.nearMode != 'required' || (has(self.near) && self.near.size() > 0)",
+                NEAR_RULE,
+            ),
+        ),
+        "spec.resources.groups.[].near": {"maxItems": sync_set.MAX_SNAPSHOTS},
+        "spec.data": crd_parts.rules(
+            crd_parts.rule("!has(self.outputs)", f"outputs {OUTPUTS_RULE}")
+        ),
+        "spec.data.snapshots": {
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+        },
+        "spec.data.snapshots.[].shard": crd_parts.rules(
+            crd_parts.rule("!has(self.count) || !has(self.group)", SHARD_RULE)
+        ),
+        "spec.killTimestamp": crd_parts.TIME,
+        "status.admissionTime": crd_parts.TIME,
+        "status.startTime": crd_parts.TIME,
+        "status.finishTime": crd_parts.TIME,
+        "status.conditions": crd_parts.CONDITIONS,
+    },
+)

@@ -1,0 +1,83 @@
+"""Rules for DataPonds beyond their schema, as (field, what is wrong with it).
+
+Used by admission and by the controller. Pure.
+"""
+
+from collections.abc import Iterator
+from urllib import parse
+
+from kilnwork.api import data_pond, quantities
+from kilnwork.kit import egress
+
+Problem = tuple[str, str]
+
+_SYSTEM = ("/", "/bin", "/boot", "/dev", "/etc", "/lib", "/proc", "/root", "/sbin", "/sys", "/usr")
+"""Directories that are no place for data."""
+
+
+def problems(pond: data_pond.DataPond) -> list[Problem]:
+    """Return what is wrong with a DataPond whose schema is fulfilled."""
+    return list(_problems(pond.spec))
+
+
+def _problems(spec: data_pond.DataPondSpec) -> Iterator[Problem]:
+    if spec.path is not None:
+        yield from _path_problems(spec.path)
+    if spec.capacity is not None:
+        try:
+            capacity = quantities.parse(spec.capacity)
+        except ValueError as error:
+            yield "spec.capacity", f"is {spec.capacity!r}: {error}"
+        else:
+            if capacity < 1:
+                yield "spec.capacity", f"is {spec.capacity!r}: must be a byte or more"
+    if spec.low_watermark > spec.high_watermark:
+        yield (
+            "spec.lowWatermark",
+            f"is {spec.low_watermark:g}: must not be above highWatermark ({spec.high_watermark:g})",
+        )
+    names = [source.name for source in spec.sources]
+    for index, source in enumerate(spec.sources):
+        field = f"spec.sources[{index}]"
+        if source.name in names[:index]:
+            yield f"{field}.name", f"{source.name!r} is there twice"
+        yield from _source_problems(field, source)
+
+
+def _path_problems(path: str) -> Iterator[Problem]:
+    parts = path.rstrip("/").split("/")[1:]
+    if any(part in ("", ".", "..") for part in parts) and path != "/":
+        yield "spec.path", f"is {path!r}: must be a path without '..', '.' and empty parts"
+    elif (path.rstrip("/") or "/") in _SYSTEM:
+        yield "spec.path", f"is {path!r}: name a directory of its own, like /var/lib/kilnwork/pond"
+
+
+def _source_problems(field: str, source: data_pond.PondSource) -> Iterator[Problem]:
+    parts = parse.urlsplit(source.uri)
+    try:
+        host, port = parts.hostname, parts.port
+    except ValueError as error:
+        yield f"{field}.uri", f"is no URI: {error}"
+        return
+    if parts.scheme == "file":
+        if parts.netloc not in ("", "localhost"):
+            yield f"{field}.uri", f"names the host {parts.netloc!r}: write file:///PATH"
+        if any(part in (".", "..") for part in parse.unquote(parts.path).split("/")):
+            yield f"{field}.uri", "must have no component '.' or '..'"
+        if source.secret_name is not None:
+            yield f"{field}.secretName", "is for HTTP sources"
+        return
+    if not host or port == 0:
+        yield f"{field}.uri", "needs a host"
+    if parts.username is not None or parts.password is not None:
+        yield (
+            f"{field}.uri",
+            "must hold no password: put it into a Secret and name it in secretName",
+        )
+    if parts.fragment:
+        yield f"{field}.uri", "must have no fragment"
+    for position, text in enumerate(source.allow_addresses):
+        try:
+            egress.parse_allowance(text)
+        except ValueError as error:
+            yield f"{field}.allowAddresses[{position}]", f"is {text!r}: {error}"

@@ -1,0 +1,413 @@
+"""A flow as the plan runs it: a tree of nodes with parsed expressions and everything filled in.
+
+Used by `flow_validation`, the plan of flows and `kilnwork.testing`. `build` reads the steps inside
+of steps, which have no schema, and collects all problems with their paths; what names mean is
+`flow_validation`'s. Pure.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kilnwork.api import expressions, flow, job_settings, names
+from kilnwork.api import task as api_task
+
+RESULTS = "results"
+"""Input of a `join` that has no `with`."""
+
+STEP_NAME = re.compile(r"[a-z][a-zA-Z0-9]{0,39}")
+RESERVED = frozenset(
+    {"catch", "data", "error", "finally", "params", "set", "true", "false", "null"}
+)
+"""Names that expressions have for something else, and sections of a flow."""
+
+_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+_AT = re.compile(r"(.*) - at `\$(.*)`", re.DOTALL)
+
+
+class Problem(NamedTuple):
+    """What is wrong with a flow. `path`: of the field, from the flow on, such as `do[1].price.of`;
+    `text`: a sentence without subject."""
+
+    path: str
+    text: str
+
+
+class Kind(StrEnum):
+    """What a node does."""
+
+    WORK = "work"
+    EACH = "each"
+    FORK = "fork"
+    UNTIL = "until"
+    GROUP = "group"
+
+    @property
+    def leaf(self) -> bool:
+        """Whether it has a job."""
+        return self in (Kind.WORK, Kind.EACH)
+
+
+class Node:
+    """One step. What a kind of node has not is empty."""
+
+    def __init__(self, name: str, path: str, step: flow.Step, kind: Kind) -> None:
+        self.name, self.path, self.step, self.kind = name, path, step, kind
+        self.condition: expressions.Expression | None = None
+        self.otherwise: Node | None = None
+        """`else`; it has the same name."""
+        self.task: api_task.TaskTemplate | None = None
+        """What work runs, without its TaskCluster."""
+        self.own_cluster = False
+        """The template names a TaskCluster or another executor: it needs no group."""
+        self.given: dict[str, expressions.Document] = {}
+        """Inputs of work that are the same for all items."""
+        self.own: dict[str, Any] = {}
+        """Inputs that depend on the item, as they are written."""
+        self.own_names: tuple[expressions.Name, ...] = ()
+        """What those name, but for the item."""
+        self.items: expressions.Expression | None = None
+        self.failed: int | str = 0
+        """How many items may fail."""
+        self.children: tuple[Node, ...] = ()
+        """Branches of a fork; steps in order of others."""
+        self.least = 0
+        """Branches of a fork that must succeed; 0: all of them."""
+        self.condition_of_loop: expressions.Expression | None = None
+        self.wanted = False
+        """Its value or its results are kept."""
+        self.named = False
+        """They are needed too: an expression reads them."""
+
+    @property
+    def expressions(self) -> Iterator[tuple[str, tuple[expressions.Name, ...]]]:
+        """Yield path and names of its own expressions, but for that of its loop."""
+        if self.condition is not None:
+            yield f"{self.path}.if", self.condition.names
+        if self.items is not None:
+            yield f"{self.path}.of", self.items.names
+        for name, document in self.given.items():
+            yield f"{self.path}.with.{name}", document.names
+        yield f"{self.path}.with", self.own_names
+
+    @property
+    def chosen(self) -> tuple["Node", ...]:
+        """Return it and its `else`."""
+        return (self,) if self.otherwise is None else (self, self.otherwise)
+
+
+class Clause(NamedTuple):
+    """One of `catch`."""
+
+    causes: frozenset[str]
+    nodes: tuple[Node, ...]
+
+    def fits(self, reasons: Iterable[str]) -> bool:
+        """Return whether it is for a flow that failed for these."""
+        return not self.causes or not self.causes.isdisjoint(reasons)
+
+
+class Program:
+    """A whole flow."""
+
+    def __init__(self, declared: flow.Flow) -> None:
+        self.params = declared.params
+        self.timeout_s = declared.timeout_seconds
+        self.nodes: tuple[Node, ...] = ()
+        self.catch: tuple[Clause, ...] = ()
+        self.last: tuple[Node, ...] = ()
+        """`finally`."""
+        self.result: expressions.Expression | None = None
+
+    @property
+    def sections(self) -> Iterator[tuple[str, tuple[Node, ...]]]:
+        """Yield the prefix of keys and the nodes of each list of steps."""
+        yield "", self.nodes
+        for number, clause in enumerate(self.catch):
+            yield f"catch[{number}].", clause.nodes
+        yield "finally.", self.last
+
+    def every(self) -> Iterator[Node]:
+        """Yield all nodes, outer ones first."""
+        for _, nodes in self.sections:
+            yield from _walk(nodes)
+
+
+def _walk(nodes: Iterable[Node]) -> Iterator[Node]:
+    for node in nodes:
+        for one in node.chosen:
+            yield one
+            yield from _walk(one.children)
+
+
+def build(declared: flow.Flow) -> tuple[Program, list[Problem]]:
+    """Return the program of a flow, and what is wrong with its steps one by one; a program with
+    problems is not to be run."""
+    builder = _Builder()
+    program = Program(declared)
+    program.nodes = builder.steps("do", declared.do)
+    program.catch = tuple(
+        Clause(frozenset(clause.causes), builder.steps(f"catch[{number}].do", clause.do))
+        for number, clause in enumerate(declared.catch)
+    )
+    program.last = builder.steps("finally", declared.finally_, may_be_empty=True)
+    if declared.result:
+        with builder.problem_at("result"):
+            program.result = expressions.field(declared.result)
+    if builder.count > flow.MAX_STEPS:
+        builder.add("do", f"has {builder.count} steps; {flow.MAX_STEPS} are allowed")
+    builder.tolerate(program)
+    return program, builder.problems
+
+
+class _Builder:
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.count = 0
+
+    def add(self, path: str, text: str) -> None:
+        self.problems.append(Problem(path, text))
+
+    @contextlib.contextmanager
+    def problem_at(self, path: str) -> Iterator[None]:
+        """Note an expression that cannot be."""
+        try:
+            yield
+        except expressions.ExpressionError as error:
+            self.add(path, str(error))
+
+    def steps(
+        self, path: str, given: Sequence[Any], *, may_be_empty: bool = False
+    ) -> tuple[Node, ...]:
+        found = []
+        for number, one in enumerate(given):
+            here = f"{path}[{number}]"
+            if not isinstance(one, Mapping) or len(one) != 1:
+                self.add(here, "must have one entry: the name of the step, and the step")
+                continue
+            (name, step), *_ = one.items()
+            found.append(self.node(str(name), f"{here}.{name}", step))
+        if not given and not may_be_empty:
+            self.add(path, "must have a step")
+        return tuple(node for node in found if node is not None)
+
+    def node(self, name: str, path: str, given: Any, *, alternative: bool = False) -> Node | None:
+        self.count += 1
+        if self.count > flow.MAX_STEPS:
+            return None
+        self._check_name(name, path)
+        step = self._read(path, given)
+        kind = None if step is None else self._kind(path, step)
+        if step is None or kind is None:
+            return None
+        node = Node(name, path, step, kind)
+        self._check_fields(node)
+        if alternative:
+            for field, here in (("if", step.if_), ("timeoutSeconds", step.timeout_seconds)):
+                if here:
+                    self.add(f"{path}.{field}", "has no place in an else: put it into a `do` there")
+        self._conditions(node)
+        if kind.leaf:
+            self._work(node)
+        else:
+            self._compound(node)
+        return node
+
+    def _check_name(self, name: str, path: str) -> None:
+        if not STEP_NAME.fullmatch(name):
+            self.add(path, "must be named by 1 to 40 letters and digits, the first in lower case")
+        elif name in RESERVED:
+            self.add(path, f"must not be named {name}, which expressions have for something else")
+
+    def _conditions(self, node: Node) -> None:
+        step, path = node.step, node.path
+        if step.if_:
+            with self.problem_at(f"{path}.if"):
+                node.condition = expressions.field(step.if_)
+        if step.else_ is not None:
+            if not step.if_:
+                self.add(f"{path}.else", "needs an `if`")
+            node.otherwise = self.node(node.name, f"{path}.else", step.else_, alternative=True)
+
+    def _read(self, path: str, given: Any) -> flow.Step | None:
+        if isinstance(given, flow.Step):
+            return given
+        try:
+            return msgspec.convert(given, flow.Step)
+        except msgspec.ValidationError as error:
+            self._note_invalid(path, error)
+            return None
+
+    def _note_invalid(self, path: str, error: Exception) -> None:
+        found = _AT.fullmatch(str(error))
+        text, where = (found[1], found[2]) if found else (str(error), "")
+        self.add(f"{path}{where}", f"is not valid: {text}")
+
+    def _kind(self, path: str, step: flow.Step) -> Kind | None:
+        work = [bool(step.call), bool(step.command), step.task_template is not None]
+        given = [*work, bool(step.fork), bool(step.do)]
+        if sum(given) != 1:
+            self.add(path, "must have one of call, command, taskTemplate, fork and do")
+            return None
+        if step.fork:
+            return Kind.FORK
+        if step.do:
+            return Kind.UNTIL if step.until else Kind.GROUP
+        return Kind.EACH if step.each else Kind.WORK
+
+    def _check_fields(self, node: Node) -> None:
+        """Say which fields have no use in such a step."""
+        step, kind = node.step, node.kind
+        useless = {
+            "until": step.until and kind is not Kind.UNTIL,
+            "max": step.max is not None and kind is not Kind.UNTIL,
+            "of": step.of and not step.each,
+            "each": step.each and kind is not Kind.EACH,
+            "parallel": step.parallel is not None and kind is not Kind.EACH,
+            "allow": step.allow is not None and not (kind is Kind.EACH or step.join),
+            "wait": step.wait != "all" and kind is not Kind.FORK,
+            "join": step.join and kind is not Kind.WORK,
+        }
+        if not kind.leaf:
+            useless |= {
+                "with": step.with_,
+                "group": step.group,
+                "retry": step.retry is not None,
+                "attemptSeconds": step.attempt_seconds is not None,
+                "deterministic": step.deterministic,
+            }
+        for name, given in useless.items():
+            if given:
+                self.add(f"{node.path}.{name}", f"has no use in a step of kind {kind.value}")
+
+    def _work(self, node: Node) -> None:
+        step, path = node.step, node.path
+        node.task = self._template(node)
+        given: dict[str, Any] = dict(step.with_)
+        whole = frozenset({step.each}) if step.each else frozenset()
+        if step.each:
+            if not step.of:
+                self.add(f"{path}.of", "is needed with `each`: data.NAME, or a list")
+            elif not STEP_NAME.fullmatch(step.each) or step.each in RESERVED:
+                self.add(f"{path}.each", "must be letters and digits, the first in lower case")
+            else:
+                with self.problem_at(f"{path}.of"):
+                    node.items = expressions.field(step.of)
+            given = given or {step.each: f"${{ {step.each} }}"}
+            node.failed = self._failed(f"{path}.allow", step)
+        if step.join:
+            given = given or {RESULTS: f"${{ {step.join}.results }}"}
+        names: list[expressions.Name] = []
+        for name, value in given.items():
+            with self.problem_at(f"{path}.with.{name}"):
+                document = expressions.Document(value, whole)
+                if whole.isdisjoint(one.root for one in document.names):
+                    node.given[name] = document
+                else:
+                    node.own[name] = value
+                    names += (one for one in document.names if one.root not in whole)
+        node.own_names = tuple(dict.fromkeys(names))
+
+    def _failed(self, path: str, step: flow.Step) -> int | str:
+        failed = 0 if step.allow is None else step.allow.failed
+        if isinstance(failed, int) and not isinstance(failed, bool) and failed >= 0:
+            return failed
+        if isinstance(failed, str):
+            try:
+                job_settings.percent_of(failed, 0)
+            except ValueError as error:
+                self.add(f"{path}.failed", str(error))
+                return 0
+            return failed
+        self.add(f"{path}.failed", "must be a number from 0 on, or a percentage such as 1%")
+        return 0
+
+    def _template(self, node: Node) -> api_task.TaskTemplate | None:
+        step, path = node.step, node.path
+        if step.call:
+            name = step.call if ":" in step.call else ":".join(step.call.rsplit(".", 1))
+            if not _FUNCTION.fullmatch(name):
+                self.add(f"{path}.call", "must name a function, as package.module:name")
+                return None
+            return api_task.TaskTemplate(call=api_task.Call(function=name))
+        if step.command:
+            return api_task.TaskTemplate(command=step.command)
+        try:
+            found = msgspec.convert(step.task_template, api_task.TaskTemplate)
+        except msgspec.ValidationError as error:
+            self._note_invalid(f"{path}.taskTemplate", error)
+            return None
+        if found.input_object is not None or found.inputs:
+            self.add(f"{path}.taskTemplate", "must not name inputs: give them in `with`")
+        named = "clusterName" in (step.task_template or {})
+        node.own_cluster = named or found.executor != api_task.WORKER
+        return found
+
+    def _compound(self, node: Node) -> None:
+        step, path = node.step, node.path
+        if node.kind is Kind.FORK:
+            if len(step.fork) > flow.MAX_BRANCHES:
+                self.add(f"{path}.fork", f"has more than {flow.MAX_BRANCHES} branches")
+                return
+            branches = (
+                self.node(str(name), f"{path}.fork.{name}", one) for name, one in step.fork.items()
+            )
+            node.children = tuple(one for one in branches if one is not None)
+            node.least = self._least(node)
+            return
+        node.children = self.steps(f"{path}.do", step.do)
+        if node.kind is not Kind.UNTIL:
+            return
+        if step.max is None:
+            self.add(f"{path}.max", "is needed with `until`: the most rounds")
+        with self.problem_at(f"{path}.until"):
+            node.condition_of_loop = expressions.field(step.until)
+
+    def _least(self, node: Node) -> int:
+        wait, most = node.step.wait, len(node.step.fork)
+        if wait == "all":
+            return 0
+        if wait == "any":
+            return 1
+        if isinstance(wait, int) and not isinstance(wait, bool) and 1 <= wait <= most:
+            return wait
+        self.add(f"{node.path}.wait", f"must be all, any, or a number from 1 to {most}")
+        return 0
+
+    def tolerate(self, program: Program) -> None:
+        """Let an `each` tolerate what its `join` allows."""
+        nodes = list(program.every())
+        each = {node.name: node for node in nodes if node.kind is Kind.EACH}
+        for node in nodes:
+            target = each.get(node.step.join)
+            if node.step.allow is None or not node.step.join or target is None:
+                continue
+            if target.step.allow is not None:
+                path = f"{node.path}.allow"
+                self.add(path, f"stands at {node.step.join} too: say it in one place")
+                continue
+            target.failed = self._failed(f"{node.path}.allow", node.step)
+
+
+def code_digests(program: Program) -> frozenset[bytes]:
+    """Return the digests of all blobs with code that the steps of a flow call."""
+    calls = [node.task.call for node in program.every() if node.task is not None]
+    texts = [text for call in calls if call is not None for text in (call.code, call.environment)]
+    found = (names.digest(text) for text in texts)
+    return frozenset(digest for digest in found if digest is not None)
+
+
+def task_prefix(set_name: str, generation: int, key: str, *, largest: int | None) -> str:
+    """Return the name of the tasks of a step instance, without the number of the item.
+
+    `<set>-g<N>-<step>`, a DNS label that leaves room for `-<largest>`; None: there are no items.
+    `key` is the step's, `solve[3].iterate` gives `solve-3-iterate`. A name that is too long is cut,
+    and ends with a hash of the whole.
+    """
+    slug = re.sub(r"[\[\].]+", "-", key).strip("-").lower()
+    room = 0 if largest is None else len(f"-{largest}")
+    return names.dns_label(f"{set_name}-g{generation}-{slug}", names.LABEL_LENGTH - room)

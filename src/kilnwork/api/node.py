@@ -1,0 +1,50 @@
+"""A Node of Kubernetes, as far as we read it: what it is labelled, what it offers, how it is.
+
+Used by controllers that choose nodes.
+"""
+
+import msgspec
+
+from kilnwork.api import meta
+
+
+class Taint(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """core/v1 Taint."""
+
+    key: str
+    effect: str
+    value: str = ""
+
+
+class NodeSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """core/v1 NodeSpec."""
+
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+
+
+class NodeCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """core/v1 NodeCondition, without its times: a heartbeat changes nothing here."""
+
+    type: str
+    status: str
+
+
+class NodeStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """core/v1 NodeStatus."""
+
+    allocatable: dict[str, str] = msgspec.field(default_factory=dict)
+    conditions: tuple[NodeCondition, ...] = ()
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """core/v1 Node."""
+
+    metadata: meta.ObjectMeta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def ready(self) -> bool:
+        """Whether its kubelet reports."""
+        return any(c.type == "Ready" and c.status == "True" for c in self.status.conditions)

@@ -1,0 +1,187 @@
+"""What the agents of a pond and the manager tell each other, as JSON.
+
+Used by `kilnwork.pond`, `server.pond_exchange` and `controllers.data_pond`. An agent sends a
+`Report` of all that it has and does, and gets the `Order` of all that is wanted of its node.
+Neither depends on the one before: a message that is lost costs nothing, and whoever starts anew
+needs no memory.
+"""
+
+import hashlib
+
+import msgspec
+
+PREFIX = "/ponds"
+"""`POST /ponds/NAMESPACE/NAME/nodes/NODE`: a report, answered with an order; `?wait=SECONDS`
+answers when there is another order than the one that the report knows. `GET` and `PUT
+/ponds/NAMESPACE/NAME/manifests/DIGEST`: a manifest."""
+
+WAIT_S = 20.0
+"""How long an agent waits for news at a time."""
+
+SILENT_S = 45.0
+"""An agent that has reported nothing for so long is not counted on: two waits, and a bit."""
+
+
+class Message(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+    """Base of what is sent; fields that the other side does not know are ignored."""
+
+
+class SourceOrder(Message, frozen=True):
+    """Where files are. `name`: of the source, for messages and its credentials; `uri`: with the
+    path; `allow`: addresses that may be connected to; `inline`: the files themselves."""
+
+    name: str
+    uri: str = ""
+    paths: tuple[str, ...] = ()
+    glob: str = ""
+    allow: tuple[str, ...] = ()
+    inline: dict[str, str] | None = None
+
+
+class PinOrder(Message, frozen=True):
+    """Pin this source, and report under `id`."""
+
+    id: str
+    source: SourceOrder
+
+
+class SnapshotOrder(Message, frozen=True):
+    """A snapshot of a lease. `paths`: None for all files; `source`: where to fetch what no peer
+    has."""
+
+    name: str
+    digest: str
+    paths: tuple[str, ...] | None = None
+    access: str = "read"
+    source: SourceOrder | None = None
+
+
+class LeaseOrder(Message, frozen=True):
+    """Have these snapshots, and keep them until the lease is released."""
+
+    name: str
+    snapshots: tuple[SnapshotOrder, ...]
+
+
+class LimitsOrder(Message, frozen=True):
+    """Of the pond on this node. `capacity`: bytes, None for what the disk has."""
+
+    capacity: int | None = None
+    high: float = 0.9
+    low: float = 0.7
+    parallel: int = 8
+
+
+class Order(Message, frozen=True):
+    """All that is wanted of a node.
+
+    `revision`: of this order. `released`: leases to let go; others stay, though nobody names them.
+    `holders`: by digest the nodes that have some of it, `peers`: where their agents listen.
+    `uploads`: manifests that the manager lacks.
+    """
+
+    revision: int
+    limits: LimitsOrder = LimitsOrder()
+    pins: tuple[PinOrder, ...] = ()
+    leases: tuple[LeaseOrder, ...] = ()
+    released: tuple[str, ...] = ()
+    peers: dict[str, str] = {}
+    holders: dict[str, tuple[str, ...]] = {}
+    uploads: tuple[str, ...] = ()
+
+
+class Trouble(Message, frozen=True):
+    """Why something is not there. `lasting`: it will not pass by itself."""
+
+    reason: str
+    message: str
+    lasting: bool = False
+
+
+class PinReport(Message, frozen=True):
+    """How far a pin is. `digest`: of the snapshot, once the manager has its manifest."""
+
+    id: str
+    digest: str = ""
+    bytes_done: int = 0
+    trouble: Trouble | None = None
+
+
+class SnapshotReport(Message, frozen=True):
+    """How far a snapshot of a lease is. `digest`, `paths_digest` and `access`: as they were
+    ordered."""
+
+    name: str
+    digest: str
+    paths_digest: str
+    access: str
+    ready: bool = False
+    bytes_done: int = 0
+    bytes_total: int = 0
+    trouble: Trouble | None = None
+
+
+class LeaseReport(Message, frozen=True):
+    """A lease that this node has."""
+
+    name: str
+    snapshots: tuple[SnapshotReport, ...] = ()
+
+
+class HoldingReport(Message, frozen=True):
+    """A snapshot, and how much of it is on this node."""
+
+    digest: str
+    files: int
+    bytes: int
+    files_here: int
+    bytes_here: int
+    used: float = 0.0
+    leased: bool = False
+
+
+class Counters(Message, frozen=True):
+    """Since this agent was started: bytes, but for `hits` and `misses`, which are files that were
+    wanted and here already, or not; `quarantined`: files that were damaged."""
+
+    fetched_source: int = 0
+    fetched_peers: int = 0
+    served: int = 0
+    evicted: int = 0
+    hits: int = 0
+    misses: int = 0
+    quarantined: int = 0
+
+
+class Report(Message, frozen=True):
+    """All that an agent has and does. `session`: of this life of the agent; `sequence`: of reports,
+    so that an old one that comes late is ignored; `knows`: revision of its order; `address`: where
+    peers connect, "" if nowhere."""
+
+    session: str
+    sequence: int
+    knows: int = 0
+    address: str = ""
+    capacity: int = 0
+    used: int = 0
+    holdings: tuple[HoldingReport, ...] = ()
+    pins: tuple[PinReport, ...] = ()
+    leases: tuple[LeaseReport, ...] = ()
+    sources: tuple[str, ...] = ()
+    """Keys of those that this node has pinned, and need not read again as long as they are as
+    then."""
+    counters: Counters = Counters()
+    trouble: Trouble | None = None
+
+
+def source_key(order: SourceOrder) -> str:
+    """Return a name for a source and what is selected of it, the same wherever it is computed."""
+    facts = [order.uri, sorted(order.paths), order.glob, sorted(order.inline or ())]
+    return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:32]
+
+
+def paths_digest(paths: tuple[str, ...] | None) -> str:
+    """Return a short text for a set of paths, by which a report says what it is about."""
+    if paths is None:
+        return "all"
+    return hashlib.sha256("\0".join(sorted(paths)).encode()).hexdigest()[:16]

@@ -1,0 +1,85 @@
+"""What people are told of a pond by the REST API: its nodes, and leases of their own.
+
+Used by the ledger, which makes them, by `server.ponds` and by `kiln data`. The status of a DataPond
+has the sums; these have each node.
+"""
+
+from typing import Annotated
+
+import msgspec
+
+from kilnwork.api import data_pond, pond_messages, wire
+
+MAX_SNAPSHOTS = 64
+LEASE_PREFIX = "user_"
+"""How leases of people are called within: no SyncSet's name has an underscore."""
+
+
+class View(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """Base of what is shown."""
+
+
+class NodeView(View, frozen=True):
+    """One node. `ready`: its agent reports; `since`: when this agent was started, RFC 3339."""
+
+    node: str
+    ready: bool
+    since: str
+    address: str
+    used: int
+    capacity: int
+    snapshots: tuple[pond_messages.HoldingReport, ...]
+    leases: tuple[pond_messages.LeaseReport, ...]
+    counters: pond_messages.Counters
+    reason: str = ""
+    message: str = ""
+
+
+class LeaseNodeView(View, frozen=True):
+    """How far one node is with a lease."""
+
+    ready: bool
+    bytes_done: int
+    bytes_total: int
+    reason: str = ""
+    message: str = ""
+
+
+class LeaseView(View, frozen=True):
+    """A lease. `user`: people have made it; else a SyncSet has."""
+
+    name: str
+    user: bool
+    ready: bool
+    nodes: dict[str, LeaseNodeView]
+    snapshots: dict[str, "PinView"] = {}
+
+
+class PinView(View, frozen=True):
+    """A snapshot of a lease: `Pending`, `Pinned` or `Failed`."""
+
+    state: str
+    digest: str = ""
+    bytes: int = 0
+    files: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class LeaseSnapshot(wire.Wire, frozen=True):
+    """A snapshot that people want: `from`, or a `digest` that is known."""
+
+    name: data_pond.SourceName
+    from_: data_pond.SnapshotSource | None = msgspec.field(default=None, name="from")
+    digest: Annotated[str, msgspec.Meta(pattern="^sha256:[0-9a-f]{64}$")] | None = None
+    paths: tuple[str, ...] | None = None
+    access: Annotated[str, msgspec.Meta(pattern="^(read|copy)$")] = "read"
+
+
+class LeaseRequest(wire.Wire, frozen=True):
+    """What people want: these snapshots on these nodes, or on all."""
+
+    snapshots: Annotated[
+        tuple[LeaseSnapshot, ...], msgspec.Meta(min_length=1, max_length=MAX_SNAPSHOTS)
+    ]
+    nodes: tuple[str, ...] | None = None

@@ -1,0 +1,348 @@
+"""Rules for SyncSets beyond their schema, as (field, what is wrong with it).
+
+Used by the API server's admission and by the controller, which says the same in the status where
+there is a real Kubernetes; `crd_sync_sets` says some of it in CEL. Pure: one object, no look-ups.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import (
+    crd_sync_sets,
+    data_pond,
+    documents,
+    flow_validation,
+    names,
+    quantities,
+    sync_set,
+    task_fields,
+    validation,
+)
+
+Problem = validation.Problem
+
+GATE = "kilnwork.dev/gang"
+"""Scheduling gate of Pods of a gang."""
+
+VOLUME = "kiln-data"
+"""Volume of a worker's Pod by which it sees the data of its generation."""
+
+_RESOURCES = ("cpu", "memory")
+
+_COUNTED = frozenset({"range", "hash"})
+"""Schemes that do not say how many shards there are."""
+
+_TWICE = "is there twice"
+_GROUPS = "spec.resources.groups"
+_SNAPSHOTS = "spec.data.snapshots"
+_OBJECT_META = frozenset({"name", "labels", "annotations", "namespace"})
+
+CHANGEABLE = frozenset({"deadlineSeconds", "generation", "keep", "killTimestamp", "suspend"})
+"""Fields of the spec that may be changed within a generation."""
+
+
+def validate_sync_set(declared: sync_set.SyncSet) -> list[Problem]:
+    """What is wrong with a SyncSet whose schema is fulfilled."""
+    spec = declared.spec
+    return [
+        *_name_problems(declared.metadata.name, spec),
+        *_unserved_problems(spec),
+        *_group_problems(spec),
+        *_snapshot_problems(spec),
+        *_pond_problems(spec),
+        *_object_problems(spec.resources.objects, declared.metadata.namespace),
+        *_generation_problems(spec),
+        *_flow_problems(spec),
+    ]
+
+
+def validate_sync_set_update(old: sync_set.SyncSet, new: sync_set.SyncSet) -> list[Problem]:
+    """What may not change as asked."""
+    if new.spec.generation < old.spec.generation:
+        text = f"{crd_sync_sets.GENERATION_RULE}, it was {old.spec.generation}"
+        return [("spec.generation", text)]
+    if new.spec.generation > old.spec.generation:
+        return []
+    return list(_frozen_problems(old.spec, new.spec))
+
+
+def backend_problems(spec: sync_set.SyncSetSpec, backend: sync_set.Backend) -> list[Problem]:
+    """What keeps a valid spec from being carried out by a backend."""
+    if backend is not sync_set.Backend.PODS:
+        return []
+    problems = [
+        problem
+        for position, group in enumerate(spec.resources.groups)
+        for problem in _request_problems(f"{_GROUPS}[{position}].template", group.template)
+    ]
+    for position, snapshot in enumerate(spec.data.snapshots):
+        if snapshot.deliver is sync_set.Deliver.SHARD:
+            text = (
+                "is for backend local: a step's tasks go to any worker, so with backend pods each "
+                "node gets all of a snapshot; write deliver: all"
+            )
+            problems.append((f"{_SNAPSHOTS}[{position}].deliver", text))
+    return problems
+
+
+def _name_problems(name: str, spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
+    if problem := names.label_problem(name):
+        yield "metadata.name", problem
+    for position, group in enumerate(spec.resources.groups):
+        together = len(name) + len(group.name)
+        if together > crd_sync_sets.MAX_NAMES:
+            yield (
+                f"{_GROUPS}[{position}].name",
+                (
+                    f"and the name of the SyncSet have {together} characters together; at most "
+                    f"{crd_sync_sets.MAX_NAMES} leave room for generation and largest index "
+                    "in the names of Pods, <set>-g9999-<group>-99999, which have 63"
+                ),
+            )
+
+
+def _unserved_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
+    """Fields that are known from elsewhere and have no effect here."""
+    if spec.resources.controller is not None:
+        yield "spec.resources.controller", crd_sync_sets.CONTROLLER_RULE
+    if spec.data.outputs:
+        yield "spec.data.outputs", crd_sync_sets.OUTPUTS_RULE
+
+
+# Groups
+
+
+def _group_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
+    groups = spec.resources.groups
+    snapshots = {snapshot.name: snapshot for snapshot in spec.data.snapshots}
+    yield from _twice((g.name for g in groups), _GROUPS)
+    for position, group in enumerate(groups):
+        at = f"{_GROUPS}[{position}]"
+        yield from _number_problems(at, group)
+        yield from _near_problems(at, group, snapshots)
+        account = (f"{at}.serviceAccountName", group.service_account_name)
+        yield from validation.name_problems((account,))
+        yield from _template_problems(f"{at}.template", group.template)
+    if spec.backend is sync_set.Backend.PODS:
+        yield from backend_problems(spec, spec.backend)
+
+
+def _number_problems(at: str, group: sync_set.Group) -> Iterator[Problem]:
+    if group.replicas_of is not None:
+        if group.replicas is not None:
+            yield f"{at}.replicas", crd_sync_sets.REPLICAS_RULE
+        if group.elastic is not None:
+            yield f"{at}.elastic", "is for replicas: with replicasOf the number follows from data"
+        if group.min is not None and group.min > group.replicas_of.max:
+            yield f"{at}.min", f"is {group.min}, more than replicasOf.max, {group.replicas_of.max}"
+        return
+    if group.min is not None and group.min > group.count:
+        yield f"{at}.min", f"is {group.min}, more than replicas, {group.count}"
+    if group.elastic is not None and group.count > group.elastic.max:
+        yield f"{at}.replicas", f"is {group.count}, more than elastic.max, {group.elastic.max}"
+
+
+def _near_problems(
+    at: str, group: sync_set.Group, snapshots: dict[str, sync_set.Snapshot]
+) -> Iterator[Problem]:
+    for position, name in enumerate(group.near):
+        if name not in snapshots:
+            yield f"{at}.near[{position}]", _unknown("snapshot", name, snapshots)
+    if group.near_mode is sync_set.NearMode.REQUIRED and not group.near:
+        yield f"{at}.nearMode", "is required, but near names no snapshot to be near to"
+    if group.replicas_of is not None:
+        field, name = f"{at}.replicasOf.snapshot", group.replicas_of.snapshot
+        if name not in snapshots:
+            yield field, _unknown("snapshot", name, snapshots)
+        elif snapshots[name].shard is None:
+            yield field, f"has no shards: give snapshot {name} a shard with a count"
+        elif snapshots[name].shard.group is not None:  # type: ignore[union-attr]  # said above
+            yield field, f"would follow from itself: give the shard of snapshot {name} a count"
+
+
+def _template_problems(at: str, template: dict[str, Any] | None) -> Iterator[Problem]:
+    if template is None:
+        return
+    spec = template.get("spec")
+    if spec is None:
+        return
+    if not isinstance(spec, dict):
+        yield f"{at}.spec", f"must be an object, not {documents.show(spec)}"
+        return
+    if spec.get("nodeName"):
+        yield (
+            f"{at}.spec.nodeName",
+            "may not be given: workers are placed together; use nodeSelector",
+        )
+    volumes = spec.get("volumes")
+    if isinstance(volumes, list):
+        for position, volume in enumerate(volumes):
+            if isinstance(volume, dict) and volume.get("name") == VOLUME:
+                yield f"{at}.spec.volumes[{position}].name", "is that of the data: choose another"
+
+
+def _request_problems(at: str, template: dict[str, Any] | None) -> Iterator[Problem]:
+    """Without requests nobody can tell whether there is room for all."""
+    spec = (template or {}).get("spec") or {}
+    containers = (spec.get("containers") if isinstance(spec, dict) else None) or [{}]
+    if not isinstance(containers, list) or not all(isinstance(c, dict) for c in containers):
+        return  # the API server says more of it
+    position = task_fields.worker_position(containers)
+    resources = containers[position].get("resources") or {}
+    given = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}
+    missing = [name for name in _RESOURCES if not _is_positive(given.get(name))]
+    if missing:
+        yield (
+            f"{at}.spec.containers[{position}].resources.requests",
+            (
+                f"must have {' and '.join(missing)}: with backend pods workers start when there is "
+                "room for all of them"
+            ),
+        )
+
+
+def _is_positive(amount: Any) -> bool:
+    try:
+        return quantities.parse(str(amount)) > 0
+    except ValueError:
+        return False
+
+
+# Data
+
+
+def _snapshot_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
+    snapshots, groups = spec.data.snapshots, [g.name for g in spec.resources.groups]
+    yield from _twice((s.name for s in snapshots), _SNAPSHOTS)
+    for position, snapshot in enumerate(snapshots):
+        at = f"{_SNAPSHOTS}[{position}]"
+        yield from _source_problems(f"{at}.from", snapshot.source)
+        if snapshot.deliver is sync_set.Deliver.SHARD and snapshot.shard is None:
+            yield f"{at}.deliver", "is shard, but there is no shard that says how it is divided"
+        if snapshot.shard is not None:
+            yield from _shard_problems(f"{at}.shard", snapshot.shard, groups)
+
+
+def _source_problems(at: str, source: data_pond.SnapshotSource) -> Iterator[Problem]:
+    given = [
+        field
+        for field in ("source", "uri", "inline", "files")
+        if getattr(source, field) is not None
+    ]
+    if len(given) != 1:
+        yield at, "must have one of source, uri, inline and files"
+
+
+def _shard_problems(at: str, shard: sync_set.Shard, groups: Sequence[str]) -> Iterator[Problem]:
+    if shard.count is not None and shard.group is not None:
+        yield f"{at}.group", crd_sync_sets.SHARD_RULE
+    elif shard.group is not None and shard.group not in groups:
+        yield f"{at}.group", _unknown("group", shard.group, groups)
+    elif shard.count is None and shard.group is None and shard.by in _COUNTED:
+        yield f"{at}.count", f"must be given, or group: by {shard.by} divides into any number"
+    if shard.key and shard.by != "hash":
+        yield f"{at}.key", "is for by hash"
+    if (shard.by == "glob") != bool(shard.patterns):
+        yield f"{at}.patterns", "is for by glob, which needs them"
+
+
+def _pond_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
+    pond = spec.data.pond
+    yield from validation.name_problems((("spec.data.pond.name", pond.name),))
+    if pond.order is sync_set.Order.FOLLOW:
+        for position, group in enumerate(spec.resources.groups):
+            if group.near_mode is sync_set.NearMode.REQUIRED:
+                yield (
+                    f"{_GROUPS}[{position}].nearMode",
+                    (
+                        "is required, which needs data.pond.order lead or auto: with follow "
+                        "workers have their nodes before the data"
+                    ),
+                )
+
+
+# Other fields
+
+
+def _object_problems(objects: Sequence[dict[str, Any]], namespace: str) -> Iterator[Problem]:
+    seen: set[tuple[str, str, str]] = set()
+    for position, manifest in enumerate(objects):
+        at = f"spec.resources.objects[{position}]"
+        given = [manifest.get("apiVersion"), manifest.get("kind")]
+        metadata = manifest.get("metadata")
+        if not all(isinstance(text, str) and text for text in given):
+            yield at, "must have apiVersion and kind"
+        elif not isinstance(metadata, dict) or not isinstance(metadata.get("name"), str):
+            yield f"{at}.metadata.name", "must be given"
+        else:
+            yield from _metadata_problems(f"{at}.metadata", metadata, namespace)
+            key = (str(given[0]), str(given[1]), metadata["name"])
+            if key in seen:
+                yield f"{at}.metadata.name", _TWICE
+            seen.add(key)
+
+
+def _metadata_problems(at: str, metadata: dict[str, Any], namespace: str) -> Iterator[Problem]:
+    if problem := names.subdomain_problem(metadata["name"]):
+        yield f"{at}.name", problem
+    for field in sorted(metadata.keys() - _OBJECT_META):
+        yield f"{at}.{field}", "may not be given: the SyncSet owns the object"
+    elsewhere = metadata.get("namespace", namespace)
+    if elsewhere != namespace:
+        yield f"{at}.namespace", f"must be that of the SyncSet, {namespace}, or not be given"
+
+
+def _generation_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
+    if spec.replay is not None and spec.replay.of >= spec.replay.generation:
+        yield "spec.replay.of", crd_sync_sets.REPLAY_RULE
+    yield from validation.time_problems((("spec.killTimestamp", spec.kill_timestamp),))
+
+
+def _flow_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
+    found = flow_validation.problems(
+        spec.flow,
+        snapshots={one.name: one.shard is not None for one in spec.data.snapshots},
+        groups=[group.name for group in spec.resources.groups],
+    )
+    for path, text in found:
+        yield f"spec.flow.{path}", text
+
+
+def _twice(given: Iterable[str], at: str) -> Iterator[Problem]:
+    listed = list(given)
+    counts = Counter(listed)
+    for position, name in enumerate(listed):
+        if counts[name] > 1 and listed.index(name) < position:
+            yield f"{at}[{position}].name", _TWICE
+
+
+def _unknown(what: str, name: str, known: Iterable[str]) -> str:
+    listed = ", ".join(known)
+    return f"names no {what}: {name!r}" + (f"; there are {listed}" if listed else "; there is none")
+
+
+# Changes
+
+
+def _frozen_problems(old: sync_set.SyncSetSpec, new: sync_set.SyncSetSpec) -> Iterator[Problem]:
+    before, after = _frozen(old), _frozen(new)
+    if new.replay is None:  # it was read when the generation was admitted
+        before.pop("replay", None)
+    for field in sorted(before.keys() | after.keys()):
+        if before.get(field) != after.get(field):
+            yield f"spec.{field}", crd_sync_sets.FROZEN
+
+
+def _frozen(spec: sync_set.SyncSetSpec) -> dict[str, Any]:
+    """What stays as it is within a generation: all but CHANGEABLE, and the replicas of groups that
+    are elastic."""
+    groups = tuple(
+        group if group.elastic is None else msgspec.structs.replace(group, replicas=None)
+        for group in spec.resources.groups
+    )
+    resources = msgspec.structs.replace(spec.resources, groups=groups)
+    whole = msgspec.to_builtins(msgspec.structs.replace(spec, resources=resources))
+    return {field: value for field, value in whole.items() if field not in CHANGEABLE}

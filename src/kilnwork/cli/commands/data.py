@@ -1,0 +1,122 @@
+"""`kiln data`: what the ponds hold, on which nodes, for whom; and leases of one's own."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib import parse
+
+import click
+
+from kilnwork.api import kinds
+from kilnwork.cli import errors, file_jobs, options, pond_tables, render, session
+
+_WAIT_S = 20
+"""How long one request waits; it is repeated until the data is there."""
+
+
+@click.command()
+@click.argument("pond", required=False, metavar="[POND]")
+@options.target
+@click.option("--snapshots", is_flag=True, help="Which node holds which snapshot.")
+@click.option("--leases", is_flag=True, help="Who needs which snapshots, and how far nodes are.")
+@click.option("--fetch", metavar="SOURCE", help="Bring a snapshot of a source to all nodes.")
+@click.option("--path", "paths", multiple=True, metavar="PATH", help="Only this file; repeatable.")
+@click.option("--glob", metavar="PATTERN", help="Only files that fit, such as **/*.csv.")
+@click.option("--lease", metavar="NAME", help="Name of the lease; default the source's.")
+@click.option("--release", metavar="NAME", help="Let go of a lease made by --fetch.")
+@options.output("json", "yaml")
+def command(pond: str | None, form: str | None, **asked: Any) -> None:
+    """Show what each node of the DataPonds holds and has fetched; with POND of that one.
+
+    \b
+    kiln data
+    kiln data lake --snapshots
+    kiln data lake --fetch market --glob '**/*.csv' --lease tomorrow
+    kiln data lake --release tomorrow
+
+    --fetch makes a lease: the data stays on the nodes until --release. HITS are files that were
+    wanted and on the node already; FETCHED came from sources.
+    """
+    acts = [name for name in ("snapshots", "leases", "fetch", "release") if asked[name]]
+    if len(acts) > 1:
+        raise click.UsageError(f"--{acts[0]} and --{acts[1]} are two things: choose one")
+    if acts and pond is None:
+        raise click.UsageError(f"--{acts[0]} is of one pond: name it")
+    if (asked["paths"] or asked["glob"] or asked["lease"]) and not asked["fetch"]:
+        raise click.UsageError("--path, --glob and --lease are of --fetch")
+    if pond is not None and asked["fetch"]:
+        session.run(lambda s: _fetch(s, pond, asked))
+    elif pond is not None and asked["release"]:
+        session.run(lambda s: _release(s, pond, asked["release"]))
+    else:
+        session.run(lambda s: _show(s, pond, form, acts))
+
+
+async def _show(
+    s: session.Session, pond: str | None, form: str | None, acts: Sequence[str]
+) -> None:
+    names = [pond] if pond is not None else await _ponds(s)
+    below = "leases" if acts == ["leases"] else "nodes"
+    answers = await asyncio.gather(*(s.get_json(f"{_path(s, name)}/{below}") for name in names))
+    found = {name: answer["items"] for name, answer in zip(names, answers, strict=True)}
+    if form is not None:
+        click.echo(render.document({"ponds": found}, form), nl=False)
+        return
+    if not found:
+        click.echo(f"no DataPonds in namespace {s.namespace}: `kiln apply` makes one", err=True)
+        return
+    for line in _table(found, pond, acts):
+        click.echo(line)
+
+
+def _table(
+    found: Mapping[str, Sequence[Mapping[str, Any]]], pond: str | None, acts: Sequence[str]
+) -> list[str]:
+    if pond is not None and acts == ["snapshots"]:
+        return pond_tables.snapshots(found[pond])
+    if pond is not None and acts == ["leases"]:
+        return pond_tables.leases(found[pond])
+    return pond_tables.nodes(found)
+
+
+async def _ponds(s: session.Session) -> list[str]:
+    listed = await s.get_json(kinds.DATA_PONDS.base(s.namespace))
+    return [item["metadata"]["name"] for item in listed["items"]]
+
+
+async def _fetch(s: session.Session, pond: str, asked: Mapping[str, Any]) -> None:
+    source = {"source": asked["fetch"], "paths": list(asked["paths"]), "glob": asked["glob"] or ""}
+    lease = asked["lease"] or asked["fetch"]
+    body = {"snapshots": [{"name": asked["fetch"], "from": source}]}
+    said = ""
+    while True:
+        query = {"wait": str(_WAIT_S)}
+        view = await s.ask("PUT", _lease(s, pond, lease), query=query, body=body)
+        snapshot = view["snapshots"][asked["fetch"]]
+        if snapshot["state"] == "Failed":
+            raise errors.CommandError(f"{snapshot['reason']}: {snapshot['message']}")
+        if view["ready"]:
+            size = file_jobs.size_text(snapshot["bytes"])
+            nodes = file_jobs.many(len(view["nodes"]), "node")
+            click.echo(f"{snapshot['digest']} ({size}) is on {nodes}, held by lease {lease}")
+            return
+        now = snapshot["message"] or next(
+            (one["message"] for one in view["nodes"].values() if not one["ready"]), ""
+        )
+        if now != said:
+            said = now
+            click.echo(now, err=True)
+
+
+async def _release(s: session.Session, pond: str, lease: str) -> None:
+    await s.exchange("DELETE", _lease(s, pond, lease))
+    click.echo(f"lease {lease} released")
+
+
+def _path(s: session.Session, pond: str) -> str:
+    quoted = (parse.quote(part, safe="") for part in (s.namespace, pond))
+    return "/v1/namespaces/{}/dataponds/{}".format(*quoted)
+
+
+def _lease(s: session.Session, pond: str, lease: str) -> str:
+    return f"{_path(s, pond)}/leases/{parse.quote(lease, safe='')}"

@@ -1,0 +1,101 @@
+"""Tables of ponds: nodes, snapshots, leases, as `kiln data` prints them. Pure.
+
+Takes what `/v1/namespaces/NS/dataponds/NAME/nodes` and `leases` answer (`api.pond_views`).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from kilnwork.cli import file_jobs, render
+
+Items = Sequence[Mapping[str, Any]]
+
+_DIGEST_LENGTH = len("sha256:") + 12
+
+
+def nodes(ponds: Mapping[str, Items]) -> list[str]:
+    """Each node: room, what was wanted and here already, bytes fetched, served and evicted."""
+    header = (
+        "POND",
+        "NODE",
+        "READY",
+        "USED",
+        "CAPACITY",
+        "SNAPSHOTS",
+        "LEASES",
+        "HITS",
+        "FETCHED",
+        "FROM PEERS",
+        "SERVED",
+        "EVICTED",
+        "REASON",
+    )
+    rows = [_node(pond, one) for pond, items in ponds.items() for one in items]
+    return render.columns(header, rows)
+
+
+def _node(pond: str, one: Mapping[str, Any]) -> list[object]:
+    counted = one["counters"]
+    size = file_jobs.size_text
+    hits, misses = counted.get("hits", 0), counted.get("misses", 0)
+    rate = f"{100 * hits / (hits + misses):.0f}%" if hits + misses else "-"
+    return [
+        pond,
+        one["node"],
+        one["ready"],
+        size(one["used"]),
+        size(one["capacity"]),
+        len(one["snapshots"]),
+        len(one["leases"]),
+        rate,
+        size(counted.get("fetchedSource", 0)),
+        size(counted.get("fetchedPeers", 0)),
+        size(counted.get("served", 0)),
+        size(counted.get("evicted", 0)),
+        one["reason"] or "-",
+    ]
+
+
+def snapshots(items: Items) -> list[str]:
+    """Who holds what."""
+    held: dict[str, list[tuple[str, Mapping[str, Any]]]] = {}
+    for node in items:
+        for one in node["snapshots"]:
+            held.setdefault(one["digest"], []).append((node["node"], one))
+    rows = [
+        [
+            digest[:_DIGEST_LENGTH],
+            file_jobs.size_text(nodes[0][1]["bytes"]),
+            nodes[0][1]["files"],
+            any(one.get("leased") for _, one in nodes),
+            ", ".join(sorted(_share(node, one) for node, one in nodes)),
+        ]
+        for digest, nodes in sorted(held.items())
+    ]
+    return render.columns(("SNAPSHOT", "SIZE", "FILES", "LEASED", "NODES"), rows)
+
+
+def _share(node: str, one: Mapping[str, Any]) -> str:
+    """The node, and how much it has if that is not all."""
+    if one["filesHere"] == one["files"]:
+        return node
+    return f"{node} ({one['filesHere']} of {one['files']} files)"
+
+
+def leases(items: Items) -> list[str]:
+    """Who needs what, and how far each is."""
+    rows = [
+        [
+            one["name"],
+            "people" if one["user"] else "SyncSet",
+            one["ready"],
+            f"{sum(1 for node in one['nodes'].values() if node['ready'])}/{len(one['nodes'])}",
+            _message(one["nodes"].values()),
+        ]
+        for one in items
+    ]
+    return render.columns(("LEASE", "HELD BY", "READY", "NODES", "MESSAGE"), rows)
+
+
+def _message(nodes: Iterable[Mapping[str, Any]]) -> str:
+    return next((node["message"] for node in nodes if not node["ready"]), "") or "-"

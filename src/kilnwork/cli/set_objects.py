@@ -1,0 +1,171 @@
+"""SyncSets at the command line: what is read of them, and what is asked of them.
+
+Used by the commands that take `syncset/NAME`: why, wait, cancel, pause, resume, replay.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from kilnwork.api import kinds as api_kinds
+from kilnwork.api import sync_set
+from kilnwork.cli import errors, job_names, session
+from kilnwork.kit import clock
+
+Item = Mapping[str, Any]
+
+SERVED = api_kinds.SYNC_SETS
+_PHASES = {phase.lower(): phase for phase in sync_set.Phase}
+_FINAL = frozenset(phase.value for phase in sync_set.Phase if phase.final)
+
+
+def said(word: str) -> str | None:
+    """The name in `syncset/NAME`; None for any other word."""
+    return job_names.said(word, SERVED)
+
+
+async def get(s: session.Session, name: str) -> dict[str, Any]:
+    """The SyncSet of that name. Raises `errors.Missing`."""
+    return await job_names.get(s, name, SERVED)
+
+
+def status(found: Item) -> Mapping[str, Any]:
+    return found.get("status") or {}
+
+
+def phase(found: Item) -> str:
+    """Its phase; "" before the server has looked at it."""
+    return str(status(found).get("phase", ""))
+
+
+def is_over(found: Item) -> bool:
+    """Whether the generation that is asked for is over."""
+    wanted = int(found["spec"].get("generation", 1))
+    return phase(found) in _FINAL and int(status(found).get("generation", 0)) >= wanted
+
+
+def sentence(found: Item) -> str:
+    """Where it is and why, what of it is missing, and what to do, with a full stop."""
+    name, known = found["metadata"]["name"], status(found)
+    if not phase(found):
+        return f"SyncSet {name} has not been looked at yet."
+    text = f"SyncSet {name} is {phase(found)}"
+    if known.get("reason") and known["reason"] != phase(found):
+        text += f" ({known['reason']})"
+    if known.get("message"):
+        text += f": {str(known['message']).rstrip('.')}"
+    if known.get("progress"):
+        done, _, total = str(known["progress"]).partition("/")
+        text += f"; {done} of {total} tasks have succeeded"
+    text += "".join(_unmet(known))
+    return f"{text}.{_hint(found)}"
+
+
+def _unmet(known: Mapping[str, Any]) -> list[str]:
+    """What keeps the flow from starting beside what the reason says."""
+    if phase({"status": known}) in _FINAL:
+        return []
+    return [
+        f"; {c['type']} is {c['status']} ({c['reason']})"
+        + (f": {str(c['message']).rstrip('.')}" if c.get("message") else "")
+        for c in known.get("conditions") or ()
+        if c["type"] in ("SnapshotPinned", "DataReady", "GangReady")
+        and c["status"] != "True"
+        and c["reason"] != known.get("reason")
+    ]
+
+
+def _hint(found: Item) -> str:
+    name = found["metadata"]["name"]
+    if found["spec"].get("suspend") and not is_over(found):
+        return f" `kiln resume syncset/{name}` lets it go on."
+    if phase(found) in ("Failed", "Killed"):
+        generation = status(found).get("generation", 1)
+        return f" `kiln replay {name} --generation {generation}` runs the same data and flow again."
+    return ""
+
+
+def check_end(found: Item) -> None:
+    """Raise `errors.TaskFailed` for a SyncSet that is over and has not succeeded."""
+    if phase(found) != sync_set.Phase.SUCCEEDED:
+        raise errors.TaskFailed(sentence(found))
+
+
+def phase_of(text: str) -> sync_set.Phase | None:
+    """The phase in `phase=NAME`, `state=NAME` or `NAME`, however its letters are written."""
+    what, equals, value = text.partition("=")
+    if equals and what not in ("phase", "state"):
+        return None
+    return _PHASES.get((value if equals else text).lower())
+
+
+def test_of(wanted: str, name: str) -> Callable[[Item | None], bool] | None:
+    """What `kiln wait --for` asks of the SyncSet called `name`: a phase, or `final`.
+
+    None: it is no phase. The test raises `errors.Missing` without the SyncSet, and
+    `errors.TaskFailed` if it has ended otherwise.
+    """
+    asked = phase_of(wanted)
+    if asked is None and wanted != "final":
+        return None
+
+    def reached(found: Item | None) -> bool:
+        if found is None:
+            raise errors.Missing(f"{name} does not exist")
+        if asked is None:
+            return is_over(found)
+        if phase(found) == asked and (is_over(found) or not asked.final):
+            return True
+        if is_over(found):
+            raise errors.TaskFailed(f"{name} will not be {asked}: {sentence(found)}")
+        return False
+
+    return reached
+
+
+async def suspend(s: session.Session, name: str, *, suspended: bool) -> str:
+    """Hold it back or let it go on; gives what is told. Raises CommandError when it is over."""
+    found = await get(s, name)
+    if is_over(found):
+        raise errors.CommandError(f"SyncSet {name} is already {phase(found)}")
+    await job_names.change(s, name, {"suspend": suspended}, SERVED)
+    return f"SyncSet {name} {'is suspended' if suspended else 'goes on'}"
+
+
+async def cancel(s: session.Session, name: str, at: str | None) -> str:
+    """Kill its newest generation, at once or at a time; gives what is told."""
+    found = await get(s, name)
+    if is_over(found):
+        return f"SyncSet {name} is already {phase(found)}"
+    change = {"killTimestamp": at or clock.rfc3339(s.clock.wall())}
+    await job_names.change(s, name, change, SERVED)
+    how = "is being stopped" if at is None else f"will be stopped at {at}"
+    return f"SyncSet {name} {how}"
+
+
+async def replay(s: session.Session, name: str, generation: int | None) -> int:
+    """Ask for a new generation with data and flow of an earlier one; gives its number.
+
+    Raises CommandError while one runs, and for a generation that is not kept.
+    """
+    found = await get(s, name)
+    if not is_over(found):
+        raise errors.CommandError(
+            f"SyncSet {name} is {phase(found) or 'new'}, not over: `kiln cancel syncset/{name}` "
+            "stops it"
+        )
+    kept = [int(one["generation"]) for one in status(found).get("generations") or ()]
+    asked = generation or next(iter(kept), None)
+    if asked not in kept:
+        listed = ", ".join(map(str, kept)) or "none"
+        what = "no generation" if asked is None else f"generation {asked} is not kept, so it"
+        raise errors.CommandError(
+            f"SyncSet {name}: {what} can be repeated; kept are: {listed} (spec.keep.generations)"
+        )
+    wanted = max(int(found["spec"].get("generation", 1)), int(status(found)["generation"])) + 1
+    change = {
+        "generation": wanted,
+        "replay": {"generation": wanted, "of": asked},
+        "killTimestamp": None,
+    }
+    await job_names.change(s, name, change, SERVED)
+    return wanted

@@ -1,0 +1,147 @@
+"""The objects that a SyncSet would be made of, without a server: for `kiln render`.
+
+What only a server knows stands in their places: no uid of an owner, no digest. Pure.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from kilnwork.api import (
+    kinds,
+    meta,
+    sync_set,
+    sync_set_validation,
+    task_cluster,
+    volcano_job,
+)
+from kilnwork.cli import errors
+from kilnwork.controllers import worker_pods
+from kilnwork.controllers.gangs import port, rendering
+from kilnwork.controllers.sync_set import wanted
+
+LOCAL, PODS, VOLCANO = "local", "pods", "volcano"
+BACKENDS = (LOCAL, PODS, VOLCANO)
+
+_POND = "/var/lib/kilnwork/ponds"
+"""Where a DataPond without `path` keeps its data in a cluster."""
+
+CHANNEL = "tls://kilnwork.kilnwork-system:7445"
+"""Where workers of an installed manager connect; see `kiln install`."""
+
+
+def objects(
+    body: meta.JsonObject, *, backend: str | None, namespace: str, image: str
+) -> Iterator[meta.JsonObject]:
+    """Yield them in the order in which they are made. Raises `errors.Unusable` for a SyncSet that
+    would be refused; `backend`: None for its own; `image`: of workers whose template names none."""
+    seen = _read(body, namespace)
+    auto = seen.spec.backend is sync_set.Backend.AUTO
+    backend = backend or (PODS if auto else str(seen.spec.backend))
+    checked = sync_set.Backend.LOCAL if backend == LOCAL else sync_set.Backend.PODS
+    problems = sync_set_validation.validate_sync_set(seen)
+    problems += [
+        one
+        for one in sync_set_validation.backend_problems(seen.spec, checked)
+        if one not in problems
+    ]
+    if problems:
+        listed = "\n".join(f"  {field} {why}" for field, why in problems)
+        raise errors.Unusable(f"SyncSet {seen.metadata.name} would be refused:\n{listed}")
+    spec = _gang(seen, checked)
+    yield from (_in_namespace(one, seen) for one in seen.spec.resources.objects)
+    if backend == VOLCANO:
+        yield from _volcano(spec, image=image)
+        return
+    for group in spec.groups:
+        yield _unowned(rendering.task_cluster(spec, group, gated=backend == PODS))
+
+
+def _read(body: meta.JsonObject, namespace: str) -> sync_set.SyncSet:
+    metadata = {"namespace": namespace, **(body.get("metadata") or {})}
+    try:
+        return msgspec.convert({**body, "metadata": metadata}, sync_set.SyncSet, strict=False)
+    except msgspec.ValidationError as error:
+        raise errors.Unusable(f"{error}") from error
+
+
+def _gang(seen: sync_set.SyncSet, checked: sync_set.Backend) -> port.GangSpec:
+    generation, name = seen.spec.generation, seen.metadata.name
+    data = None
+    if seen.spec.data.snapshots:
+        run = rendering.run_name(name, generation)
+        namespace, pond = seen.metadata.namespace, seen.spec.data.pond.name
+        data = port.DataPlaces(
+            path=f"{_POND}/{namespace}/{pond}/runs/{namespace}/{run}",
+            writable=wanted.is_writable(seen, checked),
+        )
+    return port.GangSpec(
+        namespace=seen.metadata.namespace,
+        name=name,
+        uid="",
+        generation=generation,
+        groups=tuple(_largest(seen, group) for group in wanted.groups(seen, generation, {})),
+        wait_s=seen.spec.resources.gang.wait_seconds,
+        requeue=True,
+        data=data,
+    )
+
+
+def _largest(seen: sync_set.SyncSet, group: port.GroupSpec) -> port.GroupSpec:
+    """A group whose size follows from the data, as large as it may be."""
+    for given in seen.spec.resources.groups:
+        if given.name == group.name and given.replicas_of is not None:
+            most = given.replicas_of.max
+            return msgspec.structs.replace(group, replicas=most, min=given.min or most)
+    return group
+
+
+def _volcano(spec: port.GangSpec, *, image: str) -> Iterator[meta.JsonObject]:
+    """Yield TaskClusters without Pods, by whose tokens workers connect, and the Job with Pods."""
+    settings = worker_pods.Settings(
+        channel=CHANNEL,
+        worker_command=("python", "-m", "kilnwork.worker"),
+        worker_image=image,
+        ca=b"",
+    )
+    roles = []
+    for group in spec.groups:
+        body = _unowned(rendering.task_cluster(spec, group, gated=False))
+        cluster = msgspec.convert(body, task_cluster.TaskCluster, strict=False)
+        pod = worker_pods.template(cluster, settings, secret_uid="")
+        del pod["metadata"]["ownerReferences"], pod["metadata"]["namespace"]
+        roles.append(
+            volcano_job.Role(
+                name=group.name,
+                replicas=group.replicas,
+                min=group.min,
+                template=pod,
+                fails=group.fails,
+            )
+        )
+        wanted_spec = {k: v for k, v in body["spec"].items() if k != "template"}
+        yield {**body, "spec": {**wanted_spec, "replicas": 0}}
+    name = rendering.run_name(spec.name, spec.generation)
+    marks = {
+        rendering.SET_LABEL: rendering.labels(spec, spec.groups[0])[rendering.SET_LABEL],
+        rendering.GENERATION_LABEL: str(spec.generation),
+    }
+    try:
+        yield volcano_job.render(name, roles, namespace=spec.namespace, labels=marks)
+    except volcano_job.Unrenderable as error:
+        raise errors.Unusable(f"SyncSet {spec.name}: {error}") from error
+
+
+def _unowned(body: meta.JsonObject) -> meta.JsonObject:
+    metadata = {k: v for k, v in body["metadata"].items() if k != "ownerReferences"}
+    return {**body, "metadata": metadata}
+
+
+def _in_namespace(manifest: meta.JsonObject, seen: sync_set.SyncSet) -> meta.JsonObject:
+    metadata = {"namespace": seen.metadata.namespace, **manifest["metadata"]}
+    return {**manifest, "metadata": metadata}
+
+
+def is_sync_set(body: meta.JsonObject) -> bool:
+    """Whether an object of a file is a SyncSet."""
+    return body.get("kind") == kinds.SYNC_SETS.kind

@@ -1,0 +1,90 @@
+"""Puts the controller of DataPonds together: its queue, reflectors, and who is an agent.
+
+Used by `controllers.assembly`, which has the caches and starts all of it.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from kilnwork.api import data_pond, kinds, node, resource
+from kilnwork.controllers import tools, worker_pods
+from kilnwork.controllers.data_pond import ledger, pods, reconciler, verifier
+from kilnwork.kube import controller, queue, reflector
+
+WORKERS = 4
+"""DataPonds in hand at once."""
+
+MODULE = "kilnwork.pond"
+
+
+class Ponds:
+    """See the module. `new_token`: draws a secret."""
+
+    def __init__(
+        self,
+        given: tools.Tools,
+        settings: worker_pods.Settings,
+        *,
+        known: ledger.Ledger,
+        new_token: Callable[[], str],
+    ) -> None:
+        self._kube, self._caches = given.kube, given.caches
+        self._queue = queue.WorkQueue(time=given.time)
+        self._reconciler = reconciler.Reconciler(
+            given,
+            self._queue,
+            settings=_settings(settings),
+            known=known,
+            new_token=new_token,
+        )
+        self.part_changed = self._reconciler.part_changed
+        """For reflectors of Pods and Secrets."""
+
+    def controller(self) -> controller.Controller:
+        """Its loop."""
+        return controller.Controller(
+            "datapond", self._reconciler.reconcile, self._queue, workers=WORKERS
+        )
+
+    def reflectors(self, namespace: str | None) -> list[reflector.Reflector[Any]]:
+        """Those of a namespace, of all for None."""
+        scope = reflector.Scope(namespace=namespace)
+        return [
+            reflector.Reflector(
+                self._kube,
+                kinds.DATA_PONDS,
+                data_pond.DataPond,
+                self._caches.ponds,
+                self._reconciler.pond_changed,
+                scope=scope,
+            )
+        ]
+
+    def nodes(self) -> reflector.Reflector[node.Node]:
+        """The reflector of Nodes, which are in no namespace."""
+        return reflector.Reflector(
+            self._kube,
+            resource.NODES,
+            node.Node,
+            self._caches.nodes,
+            self._reconciler.node_changed,
+        )
+
+    def verifier(self, reflectors: Iterable[reflector.Reflector[Any]]) -> verifier.PondVerifier:
+        """Who is an agent, once these have listed what that depends on."""
+        asked = (kinds.DATA_PONDS, resource.SECRETS)
+        synced: Sequence[asyncio.Event] = [r.synced for r in reflectors if r.resource in asked]
+        return verifier.PondVerifier(self._caches, synced=synced)
+
+
+def _settings(settings: worker_pods.Settings) -> pods.Settings:
+    """What agents are started with, on the same nodes as workers."""
+    return pods.Settings(
+        manager=settings.manager,
+        ca=settings.manager_ca,
+        command=(settings.worker_command[0], "-m", MODULE),
+        image=settings.worker_image,
+        root=settings.ponds or pods.DEFAULT_ROOT,
+        local=settings.ponds is not None,
+    )

@@ -1,0 +1,53 @@
+"""The certificate of a pond, by which its agents know each other: its own authority.
+
+Used by the controller, which keeps it in the pond's Secret. It is for client and server alike, has
+one name whatever the agents' addresses are, and is made anew long before it ends.
+"""
+
+import datetime
+from typing import NamedTuple
+
+from cryptography import x509
+from cryptography.x509 import oid
+
+from kilnwork.api import pond_certificate
+from kilnwork.kit import certificates
+
+DAYS = 3650
+RENEW_DAYS = 365
+"""Left, before another is made: agents that have the old one and the new one do not know each
+other, so it should be seldom."""
+
+
+class Pair(NamedTuple):
+    """Certificate and key in PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+def make(*, now: float) -> Pair:
+    """A new pair. `now`: wall clock, seconds."""
+    key = certificates.new_key()
+    subject = certificates.name(pond_certificate.SERVER_NAME)
+    moment = datetime.datetime.fromtimestamp(now, datetime.UTC)
+    usages = [oid.ExtendedKeyUsageOID.SERVER_AUTH, oid.ExtendedKeyUsageOID.CLIENT_AUTH]
+    made = (
+        certificates.builder(subject, subject, key.public_key(), now=moment, days=DAYS)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(certificates.key_usage(signs_certificates=True), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
+        .add_extension(certificates.alternatives([pond_certificate.SERVER_NAME]), critical=False)
+        .sign(key, certificates.SHA256)
+    )
+    return Pair(certificates.pem(made), certificates.key_pem(key))
+
+
+def ends_soon(pem: bytes, *, now: float) -> bool:
+    """Whether it is no certificate, or should be made anew."""
+    try:
+        found = x509.load_pem_x509_certificate(pem)
+    except ValueError:
+        return True
+    left_s = found.not_valid_after_utc.timestamp() - now
+    return left_s < RENEW_DAYS * 86_400

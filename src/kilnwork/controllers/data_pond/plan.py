@@ -1,0 +1,123 @@
+"""What to do about one DataPond: which Secret and Pods to make and which to delete.
+
+Pure. Used by `reconciler`, which gathers `Facts` and carries the `Plan` out.
+"""
+
+import base64
+import binascii
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from kilnwork.api import data_pond, data_pond_validation, meta, node, pod, pond_certificate, reasons
+from kilnwork.controllers import caches, worker_pods
+from kilnwork.controllers.data_pond import certificate, pods, pond_state, status
+from kilnwork.kit import clock
+
+YOUNG_S = 5.0
+"""A Pod that failed so soon was never accepted by its node: the next one would fare alike."""
+
+Reason = reasons.PondReason
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known about one DataPond. `pods`: those it controls; `secret`: the one it
+    controls; `refusal`: what stood in the way of the last Pod or Secret; `known`: what the ledger
+    has."""
+
+    pond: data_pond.DataPond
+    nodes: Sequence[node.Node] = ()
+    pods: Sequence[pod.Pod] = ()
+    secret: caches.Secret | None = None
+    refusal: tuple[reasons.PondReason, str] | None = None
+    known: pond_state.PondState | None = None
+    now: float = 0.0
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What should happen, in this order; repeating it changes nothing. `mend_secret`: data of the
+    Secret that must be another; `new_pair`: its certificate ends soon. `remove`: Pods, with why."""
+
+    make_secret: bool = False
+    mend_secret: Mapping[str, str] = {}
+    new_pair: bool = False
+    remove: tuple[tuple[pod.Pod, str], ...] = ()
+    create: tuple[meta.JsonObject, ...] = ()
+    nodes: frozenset[str] = frozenset()
+    status: data_pond.DataPondStatus
+    again_s: float | None = None
+
+
+def decide(facts: Facts, settings: pods.Settings) -> Plan:
+    """What to do now."""
+    pond = facts.pond
+    wanted = tuple(sorted(one.metadata.name for one in facts.nodes if _is_wanted(pond.spec, one)))
+    problems = data_pond_validation.problems(pond)
+    why = facts.refusal
+    if problems:
+        why = Reason.INVALID_SPEC, "; ".join(f"{field} {what}" for field, what in problems)
+    shown = status.make(pond, wanted, facts.known, why=why, pods=facts.pods, now=facts.now)
+    base = Plan(nodes=frozenset(wanted), status=shown)
+    if problems:
+        return base  # the Pods of a spec before this one go on
+    if facts.secret is None:
+        return msgspec.structs.replace(base, make_secret=True)
+    ca = pods.ca_data(settings)
+    mend = {key: value for key, value in ca.items() if facts.secret.data.get(key) != value}
+    bodies = {
+        name: pods.pod(pond, settings, node=name, secret_version=_version(facts.secret))
+        for name in wanted
+    }
+    gone = tuple(
+        (one, text) for one in facts.pods if (text := _why_gone(one, bodies, now=facts.now))
+    )
+    there = {one.metadata.name for one in facts.pods}
+    return msgspec.structs.replace(
+        base,
+        mend_secret=mend,
+        new_pair=_pair_ends(facts.secret, now=facts.now),
+        remove=gone,
+        create=tuple(b for b in bodies.values() if b["metadata"]["name"] not in there),
+        again_s=YOUNG_S if any(one.over for one in facts.pods) else None,
+    )
+
+
+def _is_wanted(spec: data_pond.DataPondSpec, one: node.Node) -> bool:
+    """Whether a node is selected, and takes what tolerates the taints of a DaemonSet's Pods."""
+    labels = one.metadata.labels
+    if any(labels.get(key) != value for key, value in spec.node_selector.items()):
+        return False
+    return all(
+        taint.effect == "PreferNoSchedule" or taint.key in pods.TOLERATED
+        for taint in one.spec.taints
+    )
+
+
+def _why_gone(seen: pod.Pod, bodies: Mapping[str, meta.JsonObject], *, now: float) -> str:
+    """Why a Pod must go, "" to leave it."""
+    if seen.terminating:
+        return ""
+    body = bodies.get(seen.spec.node_name or "")
+    if body is None:
+        return "its node is not selected, or gone"
+    if seen.metadata.annotations.get(worker_pods.TEMPLATE_ANNOTATION) != pods.digest_of(body):
+        return "it is made of an older spec"
+    created = seen.metadata.creation_timestamp
+    age_s = now - clock.parse_rfc3339(created) if created else YOUNG_S
+    return "it has ended" if seen.over and age_s >= YOUNG_S else ""
+
+
+def _version(secret: caches.Secret) -> str:
+    """Of what agents read once, when they start."""
+    keys = (pond_certificate.CERTIFICATE_KEY, pond_certificate.CA_KEY)
+    content = "\0".join(secret.data.get(key, "") for key in keys)
+    return hashlib.sha256(f"{secret.metadata.uid}\0{content}".encode()).hexdigest()
+
+
+def _pair_ends(secret: caches.Secret, *, now: float) -> bool:
+    try:
+        pem = base64.b64decode(secret.data.get(pond_certificate.CERTIFICATE_KEY, ""))
+    except binascii.Error:
+        return True
+    return certificate.ends_soon(pem, now=now)

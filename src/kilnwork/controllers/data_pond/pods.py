@@ -1,0 +1,257 @@
+"""The objects behind a DataPond: its Secret, and a Pod for each node, as JSON.
+
+Pure. Used by `plan` and the verifier, which must agree on names. A Pod is put on its node by name,
+as the Pods of a DaemonSet are in effect: no scheduler, no DaemonSet of the API server, and the same
+on the local node. It mounts the directory of the pond, files that sources name, and the Secrets of
+sources; it has no rights at the API server.
+"""
+
+import base64
+import hashlib
+from pathlib import PurePosixPath
+from typing import Any
+from urllib import parse
+
+import msgspec
+
+from kilnwork.api import data_pond, kinds, meta, names, pond_certificate
+from kilnwork.controllers import worker_pods
+from kilnwork.controllers.data_pond import certificate
+
+POND_LABEL = "kilnwork.dev/pond"
+"""On Secret and Pods: the pond, in its short form. The annotation of this name has the whole."""
+
+CONTAINER = "agent"
+SECRET_FOLDER = "/var/run/secrets/kilnwork.dev/pond"  # noqa: S105 - a path
+SOURCES_FOLDER = "/var/run/secrets/kilnwork.dev/sources"
+DEFAULT_ROOT = "/var/lib/kilnwork/ponds"
+GRACE_S = 10
+"""What an agent has begun it can go on with later: it stops at once."""
+
+_VOLUME = "pond"
+_HASH_LENGTH = 16
+
+_TOLERATED = (
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+)
+"""As the DaemonSet controller adds them (kubernetes pkg/controller/daemon/util,
+AddOrUpdateDaemonPodTolerations)."""
+
+TOLERATED = frozenset(key for key, _ in _TOLERATED)
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the manager puts into agents' Pods.
+
+    `manager`: URL at which they reach it; `ca`: the authority that has signed its certificate, None
+    over plain http. `command`: of the agent. `image`: a label on the local node. `root`: directory
+    of ponds that name none. `local`: the node is this machine's, and Pods run as we do.
+    """
+
+    manager: str
+    command: tuple[str, ...]
+    image: str
+    root: str = DEFAULT_ROOT
+    ca: bytes | None = None
+    local: bool = False
+
+
+def secret_name(pond: str) -> str:
+    """Name of the Secret by which agents prove themselves."""
+    name = f"{pond}-pond"
+    return name if names.is_dns_subdomain(name) else names.dns_label(name)
+
+
+def pod_name(pond: str, node: str) -> str:
+    """Name of the Pod of a node, always the same, legal as a host name."""
+    name = f"{pond}-{node}"
+    if names.is_dns_label(name):
+        return name
+    digest = hashlib.sha256(f"{pond}/{node}".encode()).hexdigest()[:_HASH_LENGTH]
+    short = names.dns_label(pond, names.LABEL_LENGTH - _HASH_LENGTH - 1)
+    return f"{short}-{digest}"
+
+
+def root(pond: data_pond.DataPond, settings: Settings) -> str:
+    """The directory of a pond on each of its nodes."""
+    if pond.spec.path is not None:
+        return pond.spec.path.rstrip("/") or "/"
+    return f"{settings.root}/{pond.metadata.namespace}/{pond.metadata.name}"
+
+
+def secret(
+    pond: data_pond.DataPond, settings: Settings, *, token: str, pair: certificate.Pair
+) -> meta.JsonObject:
+    """The pond's Secret: token, and certificate with its key."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": _metadata(pond, secret_name(pond.metadata.name)),
+        "type": "Opaque",
+        "data": {
+            pond_certificate.TOKEN_KEY: _base64(token.encode()),
+            **pair_data(pair),
+            **ca_data(settings),
+        },
+    }
+
+
+def pair_data(pair: certificate.Pair) -> dict[str, str]:
+    """What the Secret says of the certificate."""
+    return {
+        pond_certificate.CERTIFICATE_KEY: _base64(pair.certificate),
+        pond_certificate.PRIVATE_KEY_KEY: _base64(pair.key),
+    }
+
+
+def ca_data(settings: Settings) -> dict[str, str]:
+    """What it says of the manager's authority, which may change."""
+    return {} if settings.ca is None else {pond_certificate.CA_KEY: _base64(settings.ca)}
+
+
+def pod(
+    pond: data_pond.DataPond, settings: Settings, *, node: str, secret_version: str
+) -> meta.JsonObject:
+    """The Pod of a node. `secret_version`: of the Secret's data; another one makes another Pod."""
+    metadata = _metadata(pond, pod_name(pond.metadata.name, node))
+    made = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": metadata,
+        "spec": _spec(pond, settings, node),
+    }
+    content = msgspec.json.encode([made, secret_version], order="sorted")
+    digest = hashlib.sha256(content).hexdigest()[:_HASH_LENGTH]
+    metadata["annotations"][worker_pods.TEMPLATE_ANNOTATION] = digest
+    return made
+
+
+def digest_of(made: meta.JsonObject) -> str:
+    """The digest that a Pod carries of what it was made from."""
+    found: str = made["metadata"]["annotations"][worker_pods.TEMPLATE_ANNOTATION]
+    return found
+
+
+def _metadata(pond: data_pond.DataPond, name: str) -> dict[str, Any]:
+    short = names.dns_label(pond.metadata.name)
+    return {
+        "name": name,
+        "namespace": pond.metadata.namespace,
+        "labels": {
+            "app.kubernetes.io/name": "kilnwork",
+            "app.kubernetes.io/component": "pond-agent",
+            "app.kubernetes.io/instance": short,
+            **worker_pods.MANAGED,
+            POND_LABEL: short,
+        },
+        "annotations": {POND_LABEL: pond.metadata.name},
+        "ownerReferences": [
+            {
+                "apiVersion": kinds.DATA_PONDS.api_version,
+                "kind": kinds.DATA_PONDS.kind,
+                "name": pond.metadata.name,
+                "uid": pond.metadata.uid,
+                "controller": True,
+                "blockOwnerDeletion": True,
+            }
+        ],
+    }
+
+
+def _spec(pond: data_pond.DataPond, settings: Settings, node: str) -> dict[str, Any]:
+    volumes, mounts = _volumes(pond, settings)
+    container: dict[str, Any] = {
+        "name": CONTAINER,
+        "image": settings.image,
+        "command": list(settings.command),
+        "env": _env(pond, settings, node),
+        "volumeMounts": mounts,
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+    }
+    if not settings.local:
+        container["resources"] = {"requests": {"cpu": "50m", "memory": "128Mi"}}
+        container["securityContext"] = {
+            "runAsUser": 0,  # of the directory on the node, and of files that sources name
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"], "add": ["DAC_OVERRIDE", "FOWNER"]},
+        }
+    return {
+        "nodeName": node,
+        "restartPolicy": "Always",
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": GRACE_S,
+        "tolerations": [
+            {"key": key, "operator": "Exists", "effect": effect} for key, effect in _TOLERATED
+        ],
+        "containers": [container],
+        "volumes": volumes,
+    }
+
+
+def _env(pond: data_pond.DataPond, settings: Settings, node: str) -> list[dict[str, Any]]:
+    values = {
+        "KILN_MANAGER": settings.manager,
+        "KILN_NAMESPACE": pond.metadata.namespace,
+        "KILN_POND": pond.metadata.name,
+        "KILN_NODE": node,
+        "KILN_TOKEN_FILE": f"{SECRET_FOLDER}/{pond_certificate.TOKEN_KEY}",
+        "KILN_POND_PATH": root(pond, settings),
+        "KILN_POND_CERTIFICATES": SECRET_FOLDER,
+        "KILN_POND_SECRETS": SOURCES_FOLDER,
+    }
+    if settings.ca is not None:
+        values["KILN_CA_FILE"] = f"{SECRET_FOLDER}/{pond_certificate.CA_KEY}"
+    address = {"fieldRef": {"fieldPath": "status.podIP"}}
+    return [
+        *({"name": name, "value": value} for name, value in values.items()),
+        {"name": "KILN_POND_HOST", "valueFrom": address},
+    ]
+
+
+def _volumes(
+    pond: data_pond.DataPond, settings: Settings
+) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    where = root(pond, settings)
+    name = secret_name(pond.metadata.name)
+    volumes: list[dict[str, Any]] = [
+        {"name": _VOLUME, "hostPath": {"path": where, "type": "DirectoryOrCreate"}},
+        {"name": "secret", "secret": {"secretName": name, "defaultMode": 256}},  # 0400
+    ]
+    mounts: list[dict[str, Any]] = [
+        {"name": _VOLUME, "mountPath": where},
+        {"name": "secret", "mountPath": SECRET_FOLDER, "readOnly": True},
+    ]
+    read_only = {} if settings.local else {"readOnly": True}
+    for index, source in enumerate(pond.spec.sources):
+        if (path := file_path(source.uri)) is not None and not _is_inside(path, mounts):
+            volumes.append({"name": f"files-{index}", "hostPath": {"path": path}})
+            mounts.append({"name": f"files-{index}", "mountPath": path} | read_only)
+        if source.secret_name is not None:
+            secret = {"secretName": source.secret_name, "optional": True, "defaultMode": 256}
+            volumes.append({"name": f"secret-{index}", "secret": secret})
+            at = f"{SOURCES_FOLDER}/{source.name}"
+            mounts.append({"name": f"secret-{index}", "mountPath": at, "readOnly": True})
+    return volumes, mounts
+
+
+def file_path(uri: str) -> str | None:
+    """The path of a `file:` URI, None for any other."""
+    parts = parse.urlsplit(uri)
+    if parts.scheme != "file":
+        return None
+    return parse.unquote(parts.path).rstrip("/") or "/"
+
+
+def _is_inside(path: str, mounts: list[dict[str, Any]]) -> bool:
+    """Whether it can be seen by what is mounted already: a path is mounted once."""
+    return any(PurePosixPath(path).is_relative_to(one["mountPath"]) for one in mounts)
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()

@@ -1,0 +1,420 @@
+"""One pond in the manager's memory: what is wanted of its nodes, and what they report.
+
+Used by `ledger`, one for each DataPond. Nothing is stored: what is wanted is asked for again by
+whoever needs it, what there is the agents report. No I/O, no waiting; the clock is handed in.
+"""
+
+import zlib
+from collections.abc import Collection, Mapping, Sequence
+
+import msgspec
+
+from kilnwork.api import data_pond, pond_messages, quantities
+from kilnwork.controllers.data_pond import model, sources
+from kilnwork.data import errors
+from kilnwork.data.pond import manifest
+from kilnwork.kit import clock
+
+MAX_RELEASED = 10_000
+"""Names of released leases that are remembered, for nodes that were away then."""
+
+
+class Agent(msgspec.Struct, kw_only=True):
+    """A node as its agent has told. `seen`: when, monotonic seconds; `since`: wall clock."""
+
+    report: pond_messages.Report
+    seen: float
+    since: float
+
+    @property
+    def held(self) -> dict[str, int]:
+        """Bytes that are here, by digest."""
+        return {one.digest: one.bytes_here for one in self.report.holdings if one.files_here}
+
+
+class _Pinning(msgspec.Struct, kw_only=True):
+    """`expected`: the digest that it must have, "" for whatever there is. `failed_on`: nodes that
+    cannot."""
+
+    source: pond_messages.SourceOrder | None
+    expected: str
+    node: str | None = None
+    pin: model.Pin = model.Pin()
+
+
+class PondState:
+    """See the module. `changed` is called after every change that somebody may wait for."""
+
+    def __init__(self, namespace: str, name: str, *, time: clock.Clock) -> None:
+        self.namespace = namespace
+        self.name = name
+        self.spec = data_pond.DataPondSpec()
+        self.root = ""
+        self.revision = int(time.wall() * 1000)
+        """Grows with every change; not the same as any of the manager before."""
+        self.agents: dict[str, Agent] = {}
+        self.manifests: dict[str, manifest.Manifest] = {}
+        self._clock = time
+        self._pins: dict[str, _Pinning] = {}
+        self._leases: dict[str, tuple[frozenset[str] | None, tuple[model.WantedSnapshot, ...]]] = {}
+        self._released: dict[str, None] = {}
+
+    # what is wanted
+
+    def set_spec(self, spec: data_pond.DataPondSpec, root: str) -> None:
+        if (spec, root) != (self.spec, self.root):
+            self.spec, self.root = spec, root
+            self.revision += 1
+
+    def want_pin(
+        self, request: str, source: data_pond.SnapshotSource, *, digest: str | None
+    ) -> model.Pin:
+        found = self._pins.get(request)
+        if found is None:
+            found = self._pins[request] = self._new_pin(source, digest or "")
+            self.revision += 1
+        self._look_at(found)
+        return found.pin
+
+    def _new_pin(self, source: data_pond.SnapshotSource, digest: str) -> _Pinning:
+        try:
+            ordered = sources.order(self.spec, source)
+        except errors.PondError as error:
+            failed = model.Pin(state=model.FAILED, reason=error.reason, message=str(error))
+            return _Pinning(source=None, expected=digest, pin=failed)
+        return _Pinning(source=ordered, expected=digest)
+
+    def forget_pin(self, request: str) -> None:
+        if self._pins.pop(request, None) is not None:
+            self.revision += 1
+            self._drop_manifests()
+
+    def want(
+        self,
+        lease: str,
+        *,
+        nodes: Collection[str] | None,
+        snapshots: Sequence[model.WantedSnapshot],
+    ) -> None:
+        wanted = (None if nodes is None else frozenset(nodes), tuple(snapshots))
+        if self._leases.get(lease) != wanted:
+            self._leases[lease] = wanted
+            self._released.pop(lease, None)
+            self.revision += 1
+
+    def release(self, lease: str) -> None:
+        self._leases.pop(lease, None)
+        if lease not in self._released:
+            self._released[lease] = None
+            while len(self._released) > MAX_RELEASED:
+                self._released.pop(next(iter(self._released)))
+            self.revision += 1
+            self._drop_manifests()
+
+    @property
+    def pins(self) -> tuple[str, ...]:
+        """Requests of all pins."""
+        return tuple(self._pins)
+
+    @property
+    def leases(self) -> frozenset[str]:
+        """Those that are wanted, and those that agents have and nobody has released."""
+        reported = {one.name for agent in self.agents.values() for one in agent.report.leases}
+        return frozenset(self._leases) | (reported - self._released.keys())
+
+    def lease_counts(self) -> dict[str, int]:
+        """How many leases each snapshot has."""
+        found: dict[str, int] = {}
+        for _, snapshots in self._leases.values():
+            for digest in {one.digest for one in snapshots}:
+                found[digest] = found.get(digest, 0) + 1
+        return found
+
+    # what there is
+
+    def full_nodes(self) -> list[tuple[str, str]]:
+        """Live nodes that have no room for what is wanted of them, and their words."""
+        found = []
+        for node in sorted(self.live()):
+            report = self.agents[node].report
+            troubles = [one.trouble for lease in report.leases for one in lease.snapshots]
+            troubles += [one.trouble for one in report.pins]
+            full = [t for t in troubles if t is not None and t.reason == errors.PondFull.reason]
+            found += [(node, one.message) for one in full[:1]]
+        return found
+
+    def take_report(self, node: str, report: pond_messages.Report) -> bool:
+        """Take it in, unless it is older than what is known; True if anything is another one
+        now."""
+        before = self.agents.get(node)
+        if before is not None and before.report.session == report.session:
+            if report.sequence <= before.report.sequence:
+                return False
+            since = before.since
+        else:
+            since = self._clock.wall()
+        now = Agent(report=report, seen=self._clock.monotonic(), since=since)
+        self.agents[node] = now
+        if before is None or _shape(before) != _shape(now):
+            self.revision += 1
+        for pinning in self._pins.values():
+            self._look_at(pinning)
+        return before is None or _news(before.report) != _news(report)
+
+    def forget_node(self, node: str) -> None:
+        if self.agents.pop(node, None) is not None:
+            self.revision += 1
+
+    def put_manifest(self, made: manifest.Manifest) -> None:
+        self.manifests[made.digest] = made
+        self.revision += 1
+        for pinning in self._pins.values():
+            self._look_at(pinning)
+
+    def live(self) -> frozenset[str]:
+        """Nodes whose agents report."""
+        now = self._clock.monotonic()
+        return frozenset(
+            node for node, agent in self.agents.items() if now - agent.seen < pond_messages.SILENT_S
+        )
+
+    def holders(self, digest: str) -> dict[str, int]:
+        """Bytes of a snapshot by live node, of those that have any."""
+        live = self.live()
+        found = {node: self.agents[node].held.get(digest) for node in sorted(live)}
+        return {node: count for node, count in found.items() if count is not None}
+
+    def ready(self, lease: str) -> dict[str, model.Readiness]:
+        wanted = self._leases.get(lease)
+        if wanted is None:
+            return {}
+        nodes, snapshots = wanted
+        live = self.live()
+        among = sorted(live if nodes is None else nodes)
+        return {node: self._readiness(node, lease, snapshots, live=live) for node in among}
+
+    def _readiness(
+        self,
+        node: str,
+        lease: str,
+        snapshots: Sequence[model.WantedSnapshot],
+        *,
+        live: Collection[str],
+    ) -> model.Readiness:
+        total = sum(self._bytes(one) for one in snapshots)
+        agent = self.agents.get(node)
+        if agent is None or node not in live:
+            text = "has never reported" if agent is None else "does not report any more"
+            where = f"{self.namespace}/{self.name}"
+            return model.Readiness(
+                bytes_total=total,
+                reason="AgentSilent",
+                message=f"the agent of DataPond {where} on node {node} {text}",
+            )
+        found = next((one for one in agent.report.leases if one.name == lease), None)
+        reports = {one.name: one for one in found.snapshots} if found is not None else {}
+        return _summed(node, [_about(one, reports) for one in snapshots], total=total)
+
+    def _bytes(self, wanted: model.WantedSnapshot) -> int:
+        known = self.manifests.get(wanted.digest)
+        if known is None:
+            return 0
+        paths = None if wanted.paths is None else set(wanted.paths)
+        return sum(f.size for f in known.files if paths is None or f.path in paths)
+
+    # what an agent is told
+
+    def order(self, node: str) -> pond_messages.Order:
+        """All that is wanted of a node, as things are."""
+        live = self.live()
+        for pinning in self._pins.values():
+            self._assign(pinning, live)
+        leases = tuple(
+            pond_messages.LeaseOrder(name=name, snapshots=tuple(map(self._ordered, snapshots)))
+            for name, (nodes, snapshots) in sorted(self._leases.items())
+            if nodes is None or node in nodes
+        )
+        wanted = {one.digest for lease in leases for one in lease.snapshots}
+        holders = {digest: tuple(self._peers_with(digest, node)) for digest in sorted(wanted)}
+        peers = {one for nodes in holders.values() for one in nodes}
+        return pond_messages.Order(
+            revision=self.revision,
+            limits=self._limits(),
+            pins=tuple(
+                pond_messages.PinOrder(id=request, source=one.source)
+                for request, one in sorted(self._pins.items())
+                if one.node == node and one.source is not None and one.pin.state == model.PENDING
+            ),
+            leases=leases,
+            released=self._released_on(node, {one.name for one in leases}),
+            peers={one: self.agents[one].report.address for one in sorted(peers)},
+            holders={digest: nodes for digest, nodes in holders.items() if nodes},
+            uploads=self._uploads(node, wanted),
+        )
+
+    def _ordered(self, wanted: model.WantedSnapshot) -> pond_messages.SnapshotOrder:
+        try:
+            source = None if wanted.source is None else sources.order(self.spec, wanted.source)
+        except errors.PondError:
+            source = None  # it was another spec then: peers may have it
+        return pond_messages.SnapshotOrder(
+            name=wanted.name,
+            digest=wanted.digest,
+            paths=wanted.paths,
+            access=wanted.access,
+            source=source,
+        )
+
+    def _released_on(self, node: str, wanted: Collection[str]) -> tuple[str, ...]:
+        agent = self.agents.get(node)
+        has = {one.name for one in agent.report.leases} if agent is not None else set()
+        gone = has & (self._released.keys() | self._leases.keys())
+        return tuple(sorted(gone - set(wanted)))
+
+    def _peers_with(self, digest: str, node: str) -> list[str]:
+        """Those that have the most of it first; of equals each node asks another one first."""
+        if not self.spec.fetch.from_peers:
+            return []
+        held = self.holders(digest)
+        able = [one for one in held if one != node and self.agents[one].report.address]
+        return sorted(able, key=lambda one: (-held[one], zlib.crc32(f"{node} {one}".encode())))
+
+    def _uploads(self, node: str, wanted: Collection[str]) -> tuple[str, ...]:
+        """Manifests that somebody needs, which this node has and the manager has not."""
+        expected = {one.expected for one in self._pins.values() if one.expected}
+        everywhere = {one.digest for _, snapshots in self._leases.values() for one in snapshots}
+        lacking = (set(wanted) | expected | everywhere) - self.manifests.keys()
+        agent = self.agents.get(node)
+        has = {one.digest for one in agent.report.holdings} if agent is not None else set()
+        return tuple(sorted(lacking & has))
+
+    def _limits(self) -> pond_messages.LimitsOrder:
+        spec = self.spec
+        return pond_messages.LimitsOrder(
+            capacity=None if spec.capacity is None else int(quantities.parse(spec.capacity)),
+            high=spec.high_watermark,
+            low=spec.low_watermark,
+            parallel=spec.fetch.parallel,
+        )
+
+    # pins
+
+    def _assign(self, pinning: _Pinning, live: frozenset[str]) -> None:
+        """To a node that has pinned the same before, and need not read it again; else to one that
+        is at little."""
+        if pinning.node in live or pinning.source is None:
+            return
+        busy = [one.node for one in self._pins.values() if one.pin.state == model.PENDING]
+        key = pond_messages.source_key(pinning.source)
+        pinning.node = min(
+            live,
+            key=lambda one: (key not in self.agents[one].report.sources, busy.count(one), one),
+            default=None,
+        )
+
+    def _look_at(self, pinning: _Pinning) -> None:
+        """Take in what is known of a pin, which does not change once it is over."""
+        if pinning.pin.state != model.PENDING:
+            return
+        if (known := self.manifests.get(pinning.expected)) is not None:
+            pinning.pin = _pinned(known)
+            return
+        said = self._said_of(pinning)
+        if said is None:
+            pinning.pin = model.Pin(reason="WaitingForAgent", message=self._waits_for(pinning))
+        elif said.digest:
+            pinning.pin = self._resolved(pinning, said.digest)
+        elif said.trouble is not None:
+            pinning.pin = model.Pin(
+                state=model.FAILED if said.trouble.lasting else model.PENDING,
+                bytes=said.bytes_done,
+                reason=said.trouble.reason,
+                message=said.trouble.message,
+            )
+        else:
+            message = f"node {pinning.node} reads it"
+            pinning.pin = model.Pin(bytes=said.bytes_done, reason="Pinning", message=message)
+
+    def _said_of(self, pinning: _Pinning) -> pond_messages.PinReport | None:
+        agent = self.agents.get(pinning.node or "")
+        request = next(key for key, one in self._pins.items() if one is pinning) if agent else ""
+        reports = agent.report.pins if agent is not None else ()
+        return next((one for one in reports if one.id == request), None)
+
+    def _resolved(self, pinning: _Pinning, digest: str) -> model.Pin:
+        if pinning.expected and digest != pinning.expected:
+            return model.Pin(
+                state=model.FAILED,
+                digest=digest,
+                reason=errors.SourceChanged.reason,
+                message=f"the source has {digest} now, and {pinning.expected} is wanted, which no "
+                "node has any more",
+            )
+        known = self.manifests.get(digest)
+        return (
+            model.Pin(reason="Pinning", message="its manifest is on its way")
+            if (known is None)
+            else _pinned(known)
+        )
+
+    def _waits_for(self, pinning: _Pinning) -> str:
+        if pinning.node is None and not self.live():
+            return f"DataPond {self.namespace}/{self.name} has no agent that reports"
+        return f"node {pinning.node} has not begun"
+
+    def _drop_manifests(self) -> None:
+        """Keep those of snapshots that somebody wants."""
+        kept = {one.digest for _, snapshots in self._leases.values() for one in snapshots}
+        kept |= {one.pin.digest for one in self._pins.values()}
+        self.manifests = {key: one for key, one in self.manifests.items() if key in kept}
+
+
+def _pinned(known: manifest.Manifest) -> model.Pin:
+    return model.Pin(state=model.PINNED, digest=known.digest, manifest=known, bytes=known.size)
+
+
+def _about(
+    wanted: model.WantedSnapshot, reports: Mapping[str, pond_messages.SnapshotReport]
+) -> tuple[model.WantedSnapshot, pond_messages.SnapshotReport | None]:
+    """What was reported of a snapshot, if it is about what is wanted now."""
+    found = reports.get(wanted.name)
+    now = (wanted.digest, pond_messages.paths_digest(wanted.paths), wanted.access)
+    if found is None or (found.digest, found.paths_digest, found.access) != now:
+        return wanted, None
+    return wanted, found
+
+
+def _summed(
+    node: str,
+    pairs: Sequence[tuple[model.WantedSnapshot, pond_messages.SnapshotReport | None]],
+    *,
+    total: int,
+) -> model.Readiness:
+    found = [report for _, report in pairs if report is not None]
+    troubles = [one.trouble for one in found if one.trouble is not None]
+    done = sum(one.bytes_done for one in found)
+    total = max(total, sum(one.bytes_total for one in found))
+    if troubles:
+        worst = max(troubles, key=lambda one: one.lasting)
+        return model.Readiness(
+            bytes_done=done,
+            bytes_total=total,
+            reason=worst.reason,
+            message=f"node {node}: {worst.message}",
+            lasting=worst.lasting,
+        )
+    if len(found) == len(pairs) and all(one.ready for one in found):
+        return model.Readiness(ready=True, bytes_done=done, bytes_total=total, reason="Ready")
+    waiting = next(w.name for w, report in pairs if report is None or not report.ready)
+    message = f"node {node} fetches snapshot {waiting}: {done:,} of {total:,} bytes"
+    return model.Readiness(bytes_done=done, bytes_total=total, reason="Fetching", message=message)
+
+
+def _shape(agent: Agent) -> tuple[object, ...]:
+    """Of what an agent says, that which others are told."""
+    leases = frozenset(one.name for one in agent.report.leases)
+    return agent.report.session, agent.report.address, frozenset(agent.held), leases
+
+
+def _news(report: pond_messages.Report) -> pond_messages.Report:
+    return msgspec.structs.replace(report, sequence=0, knows=0)

@@ -1,0 +1,205 @@
+"""The shell of the DataPond controller: reads what is known of one, carries out its plan.
+
+Used by `assembly`. Decides nothing: see `plan` and `status`.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import data_pond, kinds, meta, node, pod, reasons, resource
+from kilnwork.controllers import status_writer, tools
+from kilnwork.controllers.data_pond import certificate, ledger, plan, pods, status, verifier
+from kilnwork.kube import errors, events, queue
+
+log = logging.getLogger(__name__)
+
+Key = tuple[str, str]
+
+SOON_S = 0.5
+LATER_S = 5.0
+"""When to look again after something stood in the way."""
+
+Refusal = tuple[reasons.PondReason, str]
+
+
+class Reconciler:
+    """Makes the world of one DataPond as it should be."""
+
+    def __init__(
+        self,
+        given: tools.Tools,
+        work: queue.WorkQueue,
+        *,
+        settings: pods.Settings,
+        known: ledger.Ledger,
+        new_token: Callable[[], str],
+    ) -> None:
+        self._client = given.kube
+        self._caches = given.caches
+        self._emit = given.emit
+        self._clock = given.time
+        self._queue = work
+        self._settings = settings
+        self._ledger = known
+        self._new_token = new_token
+        self._writer = status_writer.StatusWriter(
+            given.kube, kinds.DATA_PONDS, data_pond.DataPondStatus
+        )
+        self._refusals: dict[Key, Refusal] = {}
+        self._written: dict[Key, float] = {}
+        self._nodes: dict[Key, frozenset[str]] = {}
+        known.subscribe(self._all_changed)
+
+    # What happens around us: each only names the keys that must be looked at.
+
+    def pond_changed(
+        self, key: Key, old: data_pond.DataPond | None, new: data_pond.DataPond | None
+    ) -> None:
+        """A DataPond came, changed or went."""
+        if old is not None and (new is None or new.metadata.uid != old.metadata.uid):
+            self._writer.forget(old.metadata.uid)
+        self._queue.add(key)
+
+    def part_changed(self, key: Key, old: Any, new: Any) -> None:
+        """A Pod or Secret of kilnwork came, changed or went."""
+        metadata: meta.ObjectMeta = (new or old).metadata
+        pond = metadata.annotations.get(pods.POND_LABEL)
+        if pond is not None:
+            self._queue.add((key[0], pond))
+
+    def node_changed(self, _: Key, old: node.Node | None, new: node.Node | None) -> None:
+        """A Node came, changed or went."""
+        if old is None or new is None or _relevant(old) != _relevant(new):
+            self._all_changed()
+
+    def _all_changed(self) -> None:
+        for one in self._caches.ponds.list():
+            self._queue.add((one.metadata.namespace, one.metadata.name))
+
+    async def reconcile(self, key: Key) -> float | None:
+        """One pass; gives when to look again."""
+        found = self._caches.ponds.get(key)
+        if found is None or found.metadata.deletion_timestamp is not None:
+            self._forget(key)
+            return None
+        pond = msgspec.structs.replace(found, status=self._writer.current(found))
+        self._ledger.pond_changed(*key, pond.spec, root=pods.root(pond, self._settings))
+        decided = plan.decide(self._facts(key, pond), self._settings)
+        for gone in self._nodes.get(key, frozenset()) - decided.nodes:
+            self._ledger.node_gone(*key, gone)
+        self._nodes[key] = decided.nodes
+        refusal = await self._carry_out(pond, decided)
+        again_s = decided.again_s
+        if refusal != self._refusals.get(key):
+            self._note(key, pond, refusal)
+            decided = plan.decide(self._facts(key, pond), self._settings)
+        if refusal is not None or key in self._refusals:
+            again_s = LATER_S
+        written_s = await self._tell(key, pond, decided.status)
+        return min((s for s in (again_s, written_s) if s is not None), default=None)
+
+    def _facts(self, key: Key, pond: data_pond.DataPond) -> plan.Facts:
+        return plan.Facts(
+            pond=pond,
+            nodes=self._caches.nodes.list(),
+            pods=sorted(self._caches.pods.owned_by(pond.metadata.uid), key=_name),
+            secret=verifier.secret_of(self._caches, pond),
+            refusal=self._refusals.get(key),
+            known=self._ledger.state(*key),
+            now=self._clock.wall(),
+        )
+
+    def _forget(self, key: Key) -> None:
+        self._refusals.pop(key, None)
+        self._written.pop(key, None)
+        self._nodes.pop(key, None)
+        self._ledger.pond_gone(*key)
+
+    # Writing
+
+    async def _carry_out(self, pond: data_pond.DataPond, decided: plan.Plan) -> Refusal | None:
+        if decided.make_secret:
+            pair = certificate.make(now=self._clock.wall())
+            body = pods.secret(pond, self._settings, token=self._new_token(), pair=pair)
+            return await self._make(resource.SECRETS, body, pond)
+        data = dict(decided.mend_secret)
+        if decided.new_pair:
+            data |= pods.pair_data(certificate.make(now=self._clock.wall()))
+        if data:
+            await self._mend(pond, data)
+            return None
+        for seen, why in decided.remove:
+            facts = {"pod": seen.metadata.name, "pond": pond.metadata.name, "why": why}
+            log.info("deleting agent Pod", extra=facts)
+            await tools.delete(self._client, resource.PODS, seen.metadata)
+        for body in decided.create:
+            refusal = await self._make(resource.PODS, body, pond)
+            if refusal is not None:
+                return refusal  # the others would fare alike
+        return None
+
+    async def _make(
+        self, kind: resource.Resource, body: meta.JsonObject, pond: data_pond.DataPond
+    ) -> Refusal | None:
+        try:
+            await self._client.create(kind, body, pond.metadata.namespace)
+        except errors.AlreadyExists:
+            return await self._taken(kind, body["metadata"]["name"], pond)
+        except (errors.Forbidden, errors.Invalid) as error:
+            return reasons.PondReason.POD_REFUSED, error.message
+        return None
+
+    async def _taken(
+        self, kind: resource.Resource, name: str, pond: data_pond.DataPond
+    ) -> Refusal | None:
+        """None when it is ours, or on its way out: the cache will hear of it."""
+        try:
+            found = await self._client.get(kind, name, pond.metadata.namespace, type=meta.Partial)
+        except errors.NotFound:
+            return None
+        owner = found.metadata.controller()
+        ours = owner is not None and owner.uid == pond.metadata.uid
+        if ours or found.metadata.deletion_timestamp is not None:
+            return None
+        message = f"{kind.kind} {name} exists and does not belong to this DataPond"
+        return reasons.PondReason.NAME_TAKEN, message
+
+    async def _mend(self, pond: data_pond.DataPond, data: dict[str, str]) -> None:
+        name, change = pods.secret_name(pond.metadata.name), {"data": data}
+        try:
+            await self._client.merge_patch(resource.SECRETS, name, change, pond.metadata.namespace)
+        except errors.NotFound:
+            return
+
+    def _note(self, key: Key, pond: data_pond.DataPond, refusal: Refusal | None) -> None:
+        if refusal is None:
+            self._refusals.pop(key, None)
+            return
+        self._refusals[key] = refusal
+        about = events.reference(kinds.DATA_PONDS, pond)
+        self._emit(about, events.WARNING, str(refusal[0]), refusal[1])
+
+    async def _tell(
+        self, key: Key, pond: data_pond.DataPond, wanted: data_pond.DataPondStatus
+    ) -> float | None:
+        now = self._clock.monotonic()
+        wait_s = status.wait_s(pond.status, wanted, written=self._written.get(key), now=now)
+        if wait_s is None or wait_s > 0:
+            return wait_s
+        try:
+            await self._writer.write(pond, wanted)
+        except errors.NotFound:
+            return None
+        self._written[key] = now
+        return None
+
+
+def _name(seen: pod.Pod) -> str:
+    return seen.metadata.name
+
+
+def _relevant(one: node.Node) -> tuple[object, ...]:
+    return one.metadata.labels, one.spec

@@ -1,0 +1,97 @@
+"""Which place a snapshot's source means: a declared source of the pond, or below one.
+
+Used by `ledger`. Pure. Who may use a pond may not read with its agents what it does not declare:
+they see files of nodes, and know secrets.
+"""
+
+from urllib import parse
+
+from kilnwork.api import data_pond, pond_messages
+from kilnwork.data import errors
+from kilnwork.data.pond import globs, manifest
+
+
+def order(
+    spec: data_pond.DataPondSpec, wanted: data_pond.SnapshotSource
+) -> pond_messages.SourceOrder:
+    """Return what an agent is told. Raises SourceRefused, with the path of the field."""
+    given = [
+        name for name in ("source", "uri", "inline", "files") if getattr(wanted, name) is not None
+    ]
+    if len(given) != 1:
+        raise errors.SourceRefused(
+            f"from: give exactly one of source, uri, inline and files, not {len(given)}"
+        )
+    _check_selection(wanted)
+    if wanted.files is not None:
+        raise errors.SourceRefused("from.files: results of file jobs are not served yet: use uri")
+    if wanted.inline is not None:
+        return _inline(wanted)
+    declared, uri = _declared(spec, wanted)
+    if wanted.path:
+        uri = f"{uri.rstrip('/')}/{_quoted(uri, wanted.path)}"
+        if wanted.paths and not uri.startswith("file:"):
+            uri += "/"
+    return pond_messages.SourceOrder(
+        name=declared.name,
+        uri=uri,
+        paths=wanted.paths,
+        glob=wanted.glob,
+        allow=declared.allow_addresses,
+    )
+
+
+def _declared(
+    spec: data_pond.DataPondSpec, wanted: data_pond.SnapshotSource
+) -> tuple[data_pond.PondSource, str]:
+    if wanted.source is not None:
+        for one in spec.sources:
+            if one.name == wanted.source:
+                return one, one.uri
+        known = ", ".join(one.name for one in spec.sources) or "none"
+        raise errors.SourceRefused(f"from.source: {wanted.source!r} is none of the pond's: {known}")
+    uri = wanted.uri or ""
+    if any(part in (".", "..") for part in parse.unquote(uri).split("/")):
+        raise errors.SourceRefused(f"from.uri: {uri!r} has a component '..': write it without")
+    for one in spec.sources:
+        if uri == one.uri or uri.startswith(one.uri.rstrip("/") + "/"):
+            return one, uri
+    raise errors.SourceRefused(
+        f"from.uri: {uri!r} is not below the uri of a source of the pond: declare one in "
+        "spec.sources"
+    )
+
+
+def _check_selection(wanted: data_pond.SnapshotSource) -> None:
+    if wanted.paths and wanted.glob:
+        raise errors.SourceRefused("from: give paths or glob, not both")
+    for field, paths in (("path", (wanted.path,) if wanted.path else ()), ("paths", wanted.paths)):
+        for path in paths:
+            if why := manifest.path_problem(path):
+                raise errors.SourceRefused(f"from.{field}: {path!r} {why}")
+    if len(set(wanted.paths)) != len(wanted.paths):
+        raise errors.SourceRefused("from.paths: one of them is there twice")
+    if wanted.glob:
+        globs.matches(wanted.glob, "")
+
+
+def _inline(wanted: data_pond.SnapshotSource) -> pond_messages.SourceOrder:
+    files = wanted.inline or {}
+    if wanted.path:
+        raise errors.SourceRefused("from.path: inline has none, its files have paths of their own")
+    size = sum(len(content.encode()) for content in files.values())
+    if not files or size > data_pond.MAX_INLINE_BYTES:
+        raise errors.SourceRefused(
+            f"from.inline: {len(files)} files of {size:,} bytes; there must be some, of at most "
+            f"{data_pond.MAX_INLINE_BYTES:,} bytes"
+        )
+    for path in files:
+        if why := manifest.path_problem(path):
+            raise errors.SourceRefused(f"from.inline: {path!r} {why}")
+    return pond_messages.SourceOrder(
+        name="inline", inline=files, paths=wanted.paths, glob=wanted.glob
+    )
+
+
+def _quoted(uri: str, path: str) -> str:
+    return path if uri.startswith("file:") else parse.quote(path)

@@ -1,0 +1,50 @@
+"""Whether somebody is an agent of the pond it names: the exchange's `AgentVerifier`.
+
+Used by `server.pond_exchange`. A pond's token is in its Secret, which only its agents' Pods mount;
+the caches have it, so a check costs no request.
+"""
+
+import asyncio
+import base64
+import binascii
+import hmac
+from collections.abc import Sequence
+
+from kilnwork.api import data_pond, pond_certificate
+from kilnwork.controllers import caches, errors, tokens
+from kilnwork.controllers.data_pond import pods
+
+
+def secret_of(known: caches.Caches, pond: data_pond.DataPond) -> caches.Secret | None:
+    """The Secret that this very DataPond controls."""
+    name = pods.secret_name(pond.metadata.name)
+    found = known.secrets.get((pond.metadata.namespace, name))
+    if found is None:
+        return None
+    owner = found.metadata.controller()
+    return found if owner is not None and owner.uid == pond.metadata.uid else None
+
+
+class PondVerifier:
+    """Compares a credential with the token in the pond's Secret."""
+
+    def __init__(self, known: caches.Caches, *, synced: Sequence[asyncio.Event]) -> None:
+        self._caches = known
+        self._synced = synced
+
+    async def verify(self, namespace: str, pond: str, credential: str) -> bool:
+        """See `server.pond_ports.AgentVerifier`. Raises NotYet."""
+        await tokens.wait_synced(self._synced)
+        known = self._caches.ponds.get((namespace, pond))
+        if known is None or known.metadata.deletion_timestamp is not None:
+            return False
+        secret = secret_of(self._caches, known)
+        if secret is None:
+            raise errors.NotYet(f"DataPond {pond} has no Secret yet")
+        try:
+            expected = base64.b64decode(
+                secret.data.get(pond_certificate.TOKEN_KEY, ""), validate=True
+            )
+        except binascii.Error:
+            return False
+        return bool(expected) and hmac.compare_digest(expected, credential.encode())

@@ -1,0 +1,214 @@
+"""Whether there is room for all members of a gang at once, and who lacks what.
+
+Pure. Used by backend `pods`. As the scheduler does it: taints, labels, required node affinity and
+requests (`api.fitting`), but for all Pods of the gang before any of them may go. First fit, the
+largest first, on preferred nodes first: where Pods of very different sizes just fit, it may say no.
+What it does not look at (affinity between Pods, volumes of zones), the scheduler does: then a
+member stays without a node, and the gang begins anew after its wait.
+"""
+
+import decimal
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from kilnwork.api import fitting, meta, quantities
+
+MAX_NODES_NAMED = 5
+"""Nodes whose free room a message tells."""
+
+_OVER = ("Succeeded", "Failed")
+_HOSTNAME = "kubernetes.io/hostname"
+
+
+class Member(msgspec.Struct, frozen=True):
+    """A Pod that waits at its gate. `allowed`: nodes that it may go to, None: any. `near`: bytes of
+    its data by node."""
+
+    name: str
+    group: str
+    pod: meta.JsonObject
+    allowed: frozenset[str] | None = None
+    near: Mapping[str, int] = {}
+
+
+class Room(msgspec.Struct, frozen=True, kw_only=True):
+    """The nodes, and what is taken of them, as far as is known."""
+
+    nodes: tuple[meta.JsonObject, ...] = ()
+    pods: tuple[meta.JsonObject, ...] = ()
+
+
+class Placement(msgspec.Struct, frozen=True):
+    """`assigned`: node by name of a member. `unplaced`: members without one, with the reason."""
+
+    assigned: Mapping[str, str]
+    unplaced: tuple[tuple[Member, str], ...] = ()
+
+    def count(self, members: Iterable[Member], group: str) -> int:
+        """How many members of a group have a node."""
+        return sum(m.group == group and m.name in self.assigned for m in members)
+
+
+def name_of(obj: meta.JsonObject) -> str:
+    """Name of an object."""
+    return str(obj["metadata"]["name"])
+
+
+def is_gated(pod: meta.JsonObject) -> bool:
+    """Whether a Pod waits at any gate."""
+    return bool((pod.get("spec") or {}).get("schedulingGates"))
+
+
+def place(room: Room, members: Sequence[Member], *, ready: frozenset[str]) -> Placement:
+    """Give each member a node, as far as there is room. `ready`: nodes to fill first."""
+    nodes = {name_of(node): node for node in room.nodes}
+    used = _used(room, nodes)
+    assigned: dict[str, str] = {}
+    unplaced = []
+    for member in sorted(members, key=_size, reverse=True):
+        found = _first(member, nodes, used, ready)
+        if found is None:
+            unplaced.append((member, _why(member, nodes, used)))
+        else:
+            assigned[member.name] = found
+            _take(used, found, member.pod)
+    return Placement(assigned, tuple(unplaced))
+
+
+def lacks(placement: Placement, room: Room) -> str:
+    """Who has no node and why: one sentence for each group; "" if all have."""
+    if not placement.unplaced:
+        return ""
+    by_group: dict[str, list[tuple[Member, str]]] = {}
+    for member, why in placement.unplaced:
+        by_group.setdefault(member.group, []).append((member, why))
+    sentences = []
+    for group, found in by_group.items():
+        member, why = found[0]
+        asked = _shown(fitting.requests(member.pod.get("spec") or {}))
+        workers = "1 worker has" if len(found) == 1 else f"{len(found)} workers have"
+        sentences.append(f"{workers} no node in group {group}: each needs {asked}; {why}")
+    free = _free(room)
+    return "; ".join([*sentences, *([f"free: {free}"] if free else [])])
+
+
+def affinity_to(
+    pod: meta.JsonObject, wanted: frozenset[str], nodes: Iterable[meta.JsonObject]
+) -> meta.JsonObject:
+    """The affinity of a gated Pod, narrowed to nodes by their host names: each of its terms gets
+    one more expression, as the API server lets a gated Pod change (KEP-3838)."""
+    hosts = sorted(
+        (node["metadata"].get("labels") or {}).get(_HOSTNAME, name_of(node))
+        for node in nodes
+        if name_of(node) in wanted
+    )
+    expression = {"key": _HOSTNAME, "operator": "In", "values": hosts}
+    affinity = dict((pod.get("spec") or {}).get("affinity") or {})
+    of_node = dict(affinity.get("nodeAffinity") or {})
+    key = "requiredDuringSchedulingIgnoredDuringExecution"
+    terms = (of_node.get(key) or {}).get("nodeSelectorTerms") or [{}]
+    of_node[key] = {
+        "nodeSelectorTerms": [
+            {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), expression]}
+            for term in terms
+        ]
+    }
+    return {**affinity, "nodeAffinity": of_node}
+
+
+# What is taken
+
+_Used = dict[str, dict[str, decimal.Decimal]]
+
+
+def _used(room: Room, nodes: Mapping[str, meta.JsonObject]) -> _Used:
+    """What Pods take of each node: those that are there, and those on their way, which no gate
+    holds any more: they go to the first node that they fit."""
+    used: _Used = {name: {} for name in nodes}
+    waiting = []
+    for pod in room.pods:
+        spec, status = pod.get("spec") or {}, pod.get("status") or {}
+        if status.get("phase") in _OVER:
+            continue
+        if spec.get("nodeName") in used:
+            _take(used, spec["nodeName"], pod)
+        elif not spec.get("nodeName") and not is_gated(pod):
+            waiting.append(pod)
+    for pod in waiting:
+        found = _first(Member(name_of(pod), "", pod), nodes, used, frozenset())
+        if found is not None:
+            _take(used, found, pod)
+    return used
+
+
+def _take(used: _Used, node: str, pod: meta.JsonObject) -> None:
+    one = {"pods": decimal.Decimal(1), **fitting.requests(pod.get("spec") or {})}
+    used[node] = fitting.total([used[node], one])
+
+
+def _first(
+    member: Member,
+    nodes: Mapping[str, meta.JsonObject],
+    used: _Used,
+    ready: frozenset[str],
+) -> str | None:
+    for name in sorted(nodes, key=lambda n: (n not in ready, -member.near.get(n, 0), n)):
+        if member.allowed is not None and name not in member.allowed:
+            continue
+        if not fitting.misfit(nodes[name], member.pod, used[name]):
+            return name
+    return None
+
+
+def _size(member: Member) -> tuple[decimal.Decimal, decimal.Decimal]:
+    asked, zero = fitting.requests(member.pod.get("spec") or {}), decimal.Decimal(0)
+    return asked.get("cpu", zero), asked.get("memory", zero)
+
+
+# What is said
+
+
+def _why(member: Member, nodes: Mapping[str, meta.JsonObject], used: _Used) -> str:
+    misfits = [
+        "node(s) were not next to the data"
+        if member.allowed is not None and name not in member.allowed
+        else fitting.misfit(node, member.pod, used[name])
+        for name, node in nodes.items()
+    ]
+    counted = ", ".join(f"{misfits.count(m)} {m}" for m in dict.fromkeys(misfits))
+    return f"0/{len(misfits)} nodes are available" + (f": {counted}" if counted else "")
+
+
+def _shown(amounts: fitting.Amounts) -> str:
+    texts = [f"{name} {_number(amount)}" for name, amount in sorted(amounts.items()) if amount]
+    return ", ".join(texts) or "nothing"
+
+
+def _number(amount: decimal.Decimal) -> str:
+    """As people write it: bytes in Mi or Gi."""
+    for suffix, size in (("Gi", 1 << 30), ("Mi", 1 << 20)):
+        if amount >= size:
+            return f"{amount / size:.1f}".removesuffix(".0") + suffix
+    return f"{amount:.3f}".rstrip("0").rstrip(".")
+
+
+def _free(room: Room) -> str:
+    nodes = {name_of(node): node for node in room.nodes}
+    used = _used(room, nodes)
+    texts = [
+        f"node {name} {_shown(_left(nodes[name], used[name]))}"
+        for name in sorted(nodes)[:MAX_NODES_NAMED]
+    ]
+    more = len(nodes) - len(texts)
+    return "; ".join([*texts, *([f"and {more} more"] if more > 0 else [])])
+
+
+def _left(node: meta.JsonObject, used: fitting.Amounts) -> dict[str, decimal.Decimal]:
+    offered = (node.get("status") or {}).get("allocatable") or {}
+    zero = decimal.Decimal(0)
+    return {
+        name: max(zero, quantities.amount(str(offered[name])) - used.get(name, zero))
+        for name in ("cpu", "memory")
+        if name in offered
+    }

@@ -1,0 +1,143 @@
+"""The state of a gang, from the TaskClusters, Pods and workers of its groups.
+
+Pure. Used by the backends, which read the facts.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from kilnwork.api import pod, reasons, sync_set_validation, task_cluster
+from kilnwork.controllers.gangs import port
+from kilnwork.dispatch import model
+from kilnwork.kit import clock
+
+OPENED_ANNOTATION = "kilnwork.dev/gate-opened"
+"""On Pods: when their gate was opened, in seconds since the epoch."""
+
+Reason = reasons.SetReason
+
+
+class Group(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one group. `cluster`: None while there is none of this set."""
+
+    spec: port.GroupSpec
+    cluster: task_cluster.TaskCluster | None
+    pods: tuple[pod.Pod, ...] = ()
+    view: model.ClusterView | None = None
+
+    @property
+    def live(self) -> tuple[pod.Pod, ...]:
+        """Its Pods that are to stay."""
+        return tuple(p for p in self.pods if not p.terminating and not p.over)
+
+    @property
+    def gated(self) -> tuple[pod.Pod, ...]:
+        """Those that wait at our gate."""
+        return tuple(p for p in self.live if is_gated(p))
+
+    @property
+    def connected(self) -> tuple[pod.Pod, ...]:
+        """Those whose workers are connected."""
+        workers = self.view.workers if self.view else ()
+        uids = {w.pod_uid for w in workers if w.ready}
+        return tuple(p for p in self.live if p.metadata.uid in uids)
+
+    @property
+    def complete(self) -> bool:
+        """Whether as many workers are connected as nothing starts without."""
+        return len(self.connected) >= self.spec.min
+
+    def state(self) -> port.GroupState:
+        """The same in numbers."""
+        return port.GroupState(
+            desired=self.spec.replicas,
+            min=self.spec.min,
+            gated=len(self.gated),
+            ready=len(self.connected),
+        )
+
+
+def is_gated(seen: pod.Pod) -> bool:
+    """Whether a Pod waits at our gate."""
+    return any(gate.name == sync_set_validation.GATE for gate in seen.spec.scheduling_gates)
+
+
+def nodes(groups: tuple[Group, ...]) -> frozenset[str]:
+    """The nodes that members are on."""
+    return frozenset(p.spec.node_name for g in groups for p in g.live if p.spec.node_name)
+
+
+def opened(groups: tuple[Group, ...]) -> float | None:
+    """When the gate of a member was opened first; None while all wait."""
+    times = (p.metadata.annotations.get(OPENED_ANNOTATION) for g in groups for p in g.live)
+    return min((float(text) for text in times if text), default=None)
+
+
+def made(groups: tuple[Group, ...]) -> float | None:
+    """When the first of the TaskClusters was made; None before."""
+    times = (
+        g.cluster.metadata.creation_timestamp
+        for g in groups
+        if g.cluster is not None and g.cluster.metadata.deletion_timestamp is None
+    )
+    return min((clock.parse_rfc3339(text) for text in times if text), default=None)
+
+
+def missing(groups: tuple[Group, ...]) -> str:
+    """Which workers are not connected, and why, in one sentence for each group."""
+    return "; ".join(_missing(groups))
+
+
+def _missing(groups: tuple[Group, ...]) -> Iterator[str]:
+    for group in groups:
+        if group.complete:
+            continue
+        text = f"group {group.spec.name}: {len(group.connected)} of {group.spec.min} workers are "
+        found = group.cluster.status.conditions if group.cluster else ()
+        why = next((c.message for c in found if c.type == "Ready" and c.status != "True"), "")
+        yield text + "connected" + (f": {why}" if why else "")
+
+
+def broken(groups: tuple[Group, ...], *, since: float | None) -> str:
+    """Which member has ended of a group that fails with one, "" if none.
+
+    `since`: when the flow began: a Pod that is younger took the place of another, unless the group
+    grows and shrinks.
+    """
+    for group in groups:
+        if group.spec.fails and (why := _broken(group, since)):
+            return f"group {group.spec.name}: {why}"
+    return ""
+
+
+def _broken(group: Group, since: float | None) -> str:
+    for seen in group.pods:
+        if seen.over or any(c.restart_count for c in seen.status.container_statuses):
+            trouble = pod.trouble(seen)
+            return trouble.text if trouble else f"Pod {seen.metadata.name} ended"
+        made = seen.metadata.creation_timestamp
+        if since is None or group.spec.elastic or made is None:
+            continue
+        if clock.parse_rfc3339(made) > since + 1:  # times of Kubernetes are whole seconds
+            return f"the worker before Pod {seen.metadata.name} ended"
+    return ""
+
+
+def state(
+    groups: tuple[Group, ...],
+    *,
+    since: float | None,
+    reason: reasons.SetReason = Reason.WAITING_FOR_WORKERS,
+    message: str = "",
+) -> port.GangState:
+    """The state of all; `reason` and `message`: while it is not ready, those of the caller."""
+    ready = all(g.complete for g in groups)
+    return port.GangState(
+        groups={g.spec.name: g.state() for g in groups},
+        ready=ready,
+        nodes=nodes(groups),
+        reason=Reason.GANG_READY if ready else reason,
+        message="" if ready else message or missing(groups),
+        broken=broken(groups, since=since),
+    )

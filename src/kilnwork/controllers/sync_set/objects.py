@@ -1,0 +1,74 @@
+"""Makes the objects of `resources.objects`, which the SyncSet owns.
+
+Used by `reconciler`. They live as long as the SyncSet, over all generations. What may be made is
+what tasks may make, and ConfigMaps.
+"""
+
+from typing import Any
+
+from kilnwork.api import meta, resource, sync_set
+from kilnwork.controllers.gangs import rendering
+from kilnwork.executors import custom_resource
+from kilnwork.kube import client, errors
+
+
+class SetObjects:
+    """Makes them, each once. `served`: kinds of the API server, and which the manager may make."""
+
+    def __init__(self, kube: client.Client, served: custom_resource.Kinds) -> None:
+        self._client = kube
+        self._served = served
+
+    async def ensure(self, seen: sync_set.SyncSet) -> str:
+        """Make what is missing; gives why one cannot be made, "" if all are there."""
+        for position, manifest in enumerate(seen.spec.resources.objects):
+            problem = await self._ensure(seen, manifest)
+            if problem:
+                return f"spec.resources.objects[{position}]: {problem}"
+        return ""
+
+    async def _ensure(self, seen: sync_set.SyncSet, manifest: dict[str, Any]) -> str:
+        kind, problem = await self._kind(manifest)
+        if kind is None:
+            return problem
+        metadata, namespace = manifest["metadata"], seen.metadata.namespace
+        body = {
+            **manifest,
+            "metadata": {
+                **metadata,
+                "namespace": namespace,
+                "ownerReferences": [rendering.owner(seen.metadata.name, seen.metadata.uid)],
+            },
+        }
+        try:
+            await self._client.create(kind, body, namespace)
+        except errors.AlreadyExists:
+            return await self._taken(seen, kind, str(metadata["name"]))
+        except (errors.Forbidden, errors.Invalid, errors.NotFound) as error:
+            return error.message
+        return ""
+
+    async def _kind(self, manifest: dict[str, Any]) -> tuple[resource.Resource | None, str]:
+        if (manifest["apiVersion"], manifest["kind"]) == ("v1", "ConfigMap"):
+            return resource.CONFIG_MAPS, ""
+        found = await self._served.find(manifest["apiVersion"], manifest["kind"])
+        if not isinstance(found, resource.Resource):
+            return None, found.message
+        if not found.namespaced:
+            return None, f"{found.kind} belongs to no namespace: the SyncSet cannot own it"
+        if not self._served.allowed.allows(found):
+            return None, (
+                f"the manager may not make {found.qualified}: start it with --allow-kind "
+                f"{found.qualified}, or make the object yourself"
+            )
+        return found, ""
+
+    async def _taken(self, seen: sync_set.SyncSet, kind: resource.Resource, name: str) -> str:
+        try:
+            found = await self._client.get(kind, name, seen.metadata.namespace, type=meta.Partial)
+        except errors.NotFound:
+            return f"{kind.kind} {name} is to be made"
+        owner = found.metadata.controller()
+        if owner is None or owner.uid != seen.metadata.uid:
+            return f"{kind.kind} {name} exists and does not belong to this SyncSet"
+        return ""

@@ -1,0 +1,475 @@
+"""What to do about one SyncSet: pure decisions from what is known to what should happen.
+
+Used by `reconciler`, which gathers `Facts` and carries the `Plan` out. The order of the questions:
+is the object gone, is its newest generation admitted, is that over, does its flow run; else pin the
+data, make the objects, start the workers next to the data, start the flow. A digest is written to
+the status before anything is done with it: what is decided here follows from the written status.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from kilnwork.api import reasons, sync_set, sync_set_validation
+from kilnwork.controllers.data_pond import model
+from kilnwork.controllers.gangs import port
+from kilnwork.controllers.sync_set import pinning, ports, status, wanted
+from kilnwork.jobs.flows import model as flow_model
+from kilnwork.kit import clock
+
+Reason = reasons.SetReason
+_P = sync_set.Phase
+
+LOOK_S = 1.0
+"""Between looks at what nobody tells about."""
+
+FETCH_LOOK_S = 5.0
+"""Between looks at nodes that fetch: an agent that is gone says nothing."""
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True):
+    """What nodes are to hold for a generation."""
+
+    nodes: frozenset[str]
+    snapshots: tuple[model.WantedSnapshot, ...]
+
+
+class Kill(msgspec.Struct, frozen=True):
+    """The flow is to end."""
+
+    generation: int
+    reason: str
+    message: str
+
+
+class Facts(msgspec.Struct, frozen=True, kw_only=True):
+    """All that is known about one SyncSet. `now`: wall clock, seconds.
+
+    `known`: generations whose flows the engine has. `flow`: that of the newest admitted one;
+    `stored_own`: what that was started with. `stored`: what the generation to be repeated was
+    started with. `backend`: what starts its groups
+    together, None while that is not known. `pins`: by name of a snapshot. `near`: by group, bytes
+    of what it is to be near to. `gang`: None before it was asked. `left`: whether groups of other
+    generations, or of one that is over, are still there. `obstacle`: why an object of the set could
+    not be made. `refused`: why the engine does not take its flow. `fetching_since`:
+    since when this manager has nodes fetch; not while there is no room.
+    """
+
+    seen: sync_set.SyncSet | None
+    known: tuple[int, ...] = ()
+    flow: flow_model.FlowRunView | None = None
+    stored_own: flow_model.NewFlowRun | None = None
+    stored: flow_model.NewFlowRun | None = None
+    backend: sync_set.Backend | None = None
+    pond: ports.Pond | None = None
+    pins: Mapping[str, model.Pin] = {}
+    readiness: Mapping[str, model.Readiness] = {}
+    near: Mapping[str, Mapping[str, int]] = {}
+    gang: port.GangState | None = None
+    left: bool = False
+    obstacle: str = ""
+    refused: str = ""
+    fetching_since: float | None = None
+    now: float = 0.0
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What should happen, in this order; repeating it changes nothing.
+
+    `forget`: generations whose flows nobody asks for any more. `release_groups`: all groups are to
+    go. `objects`: those of the spec are to be made. `gang`: ask for it, and decide again.
+    `lease`: what nodes are to hold; `release_lease`: nothing. `again_s`: look again after so many
+    seconds even if nothing changes.
+    """
+
+    forget: tuple[int, ...] = ()
+    kill: Kill | None = None
+    suspend: bool | None = None
+    release_groups: bool = False
+    release_lease: bool = False
+    objects: bool = False
+    gang: port.GangSpec | None = None
+    lease: Lease | None = None
+    start: flow_model.NewFlowRun | None = None
+    status: sync_set.SyncSetStatus | None = None
+    delete: bool = False
+    again_s: float | None = None
+
+
+def decide(facts: Facts) -> Plan:
+    """Return what should happen now."""
+    seen = facts.seen
+    if seen is None or seen.metadata.deletion_timestamp is not None:
+        return Plan(forget=facts.known, release_lease=True)
+    if seen.status.generation < seen.spec.generation:
+        return _admit(facts, seen)
+    if _P(seen.status.phase or _P.PENDING).final:
+        return _after(facts, seen)
+    if facts.flow is not None:
+        return _running(facts, seen, facts.flow)
+    return _before(facts, seen)
+
+
+# A new generation
+
+
+def _admit(facts: Facts, seen: sync_set.SyncSet) -> Plan:
+    """End the generation before, then take up the new one."""
+    if facts.flow is not None and not facts.flow.phase.final:
+        text = f"generation {seen.spec.generation} is asked for"
+        kill = Kill(seen.status.generation, str(Reason.SUPERSEDED), text)
+        shown = status.Shown(_P.KILLING, status.Why(Reason.SUPERSEDED, text), flow=facts.flow)
+        return Plan(kill=kill, status=status.make(seen, shown, now=facts.now))
+    if facts.flow is not None and not _P(seen.status.phase or _P.PENDING).final:
+        phase, why = _outcome(facts.flow)  # how it ended is told before the next one begins
+        return _ends(facts, seen, phase, why)
+    if facts.left:
+        return Plan(release_groups=True, release_lease=True, again_s=LOOK_S)
+    begun = status.begin(seen, backend=facts.backend, now=facts.now)
+    if problems := _problems(facts, seen):
+        text = "; ".join(f"{field} {why}" for field, why in problems)
+        return _ends(facts, begun, _P.ADMISSION_ERROR, status.Why(Reason.INVALID_SPEC, text))
+    kill_in = _seconds_until(seen.spec.kill_timestamp, facts.now)
+    if kill_in is not None and kill_in <= 0:
+        why = status.Why(Reason.KILLED, f"killTimestamp {seen.spec.kill_timestamp} has come")
+        return _ends(facts, begun, _P.KILLED, why)
+    if seen.spec.suspend:
+        why = status.Why(Reason.SUSPENDED, "spec.suspend is true: nothing is made of it")
+        return _waits(facts, seen, _P.SUSPENDED, why, again_s=kill_in)
+    if facts.backend is None:
+        why = status.Why(Reason.WAITING_FOR_ROOM, "the nodes are not known yet")
+        return _waits(facts, seen, _P.PENDING, why, again_s=LOOK_S)
+    return Plan(status=begun.status, again_s=0.0)
+
+
+def _problems(facts: Facts, seen: sync_set.SyncSet) -> list[sync_set_validation.Problem]:
+    found = sync_set_validation.validate_sync_set(seen)
+    if facts.backend is None:
+        return found
+    more = sync_set_validation.backend_problems(seen.spec, facts.backend)
+    return [*found, *(one for one in more if one not in found)]
+
+
+# Before the flow
+
+
+def _before(facts: Facts, seen: sync_set.SyncSet) -> Plan:
+    """Pin the data, make what the flow needs, start it."""
+    if (end := _end_asked(facts, seen)) is not None:
+        return _ends(facts, seen, _P.KILLED if end.reason == Reason.KILLED else _P.FAILED, end)
+    again_s = _next_end_s(facts, seen)
+    if seen.spec.suspend:
+        why = status.Why(Reason.SUSPENDED, "spec.suspend is true: workers gave their room back")
+        waits = _waits(facts, seen, _P.SUSPENDED, why, again_s=again_s)
+        return msgspec.structs.replace(waits, release_groups=True, release_lease=True)
+    if facts.refused:
+        why = status.Why(Reason.INVALID_SPEC, facts.refused)
+        return _ends(facts, seen, _P.FAILED, why)
+    try:
+        pinned = pinning.look(seen, facts.pins, stored=facts.stored, pond=facts.pond)
+    except pinning.CannotPin as error:
+        return _ends(facts, seen, _P.FAILED, status.Why(error.reason, str(error)))
+    if pinned.program is None or pinned.is_new(seen.status):
+        late_s = _late_s(seen, _time(seen.status.admission_time), facts.now)
+        if late_s is not None and late_s <= 0 and pinned.program is None:
+            return _ends(facts, seen, _P.FAILED, _too_late(seen, "pinning", pinned.why))
+        shown = status.Shown(
+            _P.PENDING,
+            pinned.why,
+            snapshots=pinned.snapshots,
+            pinned=pinned.program is not None,
+        )
+        soon = 0.0 if pinned.program is not None else LOOK_S
+        again_s = _first(again_s, late_s, soon)
+        return Plan(status=status.make(seen, shown, now=facts.now), again_s=again_s)
+    if facts.obstacle:
+        why = status.Why(Reason.OBJECT_REFUSED, facts.obstacle)
+        return _waits(facts, seen, _P.PLACING, why, again_s=5.0)
+    spec = _gang(facts, seen, pinned.program)
+    if facts.gang is None:
+        return Plan(objects=True, gang=spec)
+    gathered = _Gathered(program=pinned.program, spec=spec, gang=facts.gang)
+    return _gathering(facts, seen, gathered, again_s=again_s)
+
+
+class _Gathered(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to run, the gang that is wanted for it, and what there is of that."""
+
+    program: wanted.Program
+    spec: port.GangSpec
+    gang: port.GangState
+
+
+def _gathering(
+    facts: Facts, seen: sync_set.SyncSet, gathered: _Gathered, *, again_s: float | None
+) -> Plan:
+    """Workers and data come together; when all are there, the flow starts."""
+    program, gang = gathered.program, gathered.gang
+    if gang.timed_out or gang.broken:
+        reason = Reason.GANG_TIMED_OUT if gang.timed_out else Reason.WORKER_ENDED
+        return _ends(facts, seen, _P.FAILED, status.Why(reason, gang.broken or gang.message))
+    data = _data(facts, seen, gathered.spec, gang)
+    if data.failed is not None:
+        return _ends(facts, seen, _P.FAILED, data.failed)
+    late_s = _late_s(seen, facts.fetching_since, facts.now)
+    if late_s is not None and late_s <= 0 and not data.ready and data.lease is not None:
+        return _ends(facts, seen, _P.FAILED, _too_late(seen, "fetching", data.why))
+    if gang.ready and data.ready:
+        return Plan(lease=data.lease, start=_new_run(seen, program, gathered.spec))
+    phase = _P.PLACING if data.ready or (not gang.ready and not data.lease) else _P.FETCHING
+    if not gang.ready and gang.reason is not Reason.WAITING_FOR_DATA:
+        phase = _P.PLACING
+    why = data.why if phase is _P.FETCHING else status.Why(gang.reason, gang.message)
+    shown = status.Shown(
+        phase, why, gang=gang, data=(data.ready, data.why), snapshots=data.snapshots
+    )
+    silent_s = None if data.ready or data.lease is None else FETCH_LOOK_S
+    waits = (again_s, gang.again_s, late_s, silent_s)
+    return Plan(
+        lease=data.lease,
+        status=status.make(seen, shown, now=facts.now),
+        again_s=_first(*waits),
+    )
+
+
+def _gang(facts: Facts, seen: sync_set.SyncSet, program: wanted.Program) -> port.GangSpec:
+    generation, gang = seen.status.generation, seen.spec.resources.gang
+    data = None
+    if program.snapshots:
+        pond = facts.pond or ports.Pond(path="")
+        data = port.DataPlaces(
+            lead=wanted.leads(seen, program.snapshots),
+            nodes=pond.nodes,
+            ready=frozenset(name for name, one in facts.readiness.items() if one.ready),
+            near=facts.near,
+            path=pond.path,
+            writable=wanted.is_writable(seen, facts.backend),
+        )
+    return port.GangSpec(
+        namespace=seen.metadata.namespace,
+        name=seen.metadata.name,
+        uid=seen.metadata.uid,
+        generation=generation,
+        groups=wanted.groups(seen, generation, program.snapshots),
+        wait_s=gang.wait_seconds,
+        requeue=gang.on_timeout is sync_set.OnTimeout.REQUEUE,
+        data=data,
+        running_since=None if facts.flow is None else facts.flow.started,
+    )
+
+
+def _new_run(
+    seen: sync_set.SyncSet, program: wanted.Program, spec: port.GangSpec
+) -> flow_model.NewFlowRun:
+    return flow_model.NewFlowRun(
+        uid=seen.metadata.uid,
+        generation=seen.status.generation,
+        namespace=seen.metadata.namespace,
+        set_name=seen.metadata.name,
+        flow=program.flow,
+        snapshots=dict(program.snapshots),
+        clusters={group.name: group.cluster for group in spec.groups},
+        priority=seen.spec.priority,
+    )
+
+
+# Data on nodes
+
+
+class _Data(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the nodes are with the data."""
+
+    ready: bool
+    why: status.Why
+    lease: Lease | None = None
+    failed: status.Why | None = None
+    snapshots: Mapping[str, sync_set.SnapshotStatus] | None = None
+
+
+def _data(facts: Facts, seen: sync_set.SyncSet, spec: port.GangSpec, gang: port.GangState) -> _Data:
+    if spec.data is None:
+        return _Data(ready=True, why=status.Why(Reason.NO_DATA, "it has no snapshots"))
+    if facts.pond is None:
+        name = seen.spec.data.pond.name
+        text = f"DataPond {name} does not exist in namespace {spec.namespace}"
+        return _Data(ready=False, why=status.Why(Reason.WAITING_FOR_POND, text))
+    nodes = gang.nodes
+    if not nodes and facts.backend is sync_set.Backend.LOCAL:
+        nodes = facts.pond.nodes  # there is one machine: its data need not wait for its workers
+    lease = Lease(nodes=nodes, snapshots=wanted.wanted_snapshots(seen)) if nodes else None
+    found = {name: facts.readiness.get(name, model.Readiness()) for name in sorted(nodes)}
+    ready_nodes = sum(one.ready for one in found.values())
+    snapshots = {
+        name: msgspec.structs.replace(one, nodes_ready=ready_nodes, nodes_wanted=len(nodes))
+        for name, one in seen.status.snapshots.items()
+    }
+    failed = None
+    for name, one in found.items():
+        if one.lasting:
+            reason = pinning.reason_of(one.reason, Reason.FETCH_FAILED)
+            failed = status.Why(reason, f"node {name}: {one.message}")
+    ready = bool(nodes) and ready_nodes == len(nodes)
+    why = status.Why(Reason.DATA_READY, "") if ready else _fetching(found)
+    return _Data(ready=ready, why=why, lease=lease, failed=failed, snapshots=snapshots)
+
+
+def _fetching(found: Mapping[str, model.Readiness]) -> status.Why:
+    late = [(name, one) for name, one in found.items() if not one.ready]
+    if not late:
+        return status.Why(Reason.WAITING_FOR_WORKERS, "the nodes of the workers are not known yet")
+    texts = [
+        f"node {name} has {one.bytes_done:,} of {one.bytes_total:,} bytes"
+        + (f": {one.message}" if one.message else "")
+        for name, one in late[:5]
+    ]
+    more = f", and {len(late) - 5} more nodes" if len(late) > 5 else ""
+    return status.Why(Reason.FETCHING, ", ".join(texts) + more)
+
+
+# The flow
+
+
+def _running(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView) -> Plan:
+    if flow.phase.final:
+        phase, why = _outcome(flow)
+        return _ends(facts, seen, phase, why)
+    stored = facts.stored_own
+    snapshots = {} if stored is None else stored.snapshots
+    spec = _gang(facts, seen, wanted.Program(flow=seen.spec.flow, snapshots=snapshots))
+    end = _end_asked(facts, seen)
+    if end is None and facts.gang is None:
+        return Plan(gang=spec)
+    if end is None and facts.gang is not None and facts.gang.broken:
+        end = status.Why(Reason.WORKER_ENDED, facts.gang.broken)
+    if end is not None or facts.gang is None:
+        end = end or status.Why(Reason.KILLED, "")
+        kill = Kill(seen.status.generation, str(end.reason), end.message)
+        shown = status.Shown(_P.KILLING, end, gang=facts.gang, flow=flow)
+        return Plan(kill=kill, status=status.make(seen, shown, now=facts.now))
+    return _goes_on(facts, seen, flow, data=_data(facts, seen, spec, facts.gang))
+
+
+def _goes_on(
+    facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView, *, data: _Data
+) -> Plan:
+    """Keep the gang complete while the flow runs; a node that fetches late holds up no other."""
+    phase, why = _P.RUNNING, status.Why(Reason.FLOW_RUNNING, flow.message)
+    if seen.spec.suspend:
+        phase = _P.SUSPENDED
+        why = status.Why(Reason.SUSPENDED, "spec.suspend is true: what runs goes on")
+    shown = status.Shown(
+        phase,
+        why,
+        gang=facts.gang,
+        flow=flow,
+        data=(data.ready, data.why),
+        snapshots=data.snapshots,
+    )
+    gang_s = None if facts.gang is None else facts.gang.again_s
+    return Plan(
+        suspend=_suspend(seen, flow),
+        lease=data.lease,
+        status=status.make(seen, shown, now=facts.now),
+        again_s=_first(_next_end_s(facts, seen), gang_s),
+    )
+
+
+def _suspend(seen: sync_set.SyncSet, flow: flow_model.FlowRunView) -> bool | None:
+    return seen.spec.suspend if seen.spec.suspend != flow.suspended else None
+
+
+_FAILURES = frozenset(
+    {Reason.DEADLINE_EXCEEDED, Reason.WORKER_ENDED, Reason.DATA_CORRUPT, Reason.DATA_TIMED_OUT}
+)
+"""Why we kill a flow whose set has then failed."""
+
+
+def _outcome(flow: flow_model.FlowRunView) -> tuple[sync_set.Phase, status.Why]:
+    if flow.phase is flow_model.Phase.SUCCEEDED:
+        return _P.SUCCEEDED, status.Why(Reason.FLOW_SUCCEEDED, flow.message)
+    if flow.phase is flow_model.Phase.KILLED and flow.reason not in _FAILURES:
+        return _P.KILLED, status.Why(flow.reason or Reason.KILLED, flow.message)
+    return _P.FAILED, status.Why(flow.reason or Reason.FLOW_FAILED, flow.message)
+
+
+# The end
+
+
+def _after(facts: Facts, seen: sync_set.SyncSet) -> Plan:
+    """Give everything back; in the end the object goes too."""
+    kept = {one.generation for one in seen.status.generations} | {seen.status.generation}
+    forget = tuple(one for one in facts.known if one not in kept)
+    ttl = seen.spec.keep.ttl_seconds
+    left_s = None
+    if ttl is not None and seen.status.finish_time:
+        left_s = clock.parse_rfc3339(seen.status.finish_time) + ttl - facts.now
+    return Plan(
+        forget=forget,
+        release_groups=facts.left,
+        release_lease=True,
+        status=status.observed(seen),
+        delete=left_s is not None and left_s <= 0,
+        again_s=_first(left_s, LOOK_S if facts.left else None),
+    )
+
+
+def _end_asked(facts: Facts, seen: sync_set.SyncSet) -> status.Why | None:
+    """Why it is to end now, for its times."""
+    kill_in = _seconds_until(seen.spec.kill_timestamp, facts.now)
+    if kill_in is not None and kill_in <= 0:
+        return status.Why(Reason.KILLED, f"killTimestamp {seen.spec.kill_timestamp} has come")
+    left_s = _deadline_s(facts, seen)
+    if left_s is not None and left_s <= 0:
+        text = f"it took longer than spec.deadlineSeconds, {seen.spec.deadline_seconds}"
+        return status.Why(Reason.DEADLINE_EXCEEDED, text)
+    return None
+
+
+def _next_end_s(facts: Facts, seen: sync_set.SyncSet) -> float | None:
+    return _first(_seconds_until(seen.spec.kill_timestamp, facts.now), _deadline_s(facts, seen))
+
+
+def _deadline_s(facts: Facts, seen: sync_set.SyncSet) -> float | None:
+    if seen.spec.deadline_seconds is None or not seen.status.admission_time:
+        return None
+    admitted = clock.parse_rfc3339(seen.status.admission_time)
+    return admitted + seen.spec.deadline_seconds - facts.now
+
+
+def _late_s(seen: sync_set.SyncSet, since: float | None, now: float) -> float | None:
+    return None if since is None else since + seen.spec.data.pond.timeout_seconds - now
+
+
+def _time(text: str | None) -> float | None:
+    return clock.parse_rfc3339(text) if text else None
+
+
+def _too_late(seen: sync_set.SyncSet, what: str, why: status.Why) -> status.Why:
+    limit = seen.spec.data.pond.timeout_seconds
+    text = f"{what} took longer than data.pond.timeoutSeconds, {limit}: {why.message}"
+    return status.Why(Reason.DATA_TIMED_OUT, text)
+
+
+def _ends(facts: Facts, seen: sync_set.SyncSet, phase: sync_set.Phase, why: status.Why) -> Plan:
+    shown = status.Shown(phase, why, flow=facts.flow)
+    return Plan(status=status.make(seen, shown, now=facts.now), again_s=0.0)
+
+
+def _waits(
+    facts: Facts,
+    seen: sync_set.SyncSet,
+    phase: sync_set.Phase,
+    why: status.Why,
+    *,
+    again_s: float | None,
+) -> Plan:
+    shown = status.Shown(phase, why)
+    return Plan(status=status.make(seen, shown, now=facts.now), again_s=again_s)
+
+
+def _first(*waits: float | None) -> float | None:
+    return min((max(0.0, one) for one in waits if one is not None), default=None)
+
+
+def _seconds_until(time: str | None, now: float) -> float | None:
+    return None if time is None else clock.parse_rfc3339(time) - now

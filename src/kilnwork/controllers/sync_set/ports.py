@@ -1,0 +1,118 @@
+"""What the SyncSet controller asks of the engine of flows and of the ponds.
+
+Implemented by `jobs.flows` and `controllers.data_pond`. Everything may be repeated; what is wanted
+is said anew in every pass.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from kilnwork.api import data_pond
+from kilnwork.controllers.data_pond import model
+from kilnwork.jobs.flows import model as flow_model
+
+
+class Flows(Protocol):
+    """The engine of flows. What a coroutine method did is durable when it returns."""
+
+    async def start(self, new: flow_model.NewFlowRun) -> flow_model.FlowRunView:
+        """Start a run; one that is known is returned as it is."""
+        ...
+
+    async def suspend(self, key: flow_model.FlowKey, *, suspended: bool) -> None:
+        """Start no task, or go on; what runs goes on in any case."""
+        ...
+
+    async def kill(self, key: flow_model.FlowKey, *, reason: str, message: str) -> None:
+        """Kill a run. Over, or unknown: nothing happens."""
+        ...
+
+    async def forget(self, key: flow_model.FlowKey) -> None:
+        """Nobody asks for a run any more; one that runs is killed first."""
+        ...
+
+    def view(self, key: flow_model.FlowKey) -> flow_model.FlowRunView | None:
+        """A run as it is on disk."""
+        ...
+
+    def stored(self, key: flow_model.FlowKey) -> flow_model.NewFlowRun | None:
+        """What a run was started with."""
+        ...
+
+    async def changes(self, since: int) -> tuple[int, list[flow_model.FlowRunView]]:
+        """Wait for something newer than `since`; 0 gives every run."""
+        ...
+
+
+class Pond(msgspec.Struct, frozen=True, kw_only=True):
+    """A DataPond as a generation sees it: `path`, the directory of its snapshots on every node;
+    `nodes`, those whose agents report."""
+
+    path: str
+    nodes: frozenset[str] = frozenset()
+
+
+class Ledger(Protocol):
+    """All ponds: what is wanted of them, and what is there."""
+
+    def state(self, namespace: str, name: str) -> object | None:
+        """Something if there is such a DataPond."""
+        ...
+
+    def nodes(self, namespace: str, pond: str) -> frozenset[str]:
+        """Nodes whose agents report."""
+        ...
+
+    def directory(self, namespace: str, pond: str, lease: str) -> str | None:
+        """Where a lease's snapshots are on every node."""
+        ...
+
+    def want_pin(
+        self,
+        namespace: str,
+        pond: str,
+        source: data_pond.SnapshotSource,
+        *,
+        request: str,
+        digest: str | None = None,
+    ) -> model.Pin:
+        """Ask for the digest of a source; the same `request` gives the same."""
+        ...
+
+    def forget_pin(self, namespace: str, pond: str, request: str) -> None:
+        """Nobody asks for it any more."""
+        ...
+
+    def want(
+        self,
+        namespace: str,
+        pond: str,
+        lease: str,
+        *,
+        nodes: Collection[str] | None,
+        snapshots: Sequence[model.WantedSnapshot],
+    ) -> None:
+        """Say what these nodes are to hold for this lease."""
+        ...
+
+    def release(self, namespace: str, pond: str, lease: str) -> None:
+        """Nobody needs it any more."""
+        ...
+
+    def ready(self, namespace: str, pond: str, lease: str) -> Mapping[str, model.Readiness]:
+        """How far the nodes of a lease are."""
+        ...
+
+    def holders(self, namespace: str, pond: str, digest: str) -> Mapping[str, int]:
+        """Bytes of a snapshot by node."""
+        ...
+
+    def leases(self, namespace: str) -> frozenset[tuple[str, str]]:
+        """Pond and lease of all that are wanted or held."""
+        ...
+
+    def subscribe(self, callback: Callable[[], None]) -> None:
+        """Have this called when something has changed."""
+        ...

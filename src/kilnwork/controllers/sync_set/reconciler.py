@@ -1,0 +1,430 @@
+"""The shell of the SyncSet controller: reads what is known of one, carries out its plan.
+
+Used by `assembly`. Decides nothing: see `plan` and `status`. Everything that it does may be done
+again: what a manager that died has begun is found by names, owners, the written status, and the
+engine's runs.
+"""
+
+import re
+from collections.abc import Mapping
+
+import msgspec
+
+from kilnwork.api import kinds, resource, sync_set, task_cluster
+from kilnwork.controllers import ports as hub_ports
+from kilnwork.controllers import status_writer, tools
+from kilnwork.controllers.data_pond import model
+from kilnwork.controllers.gangs import local, pods, port, rendering
+from kilnwork.controllers.sync_set import objects, pinning, plan, ports, status
+from kilnwork.executors import custom_resource
+from kilnwork.jobs import errors as jobs_errors
+from kilnwork.jobs.flows import model as flow_model
+from kilnwork.kube import errors, events, queue
+
+Key = tuple[str, str]
+
+LOCAL_NODE = "kilnwork.dev/local"
+"""Label of nodes that are machines of kilnwork, where Pods are processes."""
+
+
+_RUN = re.compile(r"-g[0-9]+$")
+"""How the name of a lease ends that is a generation's."""
+
+
+class _Memory(msgspec.Struct):
+    """What is remembered of one object between two passes; nothing that must survive.
+
+    `written`, `differs`: when its status was written, and since when it should be another
+    (monotonic). `refused`: why the engine does not take the flow of a generation. `fetching`: a
+    generation, and since when its nodes fetch (wall clock).
+    """
+
+    uid: str
+    written: float | None = None
+    differs: float | None = None
+    refused: dict[int, str] = msgspec.field(default_factory=dict)
+    fetching: tuple[int, float] | None = None
+
+
+class Reconciler:
+    """Makes the world of one SyncSet as it should be. `served`: kinds of the API server."""
+
+    def __init__(
+        self, given: tools.Tools, work: queue.WorkQueue, *, served: custom_resource.Kinds
+    ) -> None:
+        self._client = given.kube
+        self._caches = given.caches
+        self._emit = given.emit
+        self._clock = given.time
+        self._queue = work
+        self._flows: ports.Flows | None = None
+        self._ledger: ports.Ledger | None = None
+        self._local = local.LocalBackend(given)
+        self._pods = pods.PodsBackend(given)
+        self._objects = objects.SetObjects(given.kube, served)
+        self._writer = status_writer.StatusWriter(
+            given.kube, kinds.SYNC_SETS, sync_set.SyncSetStatus
+        )
+        self._memories: dict[Key, _Memory] = {}
+        self._generations: dict[str, set[int]] = {}
+        """Of the flows that the engine has, by uid of their SyncSet."""
+        self._definitions: dict[flow_model.FlowKey, flow_model.NewFlowRun] = {}
+        """Of runs that are not over."""
+        self._names: dict[Key, set[str]] = {}
+        """Uids that the engine has flows of, under a name."""
+
+    # What happens around us: each only names the keys that must be looked at.
+
+    def set_changed(
+        self, key: Key, old: sync_set.SyncSet | None, new: sync_set.SyncSet | None
+    ) -> None:
+        """A SyncSet came, changed or went."""
+        if old is not None and new is not None and self._writer.is_own_write(old, new):
+            return
+        self._queue.add(key)
+
+    def cluster_changed(
+        self,
+        key: Key,
+        old: task_cluster.TaskCluster | None,
+        new: task_cluster.TaskCluster | None,
+    ) -> None:
+        """A TaskCluster came, changed or went: its status says which workers are connected."""
+        seen = new or old
+        owner = None if seen is None else seen.metadata.controller()
+        if owner is not None and owner.kind == kinds.SYNC_SETS.kind:
+            self._queue.add((key[0], owner.name))
+
+    def pod_changed(self, key: Key, old: object, new: object) -> None:
+        """A worker's Pod came, changed or went."""
+        metadata = getattr(new or old, "metadata", None)
+        name = "" if metadata is None else metadata.annotations.get(rendering.SET_LABEL, "")
+        if name:
+            self._queue.add((key[0], name))
+
+    def ponds_changed(self) -> None:
+        """An agent said something, or a DataPond came, changed or went."""
+        for seen in self._caches.sync_sets.list():
+            has_data = seen.spec.data.snapshots or seen.status.snapshots
+            if has_data and not _is_over(seen):
+                self._queue.add((seen.metadata.namespace, seen.metadata.name))
+        for namespace in {one.metadata.name for one in self._caches.namespaces.list()}:
+            for _, lease in self._books().leases(namespace):
+                name = _RUN.sub("", lease)
+                if name != lease and (namespace, name) not in self._caches.sync_sets:
+                    self._queue.add((namespace, name))
+
+    def use(self, hub: hub_ports.ClusterHub, ledger: ports.Ledger) -> None:
+        """Ask these from now on."""
+        self._local.use(hub)
+        self._pods.use(hub)
+        self._ledger = ledger
+        ledger.subscribe(self.ponds_changed)
+
+    async def follow(self, flows: ports.Flows) -> None:
+        """Take in what the engine of flows publishes, until cancelled."""
+        self._flows = flows
+        since = 0
+        while True:
+            since, changed = await flows.changes(since)
+            for view in changed:
+                key = (view.namespace, view.set_name)
+                self._generations.setdefault(view.uid, set()).add(view.generation)
+                self._names.setdefault(key, set()).add(view.uid)
+                self._queue.add(key)
+
+    async def reconcile(self, key: Key) -> float | None:
+        """One pass; gives when to look again, which replaces what the passes before have said."""
+        self._queue.cancel(key)
+        await self._forget_strays(key)
+        facts = await self._facts(key)
+        seen = facts.seen
+        if seen is None:
+            self._forget(key)
+            return None
+        decided = plan.decide(facts)
+        if decided.gang is not None:
+            facts = await self._gather(key, seen, facts, wanted=decided)
+            decided = plan.decide(facts)
+        await self._act(key, seen, decided)
+        if decided.start is not None or decided.kill is not None or decided.suspend is not None:
+            facts = msgspec.structs.replace(
+                facts,
+                flow=self._view(seen),
+                stored_own=decided.start or facts.stored_own,
+                refused=self._memory(key, seen).refused.get(seen.status.generation, ""),
+            )
+            decided = msgspec.structs.replace(
+                plan.decide(facts), kill=None, start=None, suspend=None
+            )
+        waits = [decided.again_s]
+        if decided.status is not None:
+            waits.append(await self._write(key, seen, decided.status))
+        if decided.delete:
+            await tools.delete(self._client, kinds.SYNC_SETS, seen.metadata)
+        return min((w for w in waits if w is not None), default=None)
+
+    async def _gather(
+        self, key: Key, seen: sync_set.SyncSet, facts: plan.Facts, *, wanted: plan.Plan
+    ) -> plan.Facts:
+        """Make the objects and ask for the gang; gives what is known then."""
+        if wanted.objects:
+            obstacle = await self._objects.ensure(seen)
+            if obstacle:
+                return msgspec.structs.replace(facts, obstacle=obstacle)
+        if wanted.gang is None:
+            return facts
+        gang = await self._backend(facts.backend).ensure(wanted.gang)
+        return msgspec.structs.replace(facts, gang=gang)
+
+    # Reading
+
+    async def _facts(self, key: Key) -> plan.Facts:
+        found = self._caches.sync_sets.get(key)
+        if found is None:
+            return plan.Facts(seen=None)
+        seen = msgspec.structs.replace(found, status=self._writer.current(found))
+        flows, uid = self._engine(), seen.metadata.uid
+        final = seen.status.phase and sync_set.Phase(seen.status.phase).final
+        current = seen.status.generation == seen.spec.generation
+        kept = str(seen.status.generation) if current and not final else None
+        owned = self._caches.clusters.owned_by(uid)
+        repeated = seen.status.replay_of if current else None
+        stored = None
+        if repeated is not None:
+            stored = self._stored(flow_model.FlowKey(uid, repeated))
+        own = flow_model.FlowKey(uid, seen.status.generation)
+        view, pond = flows.view(own), self._pond(seen)
+        known = self._memory(key, seen)
+        return plan.Facts(
+            seen=seen,
+            known=tuple(sorted(self._generations.get(uid, ()))),
+            flow=view,
+            stored_own=None if view is None or final else self._stored(own),
+            stored=stored,
+            backend=await self._choose(seen, current=current),
+            pond=pond,
+            pins=self._pins(seen, stored) if current and pond is not None and not final else {},
+            readiness=self._readiness(seen),
+            near=self._near(seen),
+            left=any(c.metadata.labels.get(rendering.GENERATION_LABEL) != kept for c in owned),
+            refused=known.refused.get(seen.status.generation, ""),
+            fetching_since=None if known.fetching is None else known.fetching[1],
+            now=self._clock.wall(),
+        )
+
+    def _view(self, seen: sync_set.SyncSet) -> flow_model.FlowRunView | None:
+        return self._engine().view(flow_model.FlowKey(seen.metadata.uid, seen.status.generation))
+
+    def _stored(self, key: flow_model.FlowKey) -> flow_model.NewFlowRun | None:
+        """What a run was started with, which does not change: it is read once."""
+        found = self._definitions.get(key)
+        if found is None:
+            found = self._engine().stored(key)
+            if found is not None:
+                self._definitions[key] = found
+        return found
+
+    async def _choose(self, seen: sync_set.SyncSet, *, current: bool) -> sync_set.Backend | None:
+        """What starts its groups together: as it was decided at its admission."""
+        if current and seen.status.backend_ref is not None:
+            return sync_set.Backend(seen.status.backend_ref.backend)
+        if seen.spec.backend is not sync_set.Backend.AUTO:
+            return seen.spec.backend
+        try:
+            nodes = await self._client.list(resource.NODES, type=dict)
+        except errors.Forbidden:
+            return sync_set.Backend.PODS
+        if not nodes.items:
+            return None
+        marks = [(n["metadata"].get("labels") or {}).get(LOCAL_NODE) for n in nodes.items]
+        return sync_set.Backend.LOCAL if set(marks) == {"true"} else sync_set.Backend.PODS
+
+    def _pond(self, seen: sync_set.SyncSet) -> ports.Pond | None:
+        namespace, name = seen.metadata.namespace, seen.spec.data.pond.name
+        if not seen.spec.data.snapshots and seen.status.replay_of is None:
+            return None
+        path = self._books().directory(namespace, name, _lease(seen))
+        if self._books().state(namespace, name) is None or path is None:
+            return None
+        return ports.Pond(path=path, nodes=self._books().nodes(namespace, name))
+
+    def _pins(
+        self, seen: sync_set.SyncSet, stored: flow_model.NewFlowRun | None
+    ) -> Mapping[str, model.Pin]:
+        if seen.status.replay_of is not None:
+            return {}
+        namespace, pond = seen.metadata.namespace, seen.spec.data.pond.name
+        return {
+            snapshot.name: self._books().want_pin(
+                namespace,
+                pond,
+                snapshot.source,
+                request=_request(seen, snapshot.name),
+                digest=pinning.wanted_digest(seen, snapshot.name, stored),
+            )
+            for snapshot in seen.spec.data.snapshots
+        }
+
+    def _readiness(self, seen: sync_set.SyncSet) -> Mapping[str, model.Readiness]:
+        if not seen.status.snapshots:
+            return {}
+        namespace, pond = seen.metadata.namespace, seen.spec.data.pond.name
+        return self._books().ready(namespace, pond, _lease(seen))
+
+    def _near(self, seen: sync_set.SyncSet) -> dict[str, dict[str, int]]:
+        """By group, the bytes that nodes hold of what it is to be near to."""
+        namespace, pond = seen.metadata.namespace, seen.spec.data.pond.name
+        found: dict[str, dict[str, int]] = {}
+        for group in seen.spec.resources.groups:
+            bytes_of: dict[str, int] = {}
+            for name in group.near:
+                pinned = seen.status.snapshots.get(name)
+                if pinned is None:
+                    continue
+                held = self._books().holders(namespace, pond, pinned.digest)
+                for node, count in held.items():
+                    bytes_of[node] = bytes_of.get(node, 0) + count
+            if bytes_of:
+                found[group.name] = bytes_of
+        return found
+
+    def _memory(self, key: Key, seen: sync_set.SyncSet) -> _Memory:
+        known = self._memories.get(key)
+        if known is None or known.uid != seen.metadata.uid:
+            if known is not None:
+                self._writer.forget(known.uid)
+            known = self._memories[key] = _Memory(seen.metadata.uid)
+        return known
+
+    def _backend(self, chosen: sync_set.Backend | None) -> port.Backend:
+        return self._local if chosen is sync_set.Backend.LOCAL else self._pods
+
+    # Acting
+
+    async def _act(self, key: Key, seen: sync_set.SyncSet, decided: plan.Plan) -> None:
+        flows, uid = self._engine(), seen.metadata.uid
+        for generation in decided.forget:
+            await flows.forget(flow_model.FlowKey(uid, generation))
+            self._generations.get(uid, set()).discard(generation)
+        if decided.kill is not None:
+            end = decided.kill
+            own = flow_model.FlowKey(uid, end.generation)
+            await flows.kill(own, reason=end.reason, message=end.message)
+        if decided.release_groups:
+            await self._local.release(seen.metadata.namespace, uid, but=None)
+        if _is_over(seen):
+            self._drop_definitions(uid)
+        self._lease_data(key, seen, decided)
+        if decided.suspend is not None:
+            own = flow_model.FlowKey(uid, seen.status.generation)
+            await flows.suspend(own, suspended=decided.suspend)
+        if decided.start is not None:
+            try:
+                await flows.start(decided.start)
+            except jobs_errors.InvalidJob as error:
+                self._memory(key, seen).refused[decided.start.generation] = str(error)
+                return
+            self._generations.setdefault(uid, set()).add(decided.start.generation)
+            self._names.setdefault(key, set()).add(uid)
+
+    def _lease_data(self, key: Key, seen: sync_set.SyncSet, decided: plan.Plan) -> None:
+        """Say which nodes are to hold the data of the newest generation, and of no other."""
+        pond, lease = seen.spec.data.pond.name, _lease(seen)
+        known, generation = self._memory(key, seen), seen.status.generation
+        if decided.lease is None:
+            known.fetching = None
+        elif known.fetching is None or known.fetching[0] != generation:
+            known.fetching = generation, self._clock.wall()
+        if decided.lease is not None:
+            self._books().want(
+                key[0],
+                pond,
+                lease,
+                nodes=decided.lease.nodes,
+                snapshots=decided.lease.snapshots,
+            )
+        if decided.lease is not None or decided.release_lease:
+            self._release_leases(key, but=None if decided.release_lease else (pond, lease))
+        if decided.start is not None or decided.release_lease:
+            for snapshot in seen.spec.data.snapshots:
+                self._books().forget_pin(key[0], pond, _request(seen, snapshot.name))
+
+    def _release_leases(self, key: Key, *, but: tuple[str, str] | None) -> None:
+        """Also those of a manager before this one, which agents still tell of."""
+        for pond, lease in self._books().leases(key[0]):
+            if _RUN.sub("", lease) == key[1] and lease != key[1] and (pond, lease) != but:
+                self._books().release(key[0], pond, lease)
+
+    def _drop_definitions(self, uid: str) -> None:
+        for known in [one for one in self._definitions if one.uid == uid]:
+            del self._definitions[known]
+
+    async def _forget_strays(self, key: Key) -> None:
+        """End the flows of SyncSets that are gone, also of one with the same name."""
+        found = self._caches.sync_sets.get(key)
+        there = None if found is None or found.metadata.deletion_timestamp else found.metadata.uid
+        for uid in tuple(self._names.get(key, ())):
+            if uid == there:
+                continue
+            self._drop_definitions(uid)
+            for generation in sorted(self._generations.pop(uid, ())):
+                await self._engine().forget(flow_model.FlowKey(uid, generation))
+            self._names[key].discard(uid)
+
+    def _forget(self, key: Key) -> None:
+        self._release_leases(key, but=None)
+        known = self._memories.pop(key, None)
+        if known is not None:
+            self._writer.forget(known.uid)
+
+    async def _write(
+        self, key: Key, seen: sync_set.SyncSet, wanted: sync_set.SyncSetStatus
+    ) -> float | None:
+        """Write the status if that is due; gives when to look again."""
+        known, now = self._memory(key, seen), self._clock.monotonic()
+        if seen.status == wanted:
+            known.differs = None
+            return None
+        known.differs = now if known.differs is None else known.differs
+        wait_s = status.wait_s(
+            seen.status, wanted, written=known.written, differs_since=known.differs, now=now
+        )
+        if wait_s is None or wait_s > 0:
+            return wait_s
+        try:
+            await self._writer.write(seen, wanted)
+        except errors.NotFound:
+            return None
+        known.written, known.differs = now, None
+        announced = status.announcement(seen.status, wanted)
+        if announced is not None:
+            about = events.reference(kinds.SYNC_SETS, seen)
+            self._emit(about, announced.type, announced.reason, announced.message)
+        return None
+
+    def _engine(self) -> ports.Flows:
+        if self._flows is None:
+            raise errors.NotSynced("the engine of flows is not there yet")
+        return self._flows
+
+    def _books(self) -> ports.Ledger:
+        if self._ledger is None:
+            raise errors.NotSynced("the ponds are not known yet")
+        return self._ledger
+
+
+def _lease(seen: sync_set.SyncSet) -> str:
+    """Name of the lease and of the directory of the newest generation."""
+    return rendering.run_name(seen.metadata.name, seen.status.generation)
+
+
+def _request(seen: sync_set.SyncSet, snapshot: str) -> str:
+    """What makes the pin of a snapshot that of this generation."""
+    return f"{seen.metadata.uid}-g{seen.status.generation}-{snapshot}"
+
+
+def _is_over(seen: sync_set.SyncSet) -> bool:
+    """Whether its newest generation has ended, and no other is asked for."""
+    final = bool(seen.status.phase) and sync_set.Phase(seen.status.phase).final
+    return final and seen.status.generation == seen.spec.generation

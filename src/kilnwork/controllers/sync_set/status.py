@@ -1,0 +1,312 @@
+"""What the status of a SyncSet says, and when a difference is worth a write.
+
+Pure. Used by `plan` and `reconciler`. Conditions: `SnapshotPinned`, `DataReady`, `GangReady`,
+`FlowRunning`, `Succeeded`; the last is Unknown until the newest generation is over.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kilnwork.api import attempts, kinds, meta, reasons, sync_set, task
+from kilnwork.controllers import results
+from kilnwork.controllers.gangs import port
+from kilnwork.jobs.flows import model as flow_model
+from kilnwork.kit import clock
+
+MINOR_HOLD_S = 1.0
+"""Between writes of what changes with every task: counts of steps, and bytes."""
+
+WAITING_HOLD_S = 0.3
+"""How long something waits before that is written: what comes sooner costs no write."""
+
+MAX_MESSAGE = 2_048
+
+Reason = reasons.SetReason
+_P = sync_set.Phase
+
+
+class Why(NamedTuple):
+    """A reason and the sentence that names the facts."""
+
+    reason: str
+    message: str
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """What is to be shown. None leaves what was said of the same generation.
+
+    `pinned`: whether all digests are known. `data`: whether nodes have the data, and why not.
+    """
+
+    phase: sync_set.Phase
+    why: Why
+    snapshots: Mapping[str, sync_set.SnapshotStatus] | None = None
+    pinned: bool | None = None
+    data: tuple[bool, Why] | None = None
+    gang: port.GangState | None = None
+    flow: flow_model.FlowRunView | None = None
+
+
+class Announcement(NamedTuple):
+    """A kube event about a SyncSet. `type`: Normal or Warning."""
+
+    type: str
+    reason: str
+    message: str
+
+
+def begin(
+    seen: sync_set.SyncSet, *, backend: sync_set.Backend | None, now: float
+) -> sync_set.SyncSet:
+    """The object with the status of a generation that was just admitted."""
+    spec = seen.spec
+    fresh = sync_set.SyncSetStatus(
+        generation=spec.generation,
+        replay_of=spec.replay_of,
+        admission_time=clock.rfc3339(now),
+        backend_ref=None if backend is None else _backend_ref(seen, backend),
+        generations=_history(seen),
+    )
+    begun = msgspec.structs.replace(seen, status=fresh)
+    if spec.data.snapshots or spec.replay_of is not None:
+        why = Why(Reason.PINNING, "sources are to be read")
+    else:
+        why = Why(Reason.NO_DATA, "")
+    shown = Shown(_P.PENDING, why, pinned=False if why.reason == Reason.PINNING else None)
+    return msgspec.structs.replace(begun, status=make(begun, shown, now=now))
+
+
+def _backend_ref(seen: sync_set.SyncSet, backend: sync_set.Backend) -> sync_set.BackendRef:
+    name, generation = seen.metadata.name, seen.spec.generation
+    return sync_set.BackendRef(
+        backend=str(backend),
+        kind=kinds.TASK_CLUSTERS.kind,
+        names=tuple(f"{name}-g{generation}-{group.name}" for group in seen.spec.resources.groups),
+    )
+
+
+def _history(seen: sync_set.SyncSet) -> tuple[sync_set.GenerationStatus, ...]:
+    """Generations that can be replayed: of those whose flow has begun, the newest."""
+    before, kept = seen.status, seen.status.generations
+    if before.start_time and all(one.generation != before.generation for one in kept):
+        kept = (_past(before), *kept)
+    return kept[: seen.spec.keep.generations]
+
+
+def _past(shown: sync_set.SyncSetStatus) -> sync_set.GenerationStatus:
+    return sync_set.GenerationStatus(
+        generation=shown.generation,
+        phase=shown.phase,
+        replay_of=shown.replay_of,
+        finish_time=shown.finish_time,
+        digests={name: one.digest for name, one in shown.snapshots.items()},
+    )
+
+
+def make(seen: sync_set.SyncSet, shown: Shown, *, now: float) -> sync_set.SyncSetStatus:
+    """The status that says this."""
+    before, flow = seen.status, shown.flow
+    final = shown.phase.final
+    finished = before.finish_time or clock.rfc3339(now) if final else None
+    if final and flow is not None and flow.finished is not None:
+        finished = clock.rfc3339(flow.finished)
+    snapshots = before.snapshots if shown.snapshots is None else dict(shown.snapshots)
+    wanted = msgspec.structs.replace(
+        before,
+        phase=str(shown.phase),
+        reason=str(shown.why.reason),
+        message=shown.why.message[:MAX_MESSAGE],
+        start_time=before.start_time if flow is None else clock.rfc3339(flow.started),
+        finish_time=finished,
+        snapshots=snapshots,
+        groups=_groups(seen, shown.gang),
+        flow=before.flow if flow is None else _flow(flow),
+        result=_result(flow.value) if flow is not None and shown.phase is _P.SUCCEEDED else None,
+        data_ready=_data_ready(snapshots),
+        gang=before.gang if shown.gang is None else _gang_text(shown.gang),
+        progress=before.progress if flow is None else _progress(flow),
+        observed_generation=seen.metadata.generation,
+        conditions=meta.merge_conditions(
+            before.conditions, _conditions(seen, shown), now=clock.rfc3339(now)
+        ),
+    )
+    if final and wanted.start_time:
+        history = _history(msgspec.structs.replace(seen, status=wanted))
+        wanted = msgspec.structs.replace(wanted, generations=history)
+    return wanted
+
+
+def observed(seen: sync_set.SyncSet) -> sync_set.SyncSetStatus:
+    """The status as it is, for the object as it is now."""
+    kept = seen.status.generations[: seen.spec.keep.generations]
+    return msgspec.structs.replace(
+        seen.status, observed_generation=seen.metadata.generation, generations=kept
+    )
+
+
+def is_pinned(shown: sync_set.SyncSetStatus) -> bool:
+    """Whether the status says that all digests are known."""
+    return any((c.type, c.status) == ("SnapshotPinned", "True") for c in shown.conditions)
+
+
+def _groups(seen: sync_set.SyncSet, gang: port.GangState | None) -> dict[str, sync_set.GroupStatus]:
+    if gang is None:
+        return seen.status.groups
+    name, generation = seen.metadata.name, seen.status.generation
+    return {
+        group: sync_set.GroupStatus(
+            cluster=f"{name}-g{generation}-{group}",
+            desired=found.desired,
+            min=found.min,
+            gated=found.gated,
+            ready=found.ready,
+        )
+        for group, found in gang.groups.items()
+    }
+
+
+def _flow(flow: flow_model.FlowRunView) -> sync_set.FlowStatus:
+    steps = {
+        name: sync_set.StepStatus(
+            state=str(step.state),
+            total=step.total,
+            succeeded=step.succeeded,
+            failed=step.failed,
+            running=step.running,
+            reused=step.reused,
+        )
+        for name, step in flow.steps.items()
+    }
+    return sync_set.FlowStatus(steps=steps)
+
+
+def _result(value: Any) -> task.Result | None:
+    """The result of a flow as that of a task looks."""
+    data = msgspec.json.encode(value)
+    return results.in_status(attempts.Payload("application/json", data))
+
+
+def _data_ready(snapshots: Mapping[str, sync_set.SnapshotStatus]) -> str:
+    if not snapshots:
+        return ""
+    ready = min(one.nodes_ready for one in snapshots.values())
+    return f"{ready}/{max(one.nodes_wanted for one in snapshots.values())}"
+
+
+def _gang_text(gang: port.GangState) -> str:
+    ready = sum(group.ready for group in gang.groups.values())
+    return f"{ready}/{sum(group.desired for group in gang.groups.values())}"
+
+
+def _progress(flow: flow_model.FlowRunView) -> str:
+    done = sum(step.succeeded for step in flow.steps.values())
+    return f"{done}/{sum(step.total for step in flow.steps.values())}"
+
+
+# Conditions
+
+
+def _conditions(seen: sync_set.SyncSet, shown: Shown) -> tuple[meta.Condition, ...]:
+    found: list[meta.Condition] = []
+
+    def say(kind: str, value: bool | None, why: Why) -> None:  # noqa: FBT001 - the value
+        found.append(
+            meta.Condition(
+                type=kind,
+                status="Unknown" if value is None else str(value),
+                reason=str(why.reason) or str(shown.phase),
+                message=why.message[:MAX_MESSAGE],
+                observed_generation=seen.metadata.generation,
+            )
+        )
+
+    known = {c.type for c in seen.status.conditions}
+    has_data = bool(seen.spec.data.snapshots) or seen.status.replay_of is not None
+    no_data = Why(Reason.NO_DATA, "it has no snapshots")
+    pinning = shown.why if shown.phase is _P.PENDING else Why(Reason.PINNING, "")
+    if not has_data:
+        say("SnapshotPinned", True, no_data)
+        say("DataReady", True, no_data)
+    else:
+        if shown.pinned is not None or "SnapshotPinned" not in known:
+            why = Why(Reason.PINNED, _digests(shown)) if shown.pinned else pinning
+            say("SnapshotPinned", bool(shown.pinned), why)
+        if shown.data is not None:
+            say("DataReady", *shown.data)
+        elif "DataReady" not in known:
+            say("DataReady", False, pinning)
+    if shown.gang is not None:
+        say("GangReady", shown.gang.ready, Why(shown.gang.reason, shown.gang.message))
+    elif "GangReady" not in known:
+        say("GangReady", False, shown.why)
+    running = shown.flow is not None and not shown.flow.phase.final and not shown.phase.final
+    say("FlowRunning", running, shown.why)
+    say("Succeeded", shown.phase is _P.SUCCEEDED if shown.phase.final else None, shown.why)
+    return tuple(found)
+
+
+def _digests(shown: Shown) -> str:
+    return ", ".join(f"{name} {one.digest}" for name, one in (shown.snapshots or {}).items())
+
+
+# Writing
+
+
+def wait_s(
+    current: sync_set.SyncSetStatus,
+    wanted: sync_set.SyncSetStatus,
+    *,
+    written: float | None,
+    differs_since: float,
+    now: float,
+) -> float | None:
+    """Seconds until `wanted` may be written: 0 for now, None when there is nothing to write.
+
+    `written`: when this object was last written; `differs_since`: since when there is a difference;
+    monotonic seconds.
+    """
+    if current == wanted:
+        return None
+    if _decisive(current) != _decisive(wanted) or written is None:
+        return 0.0
+    if _class(current) != _class(wanted):
+        return max(0.0, differs_since + WAITING_HOLD_S - now)
+    return max(0.0, written + MINOR_HOLD_S - now)
+
+
+def _decisive(shown: sync_set.SyncSetStatus) -> tuple[object, ...]:
+    """What others decide by: nothing is done with a digest that is not written."""
+    final = shown.phase if shown.phase and _P(shown.phase).final else ""
+    return (
+        shown.generation,
+        final,
+        is_pinned(shown),
+        tuple((name, one.digest) for name, one in shown.snapshots.items()),
+        shown.start_time,
+        len(shown.generations),
+    )
+
+
+def _class(shown: sync_set.SyncSetStatus) -> tuple[object, ...]:
+    return (
+        shown.phase,
+        shown.reason,
+        shown.observed_generation,
+        tuple((c.type, c.status, c.reason) for c in shown.conditions),
+    )
+
+
+def announcement(
+    current: sync_set.SyncSetStatus, wanted: sync_set.SyncSetStatus
+) -> Announcement | None:
+    """The kube event that goes with writing `wanted` over `current`, if it is worth one."""
+    if (current.generation, current.phase) == (wanted.generation, wanted.phase):
+        return None
+    phase = _P(wanted.phase)
+    if phase in (_P.FAILED, _P.ADMISSION_ERROR):
+        return Announcement("Warning", wanted.reason, wanted.message)
+    if phase.final or phase is _P.RUNNING:
+        return Announcement("Normal", wanted.reason, wanted.message)
+    return None

@@ -1,0 +1,122 @@
+"""What a generation of a SyncSet asks for: snapshots with shards, groups of workers, a flow.
+
+Pure. Used by `plan`. A replay takes snapshots and flow from the generation that it repeats.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from kilnwork.api import flow, sync_set
+from kilnwork.controllers.data_pond import model
+from kilnwork.controllers.gangs import port, rendering
+from kilnwork.data.pond import shards
+from kilnwork.jobs.flows import model as flow_model
+
+LEAD_BYTES = 256 << 20
+"""With more data, order `auto` fetches first and starts workers where it is."""
+
+
+class Program(msgspec.Struct, frozen=True, kw_only=True):
+    """What runs, on which data: all of it pinned."""
+
+    flow: flow.Flow
+    snapshots: Mapping[str, flow_model.SnapshotRef]
+
+
+def replicas(group: sync_set.Group, refs: Mapping[str, flow_model.SnapshotRef]) -> int:
+    """Number of workers of a group."""
+    if group.replicas_of is None:
+        return group.count
+    found = refs.get(group.replicas_of.snapshot)
+    count = len(found.shards) if found is not None and found.shards else 1
+    return min(count, group.replicas_of.max)
+
+
+def groups(
+    seen: sync_set.SyncSet, generation: int, refs: Mapping[str, flow_model.SnapshotRef]
+) -> tuple[port.GroupSpec, ...]:
+    """The groups of workers that are wanted."""
+    return tuple(
+        _group(seen, generation, group, replicas(group, refs))
+        for group in seen.spec.resources.groups
+    )
+
+
+def _group(
+    seen: sync_set.SyncSet, generation: int, group: sync_set.Group, count: int
+) -> port.GroupSpec:
+    return port.GroupSpec(
+        name=group.name,
+        cluster=rendering.cluster_name(seen.metadata.name, generation, group.name),
+        replicas=count,
+        min=min(count, group.min or count),
+        slots=group.slots_per_worker,
+        account=group.service_account_name,
+        template=group.template,
+        near=group.near_mode if group.near else sync_set.NearMode.NONE,
+        fails=group.on_pod_failed is sync_set.OnPodFailed.FAIL,
+        elastic=group.elastic is not None,
+    )
+
+
+def snapshot_ref(
+    seen: sync_set.SyncSet, snapshot: sync_set.Snapshot, pin: model.Pin
+) -> flow_model.SnapshotRef | None:
+    """A pinned snapshot as the flow sees it; None while its manifest is not there."""
+    if snapshot.shard is None:
+        return flow_model.SnapshotRef(name=snapshot.name, digest=pin.digest, bytes=pin.bytes)
+    if pin.manifest is None:
+        return None
+    scheme = shards.Scheme(
+        by=str(snapshot.shard.by), key=snapshot.shard.key, patterns=snapshot.shard.patterns
+    )
+    planned = shards.plan(
+        pin.manifest, scheme, _shard_count(seen, snapshot.shard), snapshot=snapshot.name
+    )
+    return flow_model.SnapshotRef(
+        name=snapshot.name,
+        digest=pin.digest,
+        bytes=pin.bytes,
+        shards=[msgspec.to_builtins(shard) for shard in planned],
+    )
+
+
+def _shard_count(seen: sync_set.SyncSet, shard: sync_set.Shard) -> int | None:
+    named = {group.name: group.count for group in seen.spec.resources.groups}
+    return shard.count if shard.group is None else named[shard.group]
+
+
+def leads(seen: sync_set.SyncSet, refs: Mapping[str, flow_model.SnapshotRef]) -> bool:
+    """Whether the data comes first, and workers start where it is."""
+    order = seen.spec.data.pond.order
+    if order is not sync_set.Order.AUTO:
+        return order is sync_set.Order.LEAD
+    required = any(
+        group.near_mode is sync_set.NearMode.REQUIRED for group in seen.spec.resources.groups
+    )
+    return required or sum(ref.bytes for ref in refs.values()) > LEAD_BYTES
+
+
+def wanted_snapshots(seen: sync_set.SyncSet) -> tuple[model.WantedSnapshot, ...]:
+    """What each node is to hold: all of every snapshot that the status has."""
+    given = {snapshot.name: snapshot for snapshot in seen.spec.data.snapshots}
+    access = {name: str(snapshot.access) for name, snapshot in given.items()}
+    sources = {name: snapshot.source for name, snapshot in given.items()}
+    return tuple(
+        model.WantedSnapshot(
+            name=name,
+            digest=found.digest,
+            access=access.get(name, str(sync_set.Access.READ)),
+            source=sources.get(name),
+        )
+        for name, found in sorted(seen.status.snapshots.items())
+    )
+
+
+def is_writable(seen: sync_set.SyncSet, backend: sync_set.Backend | None) -> bool:
+    """Whether workers may write where their data is: to a snapshot, or on a machine where Pods are
+    processes, for which read-only mounts mean nothing and files are protected by their modes."""
+    return backend is sync_set.Backend.LOCAL or any(
+        s.access is sync_set.Access.COPY for s in seen.spec.data.snapshots
+    )

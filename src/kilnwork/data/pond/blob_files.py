@@ -1,0 +1,278 @@
+"""The blobs of a pond: files named for the SHA-256 of their content, and those that are on their
+way.
+
+Used by `store`. Not `data.blobs`, whose pin is the modification time: here who needs a blob is
+known (leases), its file is shared with the trees of runs by hard links, and it is fetched for
+minutes by a process that may be killed at any moment. So
+
+- what is on its way has a name of its own in the same file system and survives: `partial/NAME`,
+beside
+  `NAME.json`, which says what its bytes are of;
+- a blob appears by rename, after its content has been checked and is on disk, with mode 0444;
+- its modification time is a constant. Whoever writes to it through a tree changes that, is noticed,
+  and the content is checked before it is used again.
+"""
+
+import contextlib
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from kilnwork.data import blobs, disks, ending, errors
+from kilnwork.kit import digests
+
+STAMP_NS = 1_000_000_000_000_000_000
+"""Modification time of a blob that nobody has touched: 2001-09-09T01:46:40Z."""
+
+PIECE_BYTES = 1 << 20
+"""Read at a time to hash a file."""
+
+_FLUSH_BYTES = 8 << 20
+"""Between calls that let the disk begin, so that the last fsync has little to wait for."""
+
+
+class PartialFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the bytes of a partial are of: its origin, and the stamp of the content there."""
+
+    origin: str
+    stamp: str
+
+
+class BlobFiles:
+    """Blobs below `root`. Safe for several threads; one process at a time (`store` sees to it)."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._sizes: dict[bytes, int] = {}
+        self._lock = threading.Lock()
+        self.used = 0
+        """Bytes of all blobs."""
+
+    def scan(self) -> None:
+        """Learn what is there."""
+        self._sizes.clear()
+        for folder in _entries(self.root / "blobs"):
+            for entry in _entries(Path(folder.path)):
+                with contextlib.suppress(ValueError, FileNotFoundError):
+                    self._sizes[bytes.fromhex(entry.name)] = entry.stat().st_size
+        self.used = sum(self._sizes.values())
+
+    def sizes(self) -> dict[bytes, int]:
+        """All blobs by digest."""
+        with self._lock:
+            return dict(self._sizes)
+
+    def path(self, digest: bytes) -> Path:
+        name = digest.hex()
+        return self.root / "blobs" / name[:2] / name
+
+    def knows(self, digest: bytes, size: int) -> bool:
+        """Whether it is there, as far as is known without asking the disk."""
+        return self._sizes.get(digest) == size
+
+    def has(self, digest: bytes, size: int) -> bool:
+        """Whether it is there and nobody has written to it; one that was is checked, and set aside
+        when it is damaged."""
+        try:
+            found = self.path(digest).stat()
+        except FileNotFoundError:
+            self._forget(digest)
+            return False
+        if found.st_size == size and found.st_mtime_ns == STAMP_NS:
+            return True
+        return self.verify(digest, size)
+
+    def verify(self, digest: bytes, size: int) -> bool:
+        """Read all of it; set it aside when it is not what it should be."""
+        path = self.path(digest)
+        try:
+            with path.open("rb") as file:
+                good = os.fstat(file.fileno()).st_size == size and _hash(file.fileno()) == digest
+        except FileNotFoundError:
+            self._forget(digest)
+            return False
+        if good:
+            _seal(path)
+        else:
+            self.quarantine(path, digest)
+        return good
+
+    def open(self, digest: bytes) -> int:
+        """Return a descriptor for reading. Raises BlobMissing."""
+        try:
+            return os.open(self.path(digest), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            self._forget(digest)
+            raise errors.BlobMissing(
+                f"blob {blobs.text(digest)} is not in {self.root}: ask for the snapshot anew"
+            ) from None
+
+    def partial(self, name: str) -> "Partial":
+        """Return what is on its way under that name, from where it stopped."""
+        return Partial(self, self.root / "partial" / name)
+
+    def partials(self) -> Iterator[tuple[str, int]]:
+        """Name and bytes of all that is on its way."""
+        for entry in _entries(self.root / "partial"):
+            with contextlib.suppress(FileNotFoundError):
+                if not entry.name.endswith(".json"):
+                    yield entry.name, entry.stat().st_size
+
+    def drop_partial(self, name: str) -> None:
+        for suffix in (".json", ""):
+            (self.root / "partial" / f"{name}{suffix}").unlink(missing_ok=True)
+
+    def remove(self, digest: bytes) -> int:
+        """Remove a blob; returns its bytes. Trees keep their links to it."""
+        self.path(digest).unlink(missing_ok=True)
+        return self._forget(digest)
+
+    def quarantine(self, path: Path, digest: bytes) -> None:
+        """Set a damaged file aside, for people; the last one of each blob is kept."""
+        aside = self.root / "quarantine" / digest.hex()
+        with contextlib.suppress(FileNotFoundError):
+            path.replace(aside)
+        if path == self.path(digest):
+            self._forget(digest)
+
+    def quarantined(self) -> int:
+        """How many blobs are set aside."""
+        return sum(1 for _ in _entries(self.root / "quarantine"))
+
+    def clear_quarantine(self) -> None:
+        for entry in _entries(self.root / "quarantine"):
+            Path(entry.path).unlink(missing_ok=True)
+
+    def sync(self) -> None:
+        """Have the disk know the names of all blobs."""
+        for folder in _entries(self.root / "blobs"):
+            disks.sync_folder(Path(folder.path))
+        disks.sync_folder(self.root / "blobs")
+
+    def add(self, path: Path, digest: bytes, size: int) -> None:
+        """Make a checked file, which is on disk, a blob."""
+        final = self.path(digest)
+        final.parent.mkdir(mode=0o755, exist_ok=True)
+        _seal(path)
+        path.rename(final)
+        with self._lock:
+            self.used += size - self._sizes.get(digest, 0)
+            self._sizes[digest] = size
+
+    def _forget(self, digest: bytes) -> int:
+        with self._lock:
+            size = self._sizes.pop(digest, 0)
+            self.used -= size
+            return size
+
+
+class Partial(ending.Closes):
+    """Content that is on its way; whatever has come is kept when it is closed.
+
+    `size`: bytes so far, which may be there from before. `facts`: what they are of, None for
+    nothing.
+    """
+
+    def __init__(self, files: BlobFiles, path: Path) -> None:
+        self._files = files
+        self._path = path
+        self._facts_path = path.with_name(path.name + ".json")
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        self._file = os.open(path, flags, 0o600)
+        self._hash = digests.sha256()
+        self.size = 0
+        self.facts = self._read_facts()
+        if self.facts is None:
+            os.ftruncate(self._file, 0)
+        self._resume()
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def restart(self, facts: PartialFacts) -> None:
+        """Begin anew with content of another origin or stamp."""
+        os.ftruncate(self._file, 0)
+        os.lseek(self._file, 0, os.SEEK_SET)
+        self._hash, self.size, self._flushed = digests.sha256(), 0, 0
+        self.describe(facts)
+
+    def describe(self, facts: PartialFacts) -> None:
+        """Say what the bytes are of, before the first of them."""
+        if facts != self.facts:
+            self._facts_path.write_bytes(msgspec.json.encode(facts))
+            self.facts = facts
+
+    def write(self, piece: bytes | memoryview) -> None:
+        """Append. Raises OSError."""
+        self._hash.update(piece)
+        view = memoryview(piece)
+        while view:
+            view = view[os.write(self._file, view) :]
+        self.size += len(piece)
+        if self.size - self._flushed >= _FLUSH_BYTES:
+            disks.begin_sync(self._file, self._flushed, self.size - self._flushed)
+            self._flushed = self.size
+
+    @property
+    def digest(self) -> bytes:
+        """Of what is there so far."""
+        return self._hash.digest()
+
+    def commit(self) -> tuple[bytes, int]:
+        """Make it a blob; returns digest and size. Raises OSError."""
+        digest = self.digest
+        os.fsync(self._file)
+        self.close()
+        self._files.add(self._path, digest, self.size)
+        self._facts_path.unlink(missing_ok=True)
+        return digest, self.size
+
+    def discard(self) -> None:
+        """Leave nothing of it."""
+        self.close()
+        self._facts_path.unlink(missing_ok=True)
+        self._path.unlink(missing_ok=True)
+
+    def set_aside(self, digest: bytes) -> None:
+        """It should have been that blob, and is not."""
+        self.close()
+        self._facts_path.unlink(missing_ok=True)
+        self._files.quarantine(self._path, digest)
+
+    def _read_facts(self) -> PartialFacts | None:
+        try:
+            return msgspec.json.decode(self._facts_path.read_bytes(), type=PartialFacts)
+        except (FileNotFoundError, msgspec.MsgspecError):
+            return None
+
+    def _resume(self) -> None:
+        os.lseek(self._file, 0, os.SEEK_SET)
+        while piece := os.read(self._file, PIECE_BYTES):
+            self._hash.update(piece)
+            self.size += len(piece)
+        self._flushed = self.size
+
+
+def _hash(descriptor: int) -> bytes:
+    made = digests.sha256()
+    while piece := os.read(descriptor, PIECE_BYTES):
+        made.update(piece)
+    return made.digest()
+
+
+def _seal(path: Path) -> None:
+    path.chmod(0o444)
+    os.utime(path, ns=(STAMP_NS, STAMP_NS))
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -1,0 +1,111 @@
+"""Leases: who needs which snapshots on this node, each a small file that outlives the agent.
+
+Used by `store`. A lease belongs to a namespace, which is part of its name on disk: nobody names,
+reads or releases one of another namespace. What no lease has may be evicted.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from kilnwork.data import errors
+from kilnwork.kit import paths
+
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9._]{0,251}[a-z0-9])?")
+
+Access = Annotated[str, msgspec.Meta(pattern="^(read|copy)$")]
+
+
+class LeasedSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A snapshot of a lease. `name`: of its directory in the run's; `paths`: the files that this
+    node needs, None for all; `access`: `read`, links that nobody may write to, or `copy`, files of
+    its own."""
+
+    name: str
+    digest: str
+    paths: tuple[str, ...] | None = None
+    access: Access = "read"
+
+
+class Lease(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a run needs on this node, until it is released."""
+
+    namespace: str
+    name: str
+    snapshots: tuple[LeasedSnapshot, ...]
+
+    @property
+    def digests(self) -> frozenset[str]:
+        """Of its snapshots."""
+        return frozenset(one.digest for one in self.snapshots)
+
+
+def check(lease: Lease) -> None:
+    """Raise LeaseRefused unless namespace and names can be parts of a path."""
+    if not _LABEL.fullmatch(lease.namespace):
+        raise errors.LeaseRefused(f"namespace: {lease.namespace!r} is no DNS label")
+    if not _NAME.fullmatch(lease.name) or ".." in lease.name:
+        raise errors.LeaseRefused(f"name: {lease.name!r} is no DNS name of at most 253 characters")
+    names = [one.name for one in lease.snapshots]
+    for index, name in enumerate(names):
+        if not _LABEL.fullmatch(name):
+            raise errors.LeaseRefused(f"snapshots[{index}].name: {name!r} is no DNS label")
+        if name in names[:index]:
+            raise errors.LeaseRefused(f"snapshots[{index}].name: {name!r} is there twice")
+
+
+class LeaseFiles:
+    """The leases below `folder`, `NAMESPACE/NAME.json`; kept in memory."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._leases: dict[tuple[str, str], Lease] = {}
+
+    def scan(self) -> None:
+        """Learn what is there; a file that is none of ours is left alone."""
+        self._leases.clear()
+        for path in sorted(self._folder.glob("*/*.json")):
+            with contextlib.suppress(msgspec.MsgspecError, errors.LeaseRefused, OSError):
+                lease = msgspec.json.decode(path.read_bytes(), type=Lease)
+                check(lease)
+                if self._path(lease.namespace, lease.name) == path:
+                    self._leases[lease.namespace, lease.name] = lease
+
+    def __iter__(self) -> Iterator[Lease]:
+        return iter(tuple(self._leases.values()))
+
+    def get(self, namespace: str, name: str) -> Lease:
+        """Raises LeaseRefused: of other namespaces nothing is said."""
+        try:
+            return self._leases[namespace, name]
+        except KeyError:
+            raise errors.LeaseRefused(f"namespace {namespace} has no lease {name!r} here") from None
+
+    def put(self, lease: Lease) -> None:
+        """Keep it, in place of one of that name. Raises LeaseRefused, OSError."""
+        check(lease)
+        if self._leases.get((lease.namespace, lease.name)) == lease:
+            return
+        path = self._path(lease.namespace, lease.name)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        paths.write_private(path, msgspec.json.encode(lease), durable=True)
+        self._leases[lease.namespace, lease.name] = lease
+
+    def remove(self, namespace: str, name: str) -> None:
+        """Raises LeaseRefused."""
+        self.get(namespace, name)
+        self._path(namespace, name).unlink(missing_ok=True)
+        del self._leases[namespace, name]
+
+    @property
+    def digests(self) -> frozenset[str]:
+        """Of all snapshots that a lease has."""
+        return frozenset(digest for lease in self for digest in lease.digests)
+
+    def _path(self, namespace: str, name: str) -> Path:
+        return self._folder / namespace / f"{name}.json"

@@ -1,0 +1,198 @@
+"""Manifests: the files of a snapshot, in a form that has one digest.
+
+Used by whoever pins a source, moves a snapshot or plans over one. The bytes of a manifest are its
+canonical JSON (RFC 8785: sorted keys, no spaces) with the files in the order of their paths, so
+that equal files have an equal digest, wherever and in whatever order they were found. A manifest
+comes from other machines and from users: every path of it is checked before anything is done with
+it.
+"""
+
+import stat
+from collections.abc import Iterable
+
+import msgspec
+
+from kilnwork.data import blobs, errors
+from kilnwork.kit import digests
+
+FORMAT = 1
+MAX_FILES = 1_000_000
+MAX_BYTES = 256 << 20
+"""Of an encoded manifest: a million files with paths of a hundred characters."""
+
+MAX_PATH_BYTES = 1024
+"""As object stores have it; with the directory of a run before it, it is still a path for Linux."""
+
+MAX_NAME_BYTES = 255
+"""Of one component: NAME_MAX of Linux."""
+
+PLAIN = 0o644
+EXECUTABLE = 0o755
+
+
+class File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One file. `size`: bytes; `mode`: PLAIN or EXECUTABLE, as git keeps it; `digest`:
+    `sha256:…`."""
+
+    path: str
+    size: int
+    mode: int
+    digest: str
+
+
+class _Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    files: tuple[File, ...]
+    format: int
+
+
+_encoder = msgspec.json.Encoder(order="sorted")
+_decoder = msgspec.json.Decoder(_Document)
+
+
+class Manifest:
+    """The files of one snapshot, sorted by path. `encoded`: the bytes whose digest `digest` is."""
+
+    __slots__ = ("digest", "encoded", "files", "size")
+
+    def __init__(self, files: Iterable[File]) -> None:
+        """Raises ManifestRefused for paths that cannot be, and for too many files."""
+        self.files = tuple(sorted(files, key=_path))
+        _check(self.files)
+        self.encoded = _encoder.encode(_Document(files=self.files, format=FORMAT))
+        if len(self.encoded) > MAX_BYTES:
+            raise errors.ManifestRefused(
+                f"the manifest has {len(self.encoded):,} bytes, above {MAX_BYTES:,}: make several "
+                "snapshots of it"
+            )
+        self.digest = blobs.text(digests.sha256_of((self.encoded,)))
+        self.size = sum(file.size for file in self.files)
+        """Bytes of all files."""
+
+    def chosen(self, paths: Iterable[str] | None) -> tuple[File, ...]:
+        """Return the files of these paths, all for None. Raises ManifestRefused for one it
+        lacks."""
+        if paths is None:
+            return self.files
+        wanted = set(paths)
+        found = tuple(file for file in self.files if file.path in wanted)
+        if len(found) != len(wanted):
+            lacking = min(wanted - {file.path for file in found})
+            raise errors.ManifestRefused(f"snapshot {self.digest} has no file {lacking!r}")
+        return found
+
+
+def parse(encoded: bytes, *, digest: str) -> Manifest:
+    """Read a manifest that must have this digest. Raises ManifestRefused."""
+    if len(encoded) > MAX_BYTES:
+        raise errors.ManifestRefused(
+            f"the manifest has {len(encoded):,} bytes, above {MAX_BYTES:,}: make several snapshots "
+            "of it"
+        )
+    found = blobs.text(digests.sha256_of((encoded,)))
+    if found != digest:
+        raise errors.ManifestRefused(f"the manifest of {digest} has digest {found}: fetch it again")
+    try:
+        document = _decoder.decode(encoded)
+    except msgspec.MsgspecError as error:
+        raise errors.ManifestRefused(f"not a manifest: {error}") from error
+    if document.format != FORMAT:
+        raise errors.ManifestRefused(
+            f"format: {document.format} is not known, only {FORMAT}: use a newer kilnwork"
+        )
+    made = Manifest(document.files)
+    if made.encoded != encoded:
+        raise errors.ManifestRefused(
+            f"the manifest of {digest} is not in its canonical form (sorted paths and keys, no "
+            "spaces): write it with kilnwork.data.pond.manifest"
+        )
+    return made
+
+
+def mode_of(found: int) -> int:
+    """Return PLAIN or EXECUTABLE for the `st_mode` of a regular file."""
+    return EXECUTABLE if found & stat.S_IXUSR else PLAIN
+
+
+def path_problem(path: str) -> str:
+    """Say what is wrong with a path of a file in a snapshot, "" when nothing is."""
+    try:
+        encoded = path.encode()
+    except UnicodeEncodeError:
+        return "is no UTF-8 text: rename it"
+    if len(encoded) > MAX_PATH_BYTES:
+        return f"has {len(encoded)} bytes, above {MAX_PATH_BYTES}: shorten it"
+    if any(ord(one) < 32 or ord(one) == 127 for one in path):
+        return "has a control character: rename it"
+    if path.startswith("/"):
+        return "is absolute: name it from the directory of the snapshot"
+    for name in path.split("/"):
+        if name in ("", ".", ".."):
+            return (
+                f"has the component {name!r}: name it from the directory of the snapshot, without"
+            )
+        if len(name.encode()) > MAX_NAME_BYTES:
+            return f"has a component above {MAX_NAME_BYTES} bytes: shorten it"
+    return ""
+
+
+_TYPES = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFDIR: "a directory",
+    stat.S_IFCHR: "a character device",
+    stat.S_IFBLK: "a block device",
+    stat.S_IFIFO: "a pipe",
+    stat.S_IFSOCK: "a socket",
+}
+
+
+def type_problem(found: int) -> str:
+    """Say what an `st_mode` is that is no regular file's, "" for a regular file."""
+    kind = stat.S_IFMT(found)
+    return "" if kind == stat.S_IFREG else f"is {_TYPES.get(kind, 'no regular file')}"
+
+
+def _path(file: File) -> str:
+    return file.path
+
+
+def _check(files: tuple[File, ...]) -> None:
+    if len(files) > MAX_FILES:
+        raise errors.ManifestRefused(
+            f"files: {len(files):,} are above {MAX_FILES:,}: pack small files, or make several "
+            "snapshots"
+        )
+    paths = {file.path for file in files}
+    for index, file in enumerate(files):
+        if problem := _problem(file):
+            raise errors.ManifestRefused(f"files[{index}].{problem}")
+        if index and files[index - 1].path == file.path:
+            raise errors.ManifestRefused(f"files[{index}].path: {file.path!r} is there twice")
+        for parent in _parents(file.path):
+            if parent in paths:
+                raise errors.ManifestRefused(
+                    f"files[{index}].path: {file.path!r} is below {parent!r}, which is a file"
+                )
+
+
+def _problem(file: File) -> str:
+    if why := path_problem(file.path):
+        return f"path: {file.path!r} {why}"
+    if file.mode not in (PLAIN, EXECUTABLE):
+        known = 0 <= file.mode < 1 << 16 and stat.S_IFMT(file.mode)
+        kind = type_problem(file.mode) if known else ""
+        why = kind or f"is not {PLAIN} (0644) or {EXECUTABLE} (0755)"
+        return f"mode: {file.mode} of {file.path!r} {why}: snapshots have regular files only"
+    if not 0 <= file.size < 1 << 63:
+        return f"size: {file.size} of {file.path!r} is no size of a file"
+    try:
+        canonical = blobs.text(blobs.parse(file.digest)) == file.digest
+    except ValueError:
+        canonical = False
+    return "" if canonical else f"digest: {file.digest!r} must be sha256: and 64 hex digits"
+
+
+def _parents(path: str) -> Iterable[str]:
+    at = path.find("/")
+    while at >= 0:
+        yield path[:at]
+        at = path.find("/", at + 1)

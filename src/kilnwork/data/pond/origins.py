@@ -1,0 +1,262 @@
+"""Where content comes from: what a source and a peer must be able to do, and files of this machine.
+
+Used by `fetching` and `pinning`. HTTP is the agent's (`kilnwork.pond`). A *stamp* is a text that is
+another one when the content is another one: an ETag, or size and times of a file; "" when the
+origin has none. All raise `SourceMissing`, `SourceRefused`, `SourceChanged`, or
+`SourceUnreachable`, after which it may be tried again.
+"""
+
+import abc
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from kilnwork.data import ending, errors
+from kilnwork.data.pond import blob_files, globs, manifest
+from kilnwork.kit import digests
+
+LOCAL_RATE_NS = 50_000_000
+"""Times of files tick that coarsely at worst: one written to so shortly before it was looked at may
+be written to again without another time."""
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which files of a source: `paths` below it, or those that fit `glob`; neither: all of it."""
+
+    paths: tuple[str, ...] = ()
+    glob: str = ""
+
+
+class Listed(NamedTuple):
+    """A file of a source. `size`: None if it is not known before it is read."""
+
+    path: str
+    size: int | None
+    mode: int
+    stamp: str
+
+
+class Content(ending.Closes):
+    """Content that is being read: bytes from `start` on. `total`: of all of it, None if unknown."""
+
+    start: int
+    total: int | None
+    stamp: str
+
+    @abc.abstractmethod
+    def pieces(self) -> Iterator[bytes | memoryview]:
+        """Yield the bytes; a piece may be used again once the next one is asked for. Raises
+        SourceUnreachable when it is cut short."""
+
+
+class Source(Protocol):
+    """A place with files."""
+
+    name: str
+
+    def list(self, selection: Selection) -> Sequence[Listed]:
+        """Return the files that are selected, which are at least one."""
+        ...
+
+    def open(self, path: str, *, offset: int, stamp: str) -> Content:
+        """Read a file of `list` from `offset` on if its stamp is that one, else from the start."""
+        ...
+
+
+class Origin(NamedTuple):
+    """Where one blob may be had. `open(offset, stamp)`: as `Source.open`. `peer`: it has the blob
+    by its digest, so that what comes from there can be anything but another version."""
+
+    name: str
+    peer: bool
+    open: Callable[[int, str], Content]
+
+
+class FileSource:
+    """A directory or file of this machine."""
+
+    def __init__(self, name: str, root: Path) -> None:
+        self.name = name
+        self.root = root
+
+    def list(self, selection: Selection) -> Sequence[Listed]:
+        """Links, devices, sockets and pipes are refused by name."""
+        with _explained(self.root):
+            found = sorted(self._found(selection))
+        if not found:
+            raise errors.SourceMissing(
+                f"source {self.name} has no file in {self.root}{_which(selection)}"
+            )
+        return found
+
+    def _found(self, selection: Selection) -> Iterator[Listed]:
+        if selection.paths:
+            for path in selection.paths:
+                yield self._listed(path, self._inside(path))
+        elif not self.root.is_dir():
+            yield self._listed(self.root.name, self.root)
+        else:
+            for path in self._walk(self.root, ""):
+                if not selection.glob or globs.matches(selection.glob, path):
+                    yield self._listed(path, self.root / path)
+
+    def _walk(self, folder: Path, prefix: str) -> Iterator[str]:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                path = f"{prefix}{entry.name}"
+                if entry.is_dir(follow_symlinks=False):
+                    yield from self._walk(Path(entry.path), f"{path}/")
+                else:
+                    yield path
+
+    def _inside(self, path: str) -> Path:
+        """No component of a path below the root may be a link: it could lead elsewhere."""
+        if why := manifest.path_problem(path):
+            raise errors.SourceRefused(f"source {self.name}: path {path!r} {why}")
+        at = self.root
+        for name in path.split("/"):
+            at /= name
+            if at.is_symlink():
+                raise errors.SourceRefused(
+                    f"source {self.name}: {at} is a symbolic link, and links are not followed"
+                )
+        return at
+
+    def _listed(self, path: str, at: Path) -> Listed:
+        if why := manifest.path_problem(path):
+            raise errors.SourceRefused(f"source {self.name}: file {path!r} {why}")
+        found = at.stat() if at == self.root else at.lstat()
+        if why := manifest.type_problem(found.st_mode):
+            raise errors.SourceRefused(
+                f"source {self.name}: {at} {why}: snapshots have regular files only, leave it out "
+                "by paths or glob"
+            )
+        return Listed(path, found.st_size, manifest.mode_of(found.st_mode), _stamp(found))
+
+    def open(self, path: str, *, offset: int, stamp: str) -> Content:
+        """Reading ends with SourceChanged if somebody writes to the file meanwhile."""
+        at = self.root if self.root.is_file() else self._inside(path)
+        with _explained(at):
+            follow = 0 if at == self.root else os.O_NOFOLLOW
+            descriptor = os.open(at, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | follow)
+        return _FileContent(self.name, at, descriptor, offset=offset, stamp=stamp)
+
+
+class _FileContent(Content):
+    def __init__(
+        self, source: str, path: Path, descriptor: int, *, offset: int, stamp: str
+    ) -> None:
+        self._source, self._path, self._file = source, path, descriptor
+        found = os.fstat(descriptor)
+        self.stamp, self.total = _stamp(found), found.st_size
+        self.start = offset if self.stamp == stamp and offset <= found.st_size else 0
+        if not stat.S_ISREG(found.st_mode):
+            self.close()
+            raise errors.SourceRefused(f"source {source}: {path} is no regular file any more")
+
+    def pieces(self) -> Iterator[bytes | memoryview]:
+        os.lseek(self._file, self.start, os.SEEK_SET)
+        buffer = memoryview(bytearray(blob_files.PIECE_BYTES))
+        with _explained(self._path):
+            while count := os.readv(self._file, [buffer]):
+                yield buffer[:count]
+            after = _stamp(os.fstat(self._file))
+        if after != self.stamp:
+            raise errors.SourceChanged(
+                f"source {self._source}: {self._path} was written to while it was read"
+            )
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+class InlineSource:
+    """Files whose content came with the request."""
+
+    def __init__(self, name: str, files: dict[str, bytes]) -> None:
+        self.name = name
+        self._files = files
+
+    def list(self, selection: Selection) -> Sequence[Listed]:
+        for path in self._files:
+            if why := manifest.path_problem(path):
+                raise errors.SourceRefused(f"source {self.name}: file {path!r} {why}")
+        return [
+            Listed(path, len(content), manifest.PLAIN, _inline_stamp(content))
+            for path, content in sorted(self._files.items())
+            if (path in selection.paths or not selection.paths)
+            and (not selection.glob or globs.matches(selection.glob, path))
+        ]
+
+    def open(self, path: str, *, offset: int, stamp: str) -> Content:
+        content = self._files[path]
+        return _InlineContent(content, offset if stamp == _inline_stamp(content) else 0)
+
+
+def _inline_stamp(content: bytes) -> str:
+    """Its digest: another request may have other content at the same path."""
+    return f"inline:{digests.sha256_of((content,)).hex()}"
+
+
+class _InlineContent(Content):
+    def __init__(self, content: bytes, offset: int) -> None:
+        self.stamp = _inline_stamp(content)
+        self._content = content
+        self.start = min(offset, len(content))
+        self.total = len(content)
+
+    def pieces(self) -> Iterator[bytes | memoryview]:
+        view = memoryview(self._content)[self.start :]
+        for at in range(0, len(view), blob_files.PIECE_BYTES):
+            yield view[at : at + blob_files.PIECE_BYTES]
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def is_settled(stamp: str, now_s: float) -> bool:
+    """Whether content with this stamp, looked at now, must have another one when it changes.
+
+    Of files: whether they were written to long enough ago for the next write to have another time.
+    """
+    kind, _, rest = stamp.partition(":")
+    if kind != "file":
+        return bool(stamp)
+    modified_ns = int(rest.split("-")[2])
+    return now_s * 1e9 - modified_ns > LOCAL_RATE_NS
+
+
+def _stamp(found: os.stat_result) -> str:
+    times = f"{found.st_mtime_ns}-{found.st_ctime_ns}"
+    return f"file:{found.st_size}-{found.st_ino}-{times}"
+
+
+def _which(selection: Selection) -> str:
+    return f" that fits {selection.glob!r}" if selection.glob else ""
+
+
+class _explained:  # noqa: N801 - a context manager, as contextlib names its own
+    """Around reading of a path: errors of the file system become ours."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        """Nothing is to be done."""
+
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        if not isinstance(error, OSError):
+            return
+        where = error.filename or self._path
+        if error.errno in (errno.ENOENT, errno.ENOTDIR):
+            raise errors.SourceMissing(f"{where} is not there") from error
+        if error.errno in (errno.EACCES, errno.EPERM, errno.ELOOP):
+            raise errors.SourceRefused(f"{where} may not be read: {error.strerror}") from error
+        raise errors.SourceUnreachable(f"{where} cannot be read: {error.strerror}") from error

@@ -1,0 +1,160 @@
+"""Pinning: what a source has now becomes a snapshot, whose digest never means anything else.
+
+Used by the agent that was chosen for it. Every file is read once, into the pond, unless it was seen
+with its stamp before. When all are read the source is listed again: if anything is another one,
+that is read anew, and a source that keeps changing is refused. So a snapshot is what the source had
+at one moment, as far as its stamps tell; a file alone is consistent in itself.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from kilnwork.data import blobs, errors
+from kilnwork.data.pond import fetching, manifest, origins, pin_journal, store
+from kilnwork.kit import clock
+
+ROUNDS = 3
+"""How often a source may change while it is pinned."""
+
+Read = Callable[[origins.Listed], tuple[fetching.Fetched, str]]
+
+
+class Map(Protocol):
+    """Runs `read` for all of some files, several at once, and hands each end over as it comes."""
+
+    def __call__(
+        self, read: Read, listed: Sequence[origins.Listed]
+    ) -> Iterable[tuple[origins.Listed, tuple[fetching.Fetched, str]]]: ...
+
+
+class Target(NamedTuple):
+    """What is pinned. `identity`: of source and selection, a name for a file, so that what is
+    remembered of one is not taken for another's."""
+
+    source: origins.Source
+    selection: origins.Selection
+    identity: str
+
+
+class Pinned(msgspec.Struct, frozen=True, kw_only=True):
+    """A source has become a snapshot. `received`: bytes that were read for it."""
+
+    manifest: manifest.Manifest
+    received: int
+
+
+def pin(
+    kept: store.PondStore,
+    target: Target,
+    *,
+    run: Map,
+    progress: fetching.Progress,
+    time: clock.Clock,
+) -> Pinned:
+    """Return the snapshot, which is in the pond with all its blobs.
+
+    Raises SourceChanged and what `fetching.fetch_new` does; what was read until then is remembered.
+    """
+    return _Pinning(kept, target, progress=progress, time=time).run(run)
+
+
+class _Pinning:
+    def __init__(
+        self,
+        kept: store.PondStore,
+        target: Target,
+        *,
+        progress: fetching.Progress,
+        time: clock.Clock,
+    ) -> None:
+        self._store, self._source, self._selection = kept, target.source, target.selection
+        self._progress, self._clock = progress, time
+        self._key = target.identity
+        self._journal = pin_journal.PinJournal(kept.root / "sources" / f"{self._key}.ndjson")
+        self._held: set[bytes] = set()
+        self._received = 0
+
+    def run(self, run: Map) -> Pinned:
+        try:
+            return self._rounds(run)
+        finally:
+            self._store.let_go(self._held)
+
+    def _rounds(self, run: Map) -> Pinned:
+        listed = self._source.list(self._selection)
+        for _ in range(ROUNDS):
+            with store.full_disk(self._store.root):
+                try:
+                    found = self._read_all(listed, run)
+                except errors.SourceChanged:
+                    found = None  # a file was written to as it was read
+                again = listed if len(listed) == 1 else self._source.list(self._selection)
+            if found is not None and again == listed:
+                return self._finish(listed, found)
+            listed = self._source.list(self._selection) if again is listed else again
+        raise errors.SourceChanged(
+            f"source {self._source.name} has changed {ROUNDS} times while it was read: pin it when "
+            "nobody writes to it, or pin a copy"
+        )
+
+    def _read_all(
+        self, listed: Sequence[origins.Listed], run: Map
+    ) -> dict[str, pin_journal.Seen] | None:
+        """What each file is; None when one is not what it was listed as."""
+        found: dict[str, pin_journal.Seen] = {}
+        to_read = []
+        for one in listed:
+            seen = self._journal.find(one.path, one.stamp)
+            if seen is not None and self._is_here(seen):
+                found[one.path] = seen
+            else:
+                to_read.append(one)
+        same = True
+        for one, (read, stamp) in run(self._read, to_read):
+            seen = pin_journal.Seen(
+                path=one.path, stamp=stamp, size=read.size, digest=blobs.text(read.digest)
+            )
+            self._held.add(read.digest)
+            self._received += read.received
+            if origins.is_settled(stamp, self._clock.wall()):
+                self._journal.add(seen)
+            found[one.path] = seen
+            same = same and stamp == one.stamp
+        return found if same or len(listed) == 1 else None
+
+    def _is_here(self, seen: pin_journal.Seen) -> bool:
+        digest = blobs.parse(seen.digest)
+        self._store.hold_blob(digest)
+        self._held.add(digest)
+        return self._store.blobs.has(digest, seen.size)
+
+    def _read(self, listed: origins.Listed) -> tuple[fetching.Fetched, str]:
+        facts = msgspec.json.encode([self._key, listed.path, listed.stamp])
+        name = f"new-{hashlib.sha256(facts).hexdigest()}"
+        return fetching.fetch_new(
+            self._store, name, listed, source=self._source, progress=self._progress
+        )
+
+    def _finish(
+        self, listed: Sequence[origins.Listed], found: dict[str, pin_journal.Seen]
+    ) -> Pinned:
+        made = manifest.Manifest(
+            manifest.File(
+                path=one.path,
+                size=found[one.path].size,
+                mode=one.mode,
+                digest=found[one.path].digest,
+            )
+            for one in listed
+        )
+        with store.full_disk(self._store.root):
+            self._store.blobs.sync()
+            self._store.put_manifest(made.encoded, made.digest)
+            settled = {
+                path: seen for path, seen in found.items() if self._journal.find(path, seen.stamp)
+            }
+            self._journal.keep_only(settled)
+        return Pinned(manifest=made, received=self._received)

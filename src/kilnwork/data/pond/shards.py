@@ -1,0 +1,201 @@
+"""Shards: a snapshot taken apart for many tasks, by its manifest alone.
+
+Used by whoever runs a step for each shard, and by whoever says which node needs which files. Pure:
+the same manifest, scheme and count give the same shards, whatever was planned before; another count
+gives other shards of the same files, and moves no blob. Reading a shard's records is `records`.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import msgspec
+
+from kilnwork.data import errors
+from kilnwork.data.pond import globs, manifest
+
+MAX_COUNT = 100_000
+
+_canonical = msgspec.json.Encoder(order="sorted")
+
+
+class Scheme(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """How a snapshot is taken apart.
+
+    `by`: `files`, whole files in the order of their paths, much the same number of bytes each;
+    `glob`, one shard for each of `patterns`, a file goes to the first that it fits; `range`, bytes
+    of record files, by records that begin there; `hash`, files by the SHA-256 of their path, or
+    with `key` the records of all files by that field of theirs.
+    """
+
+    by: Annotated[str, msgspec.Meta(pattern="^(files|glob|range|hash)$")]
+    key: str = ""
+    patterns: tuple[str, ...] = ()
+
+
+class ShardFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A file of a shard. `range`: bytes [start, end), None for all of it: of the records that begin
+    there, the first and the last byte count."""
+
+    path: str
+    size: int
+    range: tuple[int, int] | None = None
+
+
+class Where(msgspec.Struct, frozen=True, kw_only=True):
+    """Which records of the files: those whose `key` hashes to `index` of `count`."""
+
+    key: str
+    index: int
+    count: int
+
+
+class Shard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One shard, as a step gets it in JSON. `digest`: of the snapshot; `id`: of this shard, the
+    same for the same digest, scheme, index and count."""
+
+    snapshot: str
+    digest: str
+    id: str
+    index: int
+    count: int
+    files: tuple[ShardFile, ...]
+    where: Where | None = None
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """What a node needs for it."""
+        return tuple(file.path for file in self.files)
+
+    @property
+    def size(self) -> int:
+        """Bytes of it, all of a file that is shared by records."""
+        return sum(f.size if f.range is None else f.range[1] - f.range[0] for f in self.files)
+
+
+def plan(
+    of: manifest.Manifest, scheme: Scheme, count: int | None = None, *, snapshot: str = ""
+) -> list[Shard]:
+    """Return all shards in the order of their index. Every byte of the snapshot is in exactly one.
+
+    `count`: how many; None: one for each file, or each pattern. A shard has no files when there are
+    fewer files than shards. `snapshot`: its name, for the documents. Raises ManifestRefused.
+    """
+    wanted = _count(of, scheme, count)
+    if scheme.by == "hash" and scheme.key:
+        everything = tuple(ShardFile(path=f.path, size=f.size) for f in of.files)
+        parts: Sequence[Sequence[ShardFile]] = [everything] * wanted
+    elif scheme.by == "range":
+        parts = _ranges(of.files, wanted)
+    else:
+        parts = _whole(of.files, wanted, _chooser(of.files, scheme, wanted))
+    return [
+        Shard(
+            snapshot=snapshot,
+            digest=of.digest,
+            id=_identity(of.digest, scheme, index, count=wanted),
+            index=index,
+            count=wanted,
+            files=tuple(files),
+            where=Where(key=scheme.key, index=index, count=wanted) if scheme.key else None,
+        )
+        for index, files in enumerate(parts)
+    ]
+
+
+def bucket(text: str, count: int) -> int:
+    """Return which of `count` a text belongs to: its SHA-256, first eight bytes, modulo."""
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % count
+
+
+def _count(of: manifest.Manifest, scheme: Scheme, count: int | None) -> int:
+    if scheme.key and scheme.by != "hash":
+        raise errors.ManifestRefused(f"key: only by: hash has one, not by: {scheme.by}")
+    if (scheme.by == "glob") != bool(scheme.patterns):
+        raise errors.ManifestRefused("patterns: by: glob has them, and no other scheme")
+    if scheme.by == "glob":
+        if count not in (None, len(scheme.patterns)):
+            raise errors.ManifestRefused(
+                f"count: {count}, but there are {len(scheme.patterns)} patterns: leave it out"
+            )
+        return len(scheme.patterns)
+    if count is None:
+        if scheme.by != "files":
+            raise errors.ManifestRefused(f"count: by: {scheme.by} needs one")
+        count = max(1, len(of.files))
+    if not 1 <= count <= MAX_COUNT:
+        raise errors.ManifestRefused(f"count: {count} is not from 1 to {MAX_COUNT:,}")
+    return count
+
+
+Chooser = Callable[[int, manifest.File], int]
+
+
+def _chooser(files: Sequence[manifest.File], scheme: Scheme, count: int) -> Chooser:
+    if scheme.by == "hash":
+        return lambda _, file: bucket(file.path, count)
+    if scheme.by == "glob":
+        return lambda _, file: _first_match(scheme.patterns, file.path)
+    places = _balanced([file.size for file in files], count)
+    return lambda index, _: places[index]
+
+
+def _whole(files: Sequence[manifest.File], count: int, choose: Chooser) -> list[list[ShardFile]]:
+    parts: list[list[ShardFile]] = [[] for _ in range(count)]
+    for index, file in enumerate(files):
+        parts[choose(index, file)].append(ShardFile(path=file.path, size=file.size))
+    return parts
+
+
+def _first_match(patterns: Sequence[str], path: str) -> int:
+    for index, pattern in enumerate(patterns):
+        if globs.matches(pattern, path):
+            return index
+    raise errors.ManifestRefused(
+        f"patterns: file {path!r} fits none of them, and would be in no shard: add '**'"
+    )
+
+
+def _balanced(sizes: Sequence[int], count: int) -> list[int]:
+    """Cut a row into runs of much the same sum; none is empty if there are enough items.
+
+    An item goes where its middle lies, but not so far on that a run before it would stay empty, nor
+    so far back that one after it would.
+    """
+    total = sum(sizes) or 1
+    places, before, place = [], 0, -1
+    for index, size in enumerate(sizes):
+        middle = (2 * before + size) * count // (2 * total)
+        least = count - (len(sizes) - index)
+        place = max(min(max(middle, least, place), place + 1, count - 1), 0)
+        places.append(place)
+        before += size
+    return places
+
+
+def _ranges(files: Sequence[manifest.File], count: int) -> list[list[ShardFile]]:
+    """Cut the concatenation of all files at multiples of its count-th part; empty files go
+    first."""
+    total = sum(file.size for file in files)
+    cuts = [total * index // count for index in range(count + 1)]
+    parts: list[list[ShardFile]] = [[] for _ in range(count)]
+    at, shard = 0, 0
+    for file in files:
+        if file.size == 0:
+            parts[shard].append(ShardFile(path=file.path, size=0))
+            continue
+        begin, end = at, at + file.size
+        while at < end:
+            while cuts[shard + 1] <= at:
+                shard += 1
+            until = min(end, cuts[shard + 1])
+            whole = (at, until) == (begin, end)
+            span = None if whole else (at - begin, until - begin)
+            parts[shard].append(ShardFile(path=file.path, size=file.size, range=span))
+            at = until
+    return parts
+
+
+def _identity(digest: str, scheme: Scheme, index: int, *, count: int) -> str:
+    facts = _canonical.encode([digest, scheme, index, count])
+    return hashlib.sha256(facts).hexdigest()[:32]

@@ -1,0 +1,418 @@
+"""The directory of a pond on one node: blobs, snapshots, leases, trees of runs, and its quota.
+
+Used by the agent, which is one process; another one is refused (`PondInUse`). What it holds is on
+disk, so that an agent that was killed goes on where it was:
+
+    format  owner.lock                     what this is, and whose
+    blobs/ab/<64 hex>                      content, read-only (`blob_files`)
+    partial/  quarantine/                  on its way; damaged
+    snapshots/<64 hex>.json                manifests; their modification time is the last use
+    leases/NAMESPACE/NAME.json             who needs what (`leases`)
+    runs/NAMESPACE/LEASE/SNAPSHOT/…        trees (`trees`), which Pods mount
+    sources/                               what was seen of sources (`pin_journal`)
+
+Nothing here waits for a network. Safe for several threads.
+"""
+
+import contextlib
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from kilnwork.data import blobs, disks, errors
+from kilnwork.data.pond import blob_files, eviction, leases, manifest, trees
+from kilnwork.kit import clock, locks, paths
+
+FORMAT = "kilnwork pond 1\n"
+
+SOURCE_S = 30 * 86_400.0
+"""How long it is remembered what a source had."""
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_FOLDERS = ("blobs", "partial", "quarantine", "snapshots", "leases", "runs", "sources")
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much room a pond takes. `capacity`: bytes, None for what the disk has; above `high` of it
+    unused snapshots go until `low` is left."""
+
+    capacity: int | None = None
+    high: float = 0.9
+    low: float = 0.7
+
+
+class Holding(msgspec.Struct, frozen=True, kw_only=True):
+    """A snapshot in the pond: how much of it is here. `used`: wall clock."""
+
+    digest: str
+    files: int
+    files_here: int
+    bytes: int
+    bytes_here: int
+    used: float
+    leased: bool
+
+
+class PondStore:
+    """See the module. `open` it first."""
+
+    def __init__(self, root: Path, *, time: clock.Clock | None = None) -> None:
+        self.root = root
+        self.blobs = blob_files.BlobFiles(root)
+        self.evicted_bytes = 0
+        self._leases = leases.LeaseFiles(root / "leases")
+        self._clock = time or clock.SystemClock()
+        self._limits = Limits()
+        self._lock = threading.RLock()
+        self._owner = locks.OwnerLock(root / "owner.lock")
+        self._manifests: dict[str, manifest.Manifest] = {}
+        self._reserved: dict[str, int] = {}
+        """Bytes that are being fetched, by the name of the partial, or of a tree."""
+        self._own: dict[tuple[str, str, str], int] = {}
+        """Bytes of the files of trees that are no links, by namespace, lease and snapshot."""
+        self._held: set[bytes] = set()
+
+    def open(self) -> None:
+        """Make it or take it over. Raises PondInUse, PondError, OSError."""
+        self.root.mkdir(mode=0o755, parents=True, exist_ok=True)
+        if not self._owner.take():
+            raise errors.PondInUse(
+                f"{self.root} belongs to process {locks.holder(self._owner.path)}: give each pond "
+                "a path of its own"
+            )
+        self._check_format()
+        for name in _FOLDERS:
+            mode = 0o755 if name in ("runs", "blobs") else 0o700
+            (self.root / name).mkdir(mode=mode, exist_ok=True)
+        self.blobs.scan()
+        self._leases.scan()
+        self._scan_manifests()
+        self._scan_trees()
+        self._forget_sources()
+
+    def close(self) -> None:
+        self._owner.release()
+
+    def _check_format(self) -> None:
+        mark = self.root / "format"
+        if mark.exists():
+            if mark.read_text() != FORMAT:
+                raise errors.PondError(f"{mark} is not {FORMAT.strip()!r}: use another directory")
+        elif any(entry.name != "owner.lock" for entry in self.root.iterdir()):
+            raise errors.PondError(
+                f"{self.root} is neither empty nor a pond: use another directory"
+            )
+        else:
+            paths.write_private(mark, FORMAT.encode(), durable=True)
+
+    # snapshots
+
+    def put_manifest(self, encoded: bytes, digest: str) -> manifest.Manifest:
+        """Keep a manifest. Raises ManifestRefused, PondFull."""
+        found = self._manifests.get(digest)
+        if found is None:
+            found = manifest.parse(encoded, digest=digest)
+            with full_disk(self.root):
+                paths.write_private(self._manifest_path(digest), encoded, durable=True)
+            self._manifests[digest] = found
+        return found
+
+    def find_manifest(self, digest: str) -> manifest.Manifest | None:
+        """Return a manifest, None if it is not here."""
+        return self._manifests.get(digest)
+
+    def missing(self, files: tuple[manifest.File, ...]) -> list[manifest.File]:
+        """Return those whose blobs are not here, one for each blob."""
+        found: dict[str, manifest.File] = {}
+        for file in files:
+            if file.digest not in found and not self.blobs.has(blobs.parse(file.digest), file.size):
+                found[file.digest] = file
+        return list(found.values())
+
+    def holdings(self) -> list[Holding]:
+        """Return all snapshots, by digest."""
+        leased, sizes = self._leases.digests, self.blobs.sizes()
+        return [
+            self._holding(one, sizes, leased=one.digest in leased)
+            for one in sorted(self._manifests.values(), key=lambda one: one.digest)
+        ]
+
+    def _holding(self, of: manifest.Manifest, sizes: dict[bytes, int], *, leased: bool) -> Holding:
+        here = [f for f in of.files if sizes.get(blobs.parse(f.digest)) == f.size]
+        return Holding(
+            digest=of.digest,
+            files=len(of.files),
+            files_here=len(here),
+            bytes=of.size,
+            bytes_here=sum(file.size for file in here),
+            used=self._used(of.digest),
+            leased=leased,
+        )
+
+    def sources(self) -> tuple[str, ...]:
+        """Identities of what has been pinned here, and can be told from what it was."""
+        return tuple(sorted(path.stem for path in (self.root / "sources").glob("*.ndjson")))
+
+    def _forget_sources(self) -> None:
+        """Those that nobody has pinned for long: they are read anew."""
+        for path in (self.root / "sources").glob("*.ndjson"):
+            if self._clock.wall() - path.stat().st_mtime > SOURCE_S:
+                path.unlink(missing_ok=True)
+
+    # leases and trees
+
+    def lease(self, wanted: leases.Lease) -> None:
+        """Pin what a run needs, whether it is here yet or not. Raises LeaseRefused, PondFull."""
+        with self._lock, full_disk(self.root):
+            before = self.find_lease(wanted.namespace, wanted.name)
+            self._leases.put(wanted)
+            kept = {one.name for one in wanted.snapshots}
+            for old in before.snapshots if before is not None else ():
+                self._touch(old.digest)
+                if old.name not in kept:
+                    self._remove_tree(wanted.namespace, wanted.name, old.name)
+            for one in wanted.snapshots:
+                self._touch(one.digest)
+
+    def all_leases(self) -> Iterator[leases.Lease]:
+        """All leases, for the owner of the pond; a namespace asks `get_lease`."""
+        return iter(self._leases)
+
+    def get_lease(self, namespace: str, name: str) -> leases.Lease:
+        """Raises LeaseRefused, also for another namespace's."""
+        return self._leases.get(namespace, name)
+
+    def find_lease(self, namespace: str, name: str) -> leases.Lease | None:
+        try:
+            return self._leases.get(namespace, name)
+        except errors.LeaseRefused:
+            return None
+
+    def release(self, namespace: str, name: str) -> None:
+        """Let go, and remove the run's trees. Raises LeaseRefused, also for another namespace's."""
+        with self._lock:
+            for one in self._leases.get(namespace, name).snapshots:
+                self._touch(one.digest)
+                self._own.pop((namespace, name, one.name), None)
+            self._leases.remove(namespace, name)
+        trees.remove(self.run(namespace, name))
+        self.keep_watermarks()
+
+    def run(self, namespace: str, lease: str) -> Path:
+        """The directory of a run's trees."""
+        return self.root / "runs" / namespace / lease
+
+    def make_tree(self, lease: leases.Lease, snapshot: leases.LeasedSnapshot) -> trees.Marker:
+        """Make the files of a snapshot seen by the run; its blobs must be here.
+
+        Raises PondFull, BlobMissing when one is not, and what `Manifest.chosen` does.
+        """
+        of = self._manifests[snapshot.digest]
+        files = of.chosen(snapshot.paths)
+        if missing := self.missing(files):
+            raise errors.BlobMissing(f"{missing[0].path} of {snapshot.digest} is not here")
+        run = self.run(lease.namespace, lease.name)
+        seen = trees.marker(run, snapshot.name)
+        fresh = seen is None or (seen.digest, seen.access) != (of.digest, snapshot.access)
+        need = trees.own_bytes(files, snapshot.access) if fresh else 0
+        name = f"tree {lease.namespace}/{lease.name}/{snapshot.name}"
+        with self.reserved(name, need), full_disk(self.root):
+            try:
+                made = trees.make(
+                    run,
+                    snapshot.name,
+                    blobs=self.root / "blobs",
+                    digest=of.digest,
+                    files=files,
+                    access=snapshot.access,
+                )
+            except OSError:
+                trees.remove(run / f".{snapshot.name}.new")
+                raise
+            self._own[lease.namespace, lease.name, snapshot.name] = made.own_bytes
+            return made
+
+    # room
+
+    def set_limits(self, limits: Limits) -> None:
+        """Take other limits from now on."""
+        if limits != self._limits:
+            self._limits = limits
+            self.keep_watermarks()
+
+    @property
+    def capacity(self) -> int:
+        """Bytes that may be used: the quota, or all that the disk has beside its reserve."""
+        if self._limits.capacity is not None:
+            return self._limits.capacity
+        return self.used + max(0, disks.usable_bytes(self.root))
+
+    @property
+    def used(self) -> int:
+        """Bytes of blobs, of what is on its way, and of files of runs that are no links."""
+        partial = sum(size for _, size in self.blobs.partials())
+        return self.blobs.used + partial + sum(self._own.values())
+
+    @contextlib.contextmanager
+    def reserved(self, name: str, size: int) -> Iterator[None]:
+        """Have room for so many bytes, and nobody else have it. Raises PondFull.
+
+        What is on its way under `name` already is part of them.
+        """
+        self.promise(name, size)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._reserved.pop(name, None)
+
+    def promise(self, name: str, size: int) -> None:
+        """Reserve another number of bytes within `reserved`. Raises PondFull, and then nothing is
+        left of what was on its way."""
+        with self._lock:
+            try:
+                self._make_room(name, size)
+            except errors.PondFull:
+                self.blobs.drop_partial(name)
+                raise
+            self._reserved[name] = size
+
+    def keep_watermarks(self) -> None:
+        """Let go what nobody needs, if there is more than the high watermark."""
+        with self._lock:
+            capacity, used = self.capacity, self.used
+            if used > capacity * self._limits.high:
+                self._evict(used - int(capacity * self._limits.low))
+
+    def evict_all(self) -> int:
+        """Let go all that no lease has; returns the bytes."""
+        with self._lock:
+            return self._evict(self.blobs.used + 1)
+
+    def _make_room(self, name: str, size: int) -> None:
+        here = dict(self.blobs.partials())
+        promised = {key: value for key, value in self._reserved.items() if key != name}
+        others = sum(there for key, there in here.items() if key not in promised and key != name)
+        taken = self.blobs.used + sum(self._own.values()) + sum(promised.values()) + others
+        capacity = self.capacity
+        if taken + size > capacity * self._limits.high:
+            taken -= self._evict(taken + size - int(capacity * self._limits.low), but=name)
+        if taken + size > capacity:
+            raise errors.PondFull(
+                f"{size:,} bytes are needed in {self.root}, and of {capacity:,} {taken:,} are "
+                "taken by leased snapshots and what is on its way: release leases, or raise "
+                "spec.capacity"
+            )
+        more = size - here.get(name, 0)
+        if more > 0 and disks.usable_bytes(self.root) < more:
+            self._evict(more, but=name)
+            if (free := disks.usable_bytes(self.root)) < more:
+                raise errors.PondFull(
+                    f"{size:,} bytes are needed in {self.root}, and its disk has {max(0, free):,} "
+                    "beside its reserve: free some, or put the pond on another disk"
+                )
+
+    def _evict(self, excess: int, *, but: str = "") -> int:
+        """`but`: what is on its way under this name stays."""
+        candidates = [
+            eviction.Candidate(one.digest, self._used(one.digest), _blobs(one))
+            for one in self._manifests.values()
+        ]
+        leased = self._leases.digests
+        sizes = {d: size for d, size in self.blobs.sizes().items() if d not in self._held}
+        gone = eviction.choose(candidates, sizes, leased=leased, excess=excess)
+        for digest in gone.snapshots:
+            self._manifests.pop(digest)
+            self._manifest_path(digest).unlink(missing_ok=True)
+        freed = sum(self.blobs.remove(blob) for blob in gone.blobs)
+        if freed < excess:
+            freed += self._drop_partials(leased, but=but)
+        self.evicted_bytes += freed
+        return freed
+
+    def _drop_partials(self, leased: frozenset[str], *, but: str) -> int:
+        """Those that no lease waits for, and nobody is at."""
+        kept = {but, *self._reserved}
+        for digest in leased & self._manifests.keys():
+            kept |= {blob.hex() for blob in _blobs(self._manifests[digest])}
+        freed = 0
+        for name, size in self.blobs.partials():
+            if name not in kept:
+                self.blobs.drop_partial(name)
+                freed += size
+        return freed
+
+    def hold_blob(self, blob: bytes) -> None:
+        """Keep a blob that no manifest has yet: a source is being pinned."""
+        with self._lock:
+            self._held.add(blob)
+
+    def let_go(self, held: set[bytes]) -> None:
+        """The manifest that has them is here, or will not be."""
+        with self._lock:
+            self._held -= held
+
+    # within
+
+    def _scan_manifests(self) -> None:
+        self._manifests.clear()
+        for path in sorted((self.root / "snapshots").glob("*.json")):
+            digest = f"sha256:{path.stem}"
+            try:
+                self._manifests[digest] = manifest.parse(path.read_bytes(), digest=digest)
+            except errors.ManifestRefused:
+                path.unlink(missing_ok=True)  # it is fetched anew
+
+    def _scan_trees(self) -> None:
+        """Count them; remove those of leases that were released as the last agent ended."""
+        for path in (self.root / "runs").glob("*/*"):
+            if self.find_lease(path.parent.name, path.name) is None:
+                trees.remove(path)
+        for lease in self._leases:
+            run = self.run(lease.namespace, lease.name)
+            for one in lease.snapshots:
+                if (seen := trees.marker(run, one.name)) is not None:
+                    self._own[lease.namespace, lease.name, one.name] = seen.own_bytes
+
+    def _remove_tree(self, namespace: str, lease: str, name: str) -> None:
+        self._own.pop((namespace, lease, name), None)
+        run = self.run(namespace, lease)
+        (run / f".{name}.ready").unlink(missing_ok=True)
+        trees.remove(run / name)
+
+    def _manifest_path(self, digest: str) -> Path:
+        return self.root / "snapshots" / f"{digest.removeprefix('sha256:')}.json"
+
+    def _used(self, digest: str) -> float:
+        try:
+            return self._manifest_path(digest).stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
+
+    def _touch(self, digest: str) -> None:
+        now = self._clock.wall()
+        with contextlib.suppress(FileNotFoundError):
+            os.utime(self._manifest_path(digest), (now, now))
+
+
+def _blobs(of: manifest.Manifest) -> tuple[bytes, ...]:
+    return tuple(blobs.parse(file.digest) for file in of.files)
+
+
+@contextlib.contextmanager
+def full_disk(root: Path, *, or_drop: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Around writing: a disk or quota without room becomes PondFull. `or_drop` gives back room."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        or_drop()
+        raise errors.PondFull(
+            f"the disk of {root} took no more ({error.strerror}): free some room, or put the pond "
+            "on another disk"
+        ) from error

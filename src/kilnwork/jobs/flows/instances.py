@@ -1,0 +1,128 @@
+"""Step instances of a run as they are now, one by one, with the shards of each.
+
+Used by `runs`, for lists, logs and `why`.
+"""
+
+import itertools
+from collections.abc import Iterator
+
+import msgspec
+
+from kilnwork.jobs import engine as engines
+from kilnwork.jobs import index_items, items, task_hub
+from kilnwork.jobs import records as job_records
+from kilnwork.jobs import tables as job_tables
+from kilnwork.jobs.flows import model, records, step_inputs, step_items, step_jobs
+from kilnwork.kit import ids
+
+_S = model.State
+_I = items.State
+_FINAL = {_I.SUCCEEDED: _S.SUCCEEDED, _I.FAILED: _S.FAILED, _I.CANCELLED: _S.KILLED}
+
+_decode_work = msgspec.json.Decoder(step_inputs.StepWork).decode
+
+
+class Instances:
+    """Of one run."""
+
+    def __init__(self, run: records.Run, engine: engines.Engine, hub: task_hub.TaskHub) -> None:
+        self._run, self._engine, self._hub = run, engine, hub
+        self._tables = job_tables.Tables(hub.select)
+
+    def page(
+        self, *, step: str, after: str, limit: int, state: model.State | None
+    ) -> list[model.InstanceView]:
+        """Return those behind the key `after`, in the order in which they began."""
+        found: Iterator[model.InstanceView] = self._all(step)
+        if after:
+            behind = itertools.dropwhile(lambda one: one.key != after, found)
+            found = itertools.islice(behind, 1, None)
+        chosen = (one for one in found if state is None or one.state is state)
+        return list(itertools.islice(chosen, limit))
+
+    def _all(self, step: str) -> Iterator[model.InstanceView]:
+        for record in list(self._run.records.values()):
+            if step and records.step_path(record.key) != step:
+                continue
+            if not record.job:
+                yield _of_record(record)
+                continue
+            uuid = step_jobs.job_uuid(self._run, record.key)
+            live = self._engine.live.get(uuid)
+            if live is not None and isinstance(live.source, step_items.StepItems):
+                yield from self._shards(record, live.source.definition, live.items, live=live)
+                continue
+            row = self._tables.job("uuid", uuid)
+            if row is None:
+                yield _of_record(record)
+                continue
+            states = items.Items(row.items)
+            self._tables.load_items(row.row, states)
+            work = _decode_work(self._tables.definition(row.row))
+            yield from self._shards(record, work, states, live=None)
+
+    def _shards(
+        self,
+        record: records.Record,
+        work: step_inputs.StepWork,
+        states: items.Items,
+        *,
+        live: job_records.Job | None,
+    ) -> Iterator[model.InstanceView]:
+        uuid = step_jobs.job_uuid(self._run, record.key)
+        for number in range(work.size):
+            yield self._shard(record, work, states, number=number, uuid=uuid, live=live)
+
+    def _shard(
+        self,
+        record: records.Record,
+        work: step_inputs.StepWork,
+        states: items.Items,
+        *,
+        number: int,
+        uuid: bytes,
+        live: job_records.Job | None,
+    ) -> model.InstanceView:
+        item = number + 1
+        task = task_hub.task_id(uuid, item)
+        known = self._hub.view(task) if states.states[item] != _I.OPEN else None
+        state = _FINAL.get(_I(states.states[item]))
+        if state is None:
+            at_work = live.tasks.get(item) if live is not None else None
+            running = at_work is not None and at_work.state in index_items.AT_WORK
+            state = _S.RUNNING if running else _S.WAITING
+            if live is None:
+                state = _S.KILLED  # of a job that is over, what is open was cancelled
+        reused = state is _S.SUCCEEDED and known is None and bool(work.memo)
+        found = model.InstanceView(
+            key=f"{record.key}[{number}]" if work.variable else record.key,
+            step=records.step_path(record.key),
+            state=state,
+            task="" if reused else ids.task_text(task),
+            task_name=step_items.task_name(work, number),
+            reused=reused,
+        )
+        if known is None:
+            return found
+        return msgspec.structs.replace(
+            found,
+            reason=known.reason,
+            message=known.message,
+            started=known.started,
+            finished=known.finished,
+            attempt=known.attempt,
+            worker=known.worker,
+            node=known.node or known.placed,
+        )
+
+
+def _of_record(record: records.Record) -> model.InstanceView:
+    return model.InstanceView(
+        key=record.key,
+        step=records.step_path(record.key),
+        state=record.state,
+        reason=record.reason,
+        message=record.message,
+        started=record.started,
+        finished=record.finished,
+    )

@@ -1,0 +1,425 @@
+"""What a run does next: records in, instructions out. Pure: no clock, no disk, no engine.
+
+Used by `runs` and `kilnwork.testing`. `advance` may be asked at any time; what has begun is not
+begun again, so that after a crash the same follows from the records. What has happened comes in by
+the functions below it: a job is over, time is up, somebody wants the run paused or ended.
+
+A step that is stopped is not waited for: what follows goes on at once, but the run is not over
+before all its jobs are.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from kilnwork.api import expressions, flow_program, reasons
+from kilnwork.jobs.flows import model, records, scope, step_work
+
+FINALLY_S = 600.0
+"""Time for the steps of `finally`: what has ended must not stay for ever."""
+
+MAX_VALUE_BYTES = 512 * 1024
+"""Longest value of a fork: as that of the inputs of one task."""
+
+MAX_MESSAGE = 2000
+"""Characters of a message: one goes into that of each step around it."""
+
+_R = reasons.FlowReason
+_S = model.State
+_P = model.Phase
+_Kind = flow_program.Kind
+_Stage = records.Stage
+_FINALLY = "finally"
+
+
+def advance(run: records.Run, *, now: float) -> list[records.Instruction]:
+    """Return what is to be done now; the records say that it was."""
+    planner = _Planner(run, now)
+    before = None
+    while before is not run.state.stage:
+        before = run.state.stage
+        planner.stage()
+    run.late.clear()
+    return planner.found
+
+
+def job_ended(run: records.Run, key: str, end: records.JobEnd) -> None:
+    """The job of an instance is over, and nothing of it runs."""
+    record = run.records.get(key)
+    if record is None or not record.open:
+        return
+    run.put(msgspec.structs.replace(record, open=False, counts=end.counts))
+    if record.state is _S.RUNNING:
+        run.ends[key] = end
+
+
+def timed_out(run: records.Run, key: str) -> None:
+    """An instance has run for as long as it may; "": the steps of `do`."""
+    run.late.add(key)
+
+
+def suspend(run: records.Run, *, suspended: bool) -> None:
+    """Begin no step, or go on; what follows on the end of `do` is not paused."""
+    if run.state.stage is _Stage.DO and run.state.killed is None:
+        run.update(suspended=suspended)
+
+
+def kill(run: records.Run, reason: str, message: str) -> None:
+    """Stop what runs; `finally` is done, unless it is being done already."""
+    if run.state.stage < _Stage.FINALLY and run.state.killed is None:
+        run.update(killed=(reason, message), suspended=False)
+
+
+def abandon(run: records.Run) -> None:
+    """Stop all, `finally` too: nobody wants to see anything of it any more."""
+    if not run.state.deleting:
+        killed = run.state.killed or (_R.DELETED, "it was deleted")
+        run.update(deleting=True, killed=killed, suspended=False)
+
+
+class _Planner:
+    """One look at a run."""
+
+    def __init__(self, run: records.Run, now: float) -> None:
+        self.run, self.now = run, now
+        self.found: list[records.Instruction] = []
+
+    # the run
+
+    def stage(self) -> None:
+        """Do what this stage wants; it may be over with that."""
+        run, state = self.run, self.run.state
+        if state.deleting and state.stage < _Stage.ENDING:
+            self.stop("", "the run was deleted")
+            reason, message = state.killed or (_R.DELETED, "")
+            phase = _P.KILLED if state.phase is _P.RUNNING else state.phase
+            if state.phase is _P.RUNNING:
+                run.update(reason=reason, message=message)
+            run.update(stage=_Stage.ENDING, phase=phase)
+        elif state.stage is _Stage.DO:
+            self._do()
+        elif state.stage is _Stage.CATCH:
+            self._catch()
+        elif state.stage is _Stage.FINALLY:
+            self._finally()
+        elif state.stage is _Stage.ENDING and not run.open_jobs:
+            run.update(stage=_Stage.OVER, finished=self.now)
+
+    def _do(self) -> None:
+        run, program = self.run, self.run.program
+        if run.state.killed is not None:
+            self.stop("", run.state.killed[1])
+            self._end(_P.KILLED, *run.state.killed)
+            return
+        if "" in run.late:
+            self.stop("", "the flow has taken too long")
+            message = f"its steps have taken {program.timeout_s:g} s, flow.timeoutSeconds"
+            self._end(_P.FAILED, _R.FLOW_TIMED_OUT, message)
+            return
+        last = self.steps("", program.nodes, scope.Scope(run, {}))
+        if last is None:
+            return
+        if last.state is _S.FAILED:
+            message = f"step {last.key}: {last.message}"
+            self._end(_P.FAILED, last.reason, message, cause=last.cause, step=last.key)
+            return
+        try:
+            self._keep_result(last)
+        except step_work.StepFailure as failure:
+            self._end(_P.FAILED, failure.reason, failure.message)
+            return
+        self._end(_P.SUCCEEDED, "", "")
+
+    def _keep_result(self, last: records.Record) -> None:
+        result = self.run.program.result
+        if result is None:
+            value = self.run.raw_value(last.key)
+        else:
+            try:
+                value = expressions.encode(result.evaluate(self._top().lookup))
+            except scope.SkippedStep:
+                value = None
+            except expressions.ExpressionError as error:
+                raise step_work.StepFailure(_R.EXPRESSION_FAILED, f"result: {error}") from error
+        if value is not None:
+            self.run.keep_value("", value)
+
+    def _top(self) -> scope.Scope:
+        return scope.Scope(self.run, {node.name: node.name for node in self.run.program.nodes})
+
+    def _end(
+        self, phase: model.Phase, reason: str, message: str, *, cause: str = "", step: str = ""
+    ) -> None:
+        """The steps of `do` are over."""
+        run = self.run
+        run.update(phase=phase, reason=reason, message=message, cause=cause, step=step)
+        run.update(suspended=False)
+        clauses = run.program.catch if phase is _P.FAILED else ()
+        fitting = (n for n, clause in enumerate(clauses) if clause.fits((reason, cause)))
+        chosen = next(fitting, None)
+        if chosen is None:
+            self._begin_finally()
+        else:
+            run.update(stage=_Stage.CATCH, clause=chosen)
+
+    def _catch(self) -> None:
+        run, number = self.run, self.run.state.clause
+        prefix = f"catch[{number}]"
+        if run.state.killed is not None:
+            self.stop(prefix, run.state.killed[1])
+        elif self.steps(f"{prefix}.", run.program.catch[number].nodes, self._top()) is None:
+            return
+        self._begin_finally()
+
+    def _begin_finally(self) -> None:
+        run = self.run
+        if not run.program.last:
+            run.update(stage=_Stage.ENDING)
+            return
+        run.update(stage=_Stage.FINALLY, finally_started=self.now)
+        self.found.append(records.Limit(_FINALLY, FINALLY_S))
+
+    def _finally(self) -> None:
+        run = self.run
+        last: records.Record | None
+        trouble: tuple[str, str]
+        if _FINALLY in run.late:
+            self.stop(_FINALLY, "the steps of finally have taken too long")
+            trouble = (_R.FINALLY_TIMED_OUT, f"the steps of finally have taken {FINALLY_S:g} s")
+        else:
+            last = self.steps(f"{_FINALLY}.", run.program.last, self._top())
+            if last is None:
+                return
+            trouble = (last.reason, f"step {last.key}: {last.message}")
+            if last.state is not _S.FAILED:
+                trouble = ("", "")
+        if trouble[0] and run.state.phase is _P.SUCCEEDED:
+            run.update(phase=_P.FAILED, reason=trouble[0], message=trouble[1])
+        run.update(stage=_Stage.ENDING)
+
+    # steps
+
+    def steps(
+        self, prefix: str, nodes: Iterable[flow_program.Node], outer: scope.Scope
+    ) -> records.Record | None:
+        """Go on with steps that follow each other; return the last one, or the one that has
+        failed, and None while one of them is open."""
+        last = None
+        here = outer.with_steps({})
+        for node in nodes:
+            last = self.node(prefix + node.name, node, here)
+            if last is None or last.state is _S.RUNNING:
+                return None
+            if last.state is _S.FAILED:
+                return last
+            here.steps[node.name] = last.key
+        return last
+
+    def node(self, key: str, node: flow_program.Node, here: scope.Scope) -> records.Record | None:
+        """Begin an instance or go on with it; None: it must not begin yet."""
+        record = self.run.records.get(key)
+        if record is None:
+            if self.run.state.suspended:
+                return None
+            record = self._begin(key, node, here)
+        if record.state is not _S.RUNNING:
+            return record
+        if key in self.run.late:
+            limit = node.step.timeout_seconds or 0.0
+            self.stop(key, "its step has taken too long")
+            message = f"it has taken {limit:g} s, timeoutSeconds"
+            return self._close(self.run.records[key], _S.FAILED, _R.STEP_TIMED_OUT, message)
+        chosen = node.otherwise if record.alternative and node.otherwise is not None else node
+        try:
+            return _GOING_ON[chosen.kind](self, record, chosen, here)
+        except step_work.StepFailure as failure:
+            self.stop(key, "its step has failed")
+            return self._close(self.run.records[key], _S.FAILED, failure.reason, failure.message)
+
+    def _begin(self, key: str, node: flow_program.Node, here: scope.Scope) -> records.Record:
+        record = records.Record(key=key, state=_S.RUNNING, started=self.now)
+        try:
+            chosen, alternative = self._choose(node, here)
+            if chosen is None:
+                return self._close(record, _S.SKIPPED, _R.CONDITION_FALSE, "its `if` is false")
+            work = step_work.make(self.run, key, chosen, here) if chosen.kind.leaf else None
+        except scope.SkippedStep as skipped:
+            message = f"it needs step {skipped.step}, which was skipped"
+            return self._close(record, _S.SKIPPED, _R.INPUT_SKIPPED, message)
+        except step_work.StepFailure as failure:
+            return self._close(record, _S.FAILED, failure.reason, failure.message)
+        opened = work is not None
+        record = msgspec.structs.replace(record, alternative=alternative, job=opened, open=opened)
+        self.run.put(record)
+        if work is not None:
+            self.found.append(records.Start(key, work))
+        if node.step.timeout_seconds is not None:
+            self.found.append(records.Limit(key, node.step.timeout_seconds))
+        return record
+
+    def _choose(
+        self, node: flow_program.Node, here: scope.Scope
+    ) -> tuple[flow_program.Node | None, bool]:
+        if node.condition is None:
+            return node, False
+        try:
+            if node.condition.truth(here.lookup):
+                return node, False
+        except expressions.ExpressionError as error:
+            raise step_work.StepFailure(_R.EXPRESSION_FAILED, f"if: {error}") from error
+        return node.otherwise, True
+
+    # what goes on
+
+    def _leaf(
+        self, record: records.Record, node: flow_program.Node, here: scope.Scope
+    ) -> records.Record:
+        end = self.run.ends.pop(record.key, None)
+        if end is None:
+            return record
+        if end.value is not None:
+            self.run.keep_value(record.key, end.value)
+        state = _S.SUCCEEDED if end.succeeded else _S.FAILED
+        return self._close(record, state, end.reason, end.message, cause=end.cause)
+
+    def _fork(
+        self, record: records.Record, node: flow_program.Node, here: scope.Scope
+    ) -> records.Record:
+        key = record.key
+        branches = {
+            child.name: self.node(f"{key}.{child.name}", child, here) for child in node.children
+        }
+        found = [one for one in branches.values() if one is not None]
+        passed = (_S.SUCCEEDED,) if node.least else (_S.SUCCEEDED, _S.SKIPPED)
+        good = sum(one.state in passed for one in found)
+        still = sum(one is None or one.state is _S.RUNNING for one in branches.values())
+        wanted = node.least or len(branches)
+        if good + still < wanted:
+            failed = next((one for one in found if one.state is _S.FAILED), None)
+            if failed is None:
+                raise step_work.StepFailure(
+                    _R.BRANCHES_SKIPPED, f"{good} branches have succeeded, and {wanted} must"
+                )
+            self._stop_branches(key, found, "another branch has failed")
+            message = f"step {failed.key}: {failed.message}"
+            return self._close(record, _S.FAILED, failed.reason, message, cause=failed.cause)
+        if good < wanted:
+            return record
+        self._stop_branches(key, found, "enough branches have succeeded")
+        if node.wanted:
+            self._keep_branches(key, branches)
+        return self._close(record, _S.SUCCEEDED)
+
+    def _stop_branches(self, key: str, found: list[records.Record], message: str) -> None:
+        for one in found:
+            if one.state is _S.RUNNING:
+                self.stop(one.key, message)
+
+    def _keep_branches(self, key: str, branches: dict[str, records.Record | None]) -> None:
+        parts = []
+        for name, one in branches.items():
+            raw = None
+            if one is not None and self.run.records[one.key].state is _S.SUCCEEDED:
+                raw = self.run.raw_value(one.key)
+            parts.append(b'"%b":%b' % (name.encode(), raw or b"null"))
+        value = b"{%b}" % b",".join(parts)
+        if len(value) > MAX_VALUE_BYTES:
+            message = f"the values of its branches take {len(value)} bytes, more than 512 KiB"
+            raise step_work.StepFailure(_R.RESULT_TOO_LARGE, message)
+        self.run.keep_value(key, value)
+
+    def _group(
+        self, record: records.Record, node: flow_program.Node, here: scope.Scope
+    ) -> records.Record:
+        last = self.steps(f"{record.key}.", node.children, here)
+        if last is None:
+            return record
+        if last.state is _S.FAILED:
+            message = f"step {last.key}: {last.message}"
+            return self._close(record, _S.FAILED, last.reason, message, cause=last.cause)
+        self._keep_last(record.key, last, node)
+        return self._close(record, _S.SUCCEEDED)
+
+    def _keep_last(self, key: str, last: records.Record, node: flow_program.Node) -> None:
+        value = self.run.raw_value(last.key) if node.wanted else None
+        if value is not None:
+            self.run.keep_value(key, value)
+
+    def _until(
+        self, record: records.Record, node: flow_program.Node, here: scope.Scope
+    ) -> records.Record:
+        """Go on with the round that runs; if it was the last, or fails, so ends the loop."""
+        key, most = record.key, node.step.max or 1
+        inside = here.with_steps({node.name: key})
+        while True:
+            prefix = f"{key}[{record.iteration}]."
+            last = self.steps(prefix, node.children, inside)
+            if last is None:
+                return record
+            if last.state is _S.FAILED:
+                message = f"step {last.key}: {last.message}"
+                return self._close(record, _S.FAILED, last.reason, message, cause=last.cause)
+            self._keep_last(key, last, node)
+            names = {child.name: f"{prefix}{child.name}" for child in node.children}
+            done = self._is_done(node, inside.with_steps(names))
+            self.run.drop_values(prefix)
+            if done:
+                return self._close(record, _S.SUCCEEDED)
+            if record.iteration + 1 >= most:
+                message = f"`until` is still false after {most} rounds, `max`"
+                return self._close(record, _S.FAILED, _R.MAX_ROUNDS_REACHED, message)
+            record = msgspec.structs.replace(record, iteration=record.iteration + 1)
+            self.run.put(record)
+
+    def _is_done(self, node: flow_program.Node, inside: scope.Scope) -> bool:
+        condition = node.condition_of_loop
+        if condition is None:
+            return True
+        try:
+            return condition.truth(inside.lookup)
+        except scope.SkippedStep as skipped:
+            message = f"until: it needs step {skipped.step}, which was skipped"
+            raise step_work.StepFailure(_R.EXPRESSION_FAILED, message) from skipped
+        except expressions.ExpressionError as error:
+            raise step_work.StepFailure(_R.EXPRESSION_FAILED, f"until: {error}") from error
+
+    # ends
+
+    def _close(
+        self,
+        record: records.Record,
+        state: model.State,
+        reason: str = "",
+        message: str = "",
+        *,
+        cause: str = "",
+    ) -> records.Record:
+        return self.run.put(
+            msgspec.structs.replace(
+                record,
+                state=state,
+                reason=reason,
+                message=message[:MAX_MESSAGE],
+                cause=cause,
+                finished=self.now,
+            )
+        )
+
+    def stop(self, key: str, message: str) -> None:
+        """Stop all that runs of an instance, and is not stopped yet."""
+        for one in list(self.run.records.values()):
+            if one.state is not _S.RUNNING or not records.is_within(one.key, key):
+                continue
+            if one.open:
+                self.found.append(records.Stop(one.key, message))
+            self.run.ends.pop(one.key, None)
+            self._close(one, _S.KILLED, _R.STOPPED, message)
+
+
+_GOING_ON = {
+    _Kind.WORK: _Planner._leaf,
+    _Kind.EACH: _Planner._leaf,
+    _Kind.FORK: _Planner._fork,
+    _Kind.GROUP: _Planner._group,
+    _Kind.UNTIL: _Planner._until,
+}

@@ -1,0 +1,112 @@
+"""Results of the tasks of a step: read when its job is over, and kept with the run.
+
+Used by `runs`. They are read some at a time; those of tasks that ended in the batch that is being
+made come from memory. Results of deterministic steps are kept for generations to come.
+"""
+
+from collections.abc import Callable
+from typing import cast
+
+from kilnwork.api import attempts
+from kilnwork.data import errors as data_errors
+from kilnwork.jobs import items, records, task_hub
+from kilnwork.jobs.flows import step_inputs, step_items, tables
+
+READS = 256
+"""Tasks that are looked up at once: some milliseconds of the loop."""
+
+MAX_BYTES = 512 * 1024
+"""Longest list of results: it must fit into the inputs of one task (`api.inputs`)."""
+
+
+TOO_LARGE = (
+    f"its results take more than {MAX_BYTES} bytes together: have the shards return less, such as "
+    "the key of a file"
+)
+
+
+class Results:
+    """Reads the results of one job. `keep`: keeps a result for generations to come.
+
+    `trouble`: why they cannot be used; then the step has failed.
+    """
+
+    def __init__(
+        self,
+        job: records.Job,
+        hub: task_hub.TaskHub,
+        *,
+        kept: tables.FlowTables,
+        keep: Callable[[bytes, bytes], None],
+    ) -> None:
+        source = cast(step_items.StepItems, job.source)
+        self._work: step_inputs.StepWork = source.definition
+        self._inputs = source.inputs
+        self._uuid, self._states = job.id.uuid, job.items.states
+        self._hub, self._tables, self._keep = hub, kept, keep
+        self._namespace = job.namespace
+        self._size, self._next, self._bytes = job.size, 0, 2
+        self._found: list[bytes] = []
+        self.trouble = ""
+
+    @property
+    def value(self) -> bytes:
+        """The result of the only task, or the list in the order of the items; null for one that
+        has none."""
+        if self._work.variable:
+            return b"[%b]" % b",".join(self._found)
+        return self._found[0]
+
+    def read_more(self) -> bool:
+        """Look up some more; False: there are no more."""
+        end = min(self._next + READS, self._size)
+        for number in range(self._next, end):
+            found = self._result(number)
+            if not self.trouble:
+                self._found.append(found)
+                self._bytes += len(found) + 1
+                self._check()
+        self._next = end
+        return end < self._size and not (self.trouble and not self._work.memo)
+
+    def _check(self) -> None:
+        if self._bytes > MAX_BYTES:
+            self._found.clear()
+            self.trouble = TOO_LARGE
+
+    def _result(self, number: int) -> bytes:
+        if self._states[number + 1] != items.State.SUCCEEDED:
+            return b"null"
+        task = task_hub.task_id(self._uuid, number + 1)
+        payload = self._hub.result(task)
+        key = self._inputs.memo_key(number) if self._work.memo else None
+        if payload is None and key is not None:
+            kept = self._tables.memo(key)
+            if kept is not None:
+                return kept
+        if payload is None:
+            if not self._hub.knows(task):
+                self._refuse(number, "is in the journal no more, which keeps tasks for some days")
+            return b"null"
+        if payload.media_type != attempts.JSON:
+            self._refuse(number, f"is {payload.media_type}, and other steps read JSON")
+            return b"null"
+        if payload.size > MAX_BYTES:
+            what = f"has {payload.size} bytes, and other steps read at most {MAX_BYTES}"
+            self._refuse(number, what)
+            return b"null"
+        data = payload.data if payload.digest is None else self._blob(number, payload.digest)
+        if key is not None:
+            self._keep(key, data)
+        return data
+
+    def _blob(self, number: int, digest: bytes) -> bytes:
+        try:
+            return self._tables.blob(self._namespace, digest)
+        except data_errors.DataError as error:
+            self._refuse(number, f"cannot be read: {error}")
+            return b"null"
+
+    def _refuse(self, number: int, what: str) -> None:
+        which = f"the result of shard {number}" if self._work.variable else "its result"
+        self.trouble = self.trouble or f"{which} {what}: have it return the key of a file"

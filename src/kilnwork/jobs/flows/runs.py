@@ -1,0 +1,441 @@
+"""Runs of flows as the SyncSet controller sees them: started once, paused, ended, shown, forgotten.
+
+One service per dispatcher, on its loop, beside the engine: each step is a job of that
+(`step_items`). It is a planner of the engine's batches: when a step's job ends, the plan is asked
+in that batch, and the jobs that follow are in it too. What a coroutine method returns is on disk.
+Everything may be repeated.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from pathlib import Path
+
+import msgspec
+
+from kilnwork.api import flow_program, flow_validation
+from kilnwork.dispatch.hub import feed
+from kilnwork.dispatch.machine import instructions
+from kilnwork.jobs import engine as engines
+from kilnwork.jobs import errors, task_hub
+from kilnwork.jobs import records as job_records
+from kilnwork.jobs.flows import (
+    instances,
+    model,
+    plan,
+    records,
+    step_items,
+    step_jobs,
+    tables,
+    timers,
+    views,
+)
+from kilnwork.kit import clock as clocks
+
+log = logging.getLogger(__name__)
+
+MAX_DEFINITION_BYTES = 16 << 20
+"""Longest flow with its parameters and shards, and longest definition of a step."""
+
+MAX_REMEMBERED = 512
+"""Views of runs that are over in memory."""
+
+
+class FlowRuns:
+    """The runs of a data directory. `moved_by`: an engine that is not started yet; `blobs`: the
+    folder of large values, by namespace."""
+
+    def __init__(
+        self,
+        hub: task_hub.TaskHub,
+        moved_by: engines.Engine,
+        *,
+        clock: clocks.Clock,
+        blobs: Path,
+    ) -> None:
+        self._hub, self._engine, self._clock = hub, moved_by, clock
+        self._tables = tables.FlowTables(hub.select, blobs)
+        self._writes = tables.FlowWrites()
+        self._live: dict[model.FlowKey, records.Run] = {}
+        """Runs that are not over, or that are being changed."""
+        self._views: dict[model.FlowKey, model.FlowRunView] = {}
+        """Of those, as they are on disk."""
+        self._new: dict[model.FlowKey, None] = {}
+        self._ready: dict[records.Run, None] = {}
+        self._touched: dict[records.Run, None] = {}
+        """Those of the batch that is being made."""
+        self._over: dict[model.FlowKey, model.FlowRunView] = {}
+        """Of some that are over."""
+        self._joined: list[tuple[records.Run, model.FlowRunView | None]] = []
+        """What the batch on its way shows."""
+        self._waiters: defaultdict[model.FlowKey, list[asyncio.Future[None]]] = defaultdict(list)
+        self._settling: list[asyncio.Future[None]] = []
+        self._timers: timers.Timers[tuple[model.FlowKey, str]] = timers.Timers(clock)
+        self._timer: asyncio.TimerHandle | None = None
+        self._feed: feed.Feed[model.FlowKey] = feed.Feed()
+        self._next_row = 1
+        self._code: dict[int, tuple[str, frozenset[bytes]]] = {}
+        """Namespace and digests of code, by row."""
+        self._jobs = step_jobs.StepJobs(
+            hub,
+            moved_by,
+            self._tables,
+            writes=self._writes,
+            clock=clock,
+            heard=self._hear,
+        )
+        moved_by.register(step_items.KIND, step_items.StepSources(), self, planner=self)
+
+    def load(self) -> None:
+        """Go on with what is not over; the engine has started."""
+        self._next_row = self._tables.next_row()
+        for row in self._tables.rows("unfinished_flow_runs"):
+            try:
+                self._take_up(row)
+            except (msgspec.MsgspecError, ValueError) as error:
+                extra = {"run": row.key, "error": str(error)}
+                log.warning(
+                    "a flow of the journal cannot be read; it is left as it is", extra=extra
+                )
+        self._set_timer()
+
+    def stop(self) -> None:
+        """Let nobody wait any more. The engine is stopped."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._feed.fail(self._engine.stopped or errors.JobsStopped())
+
+    def stopped(self, why: errors.JobsStopped) -> None:
+        """No batch will be made any more: whoever waits for one is told so."""
+        for waiter in (*self._settling, *(one for some in self._waiters.values() for one in some)):
+            if not waiter.done():
+                waiter.set_exception(why)
+
+    # what the controller says
+
+    async def start(self, new: model.NewFlowRun) -> model.FlowRunView:
+        """Start a run; one that is known already is returned as it is.
+
+        Raises `InvalidJob` (message begins with the field's path), `JobsStopped`.
+        """
+        self._engine.check()
+        known = self.view(new.key)
+        if known is not None:
+            return known
+        if new.key not in self._live:
+            _check(new)
+            made = f"{self._hub.epoch}.{self._next_row}"
+            state = records.RunState(started=self._clock.wall(), made=made)
+            run = records.Run(new, state, row=self._next_row)
+            self._next_row += 1
+            self._live[new.key] = run
+            self._new[new.key] = None
+            if run.program.timeout_s is not None:
+                self._limit(run, "", run.program.timeout_s, started=state.started)
+        self._wake(self._live[new.key])
+        await self._settled(new.key)
+        found = self.view(new.key)
+        if found is None:
+            raise errors.NoSuchJob(f"the run of {new.namespace}/{new.set_name} was forgotten")
+        return found
+
+    async def suspend(self, key: model.FlowKey, *, suspended: bool) -> None:
+        """Start no step and no attempt, or go on; what runs goes on in any case."""
+        run = self._open(key)
+        if run is None:
+            return
+        plan.suspend(run, suspended=suspended)
+        self._jobs.suspend(run)
+        self._wake(run)
+        await self._settled(key)
+
+    async def kill(
+        self, key: model.FlowKey, *, reason: str = "Killed", message: str = "it was killed"
+    ) -> None:
+        """End a run: what runs is stopped, then `finally` is done. Over or ending already: nothing
+        happens."""
+        run = self._open(key)
+        if run is not None:
+            plan.kill(run, reason, message)
+            self._wake(run)
+            await self._settled(key)
+
+    async def forget(self, key: model.FlowKey) -> None:
+        """The generation is gone: all of it is stopped, `finally` too, then its rows are deleted.
+
+        Its tasks stay in the journal as long as any other.
+        """
+        run = self._loaded(key)
+        if run is not None:
+            plan.abandon(run)
+            run.dirty = True
+            self._wake(run)
+            await self._settled(key)
+
+    # what it sees
+
+    def view(self, key: model.FlowKey) -> model.FlowRunView | None:
+        """Return a run as it is on disk; None: there is none, or it was forgotten."""
+        known = self._views.get(key)
+        if known is None and (over := self._over.get(key)) is not None:
+            return over
+        if known is None:
+            row = self._tables.row(key)
+            if row is None:
+                return None
+            run = self._tables.load(row)
+            return None if run.state.deleting else self._remember(views.of_run(run))
+        run = self._live[key]
+        if run.state.deleting:
+            return None
+        return views.with_jobs(known, self._jobs.counts(run)) if run.open_jobs else known
+
+    def stored(self, key: model.FlowKey) -> model.NewFlowRun | None:
+        """Return what a run was started with, for another one like it."""
+        row = self._tables.row(key)
+        return None if row is None else self._tables.new(row)
+
+    def code(self) -> dict[str, set[bytes]]:
+        """Return the digests of blobs with code that runs of the journal name, by namespace: also
+        an old generation may be run again."""
+        found: dict[str, set[bytes]] = {}
+        seen: dict[int, tuple[str, frozenset[bytes]]] = {}
+        for row in self._tables.rows("flow_runs"):
+            known = self._code.get(row.row)
+            if known is None:
+                new = self._tables.new(row)
+                program, _ = flow_program.build(new.flow)
+                known = new.namespace, flow_program.code_digests(program)
+            seen[row.row] = known
+            found.setdefault(known[0], set()).update(known[1])
+        self._code = seen
+        return found
+
+    async def changes(self, since: int) -> tuple[int, list[model.FlowRunView]]:
+        """Runs that changed after `since`, once there are any, and the number to go on; those that
+        were forgotten are left out.
+
+        `since` 0, or of another dispatcher's life: all runs of the journal.
+        """
+        self._engine.check()
+        await self._feed.newer(since)
+        last = self._feed.last
+        if 0 < since <= last:
+            keys = self._feed.since(since)
+        else:
+            keys = [row.key for row in self._tables.rows("flow_runs")]
+        found = (self.view(key) for key in keys)
+        return last, [view for view in found if view is not None]
+
+    async def steps(
+        self,
+        key: model.FlowKey,
+        *,
+        step: str = "",
+        after: str = "",
+        limit: int = 100,
+        state: model.State | None = None,
+    ) -> list[model.InstanceView]:
+        """Return step instances and their shards, in the order in which they began.
+
+        `step`: only those of the step of that path; `after`: those behind that key. Raises
+        `NoSuchJob`.
+        """
+        row = self._tables.row(key)
+        if row is None:
+            raise errors.NoSuchJob(f"there is no run {key.generation} of SyncSet {key.uid}")
+        run = self._live.get(key) or self._tables.load(row)
+        listed = instances.Instances(run, self._engine, self._hub)
+        return listed.page(step=step, after=after, limit=limit, state=state)
+
+    # what the engine says (`engine.Planner`, `engine.Listener`)
+
+    @property
+    def ready(self) -> bool:
+        """Whether it has something for the next batch."""
+        return bool(self._ready)
+
+    def ended(self, job: job_records.Job) -> None:
+        """The job of a step is over in the batch that is being made."""
+        self._jobs.ended(job)
+
+    def plan(self, now: float) -> None:
+        """Ask for what follows, and add it to the batch that is being made."""
+        for key in self._timers.due():
+            run = self._live.get(key[0])
+            if run is not None:
+                plan.timed_out(run, key[1])
+                self._ready[run] = None
+        while self._ready:
+            run = next(iter(self._ready))
+            del self._ready[run]
+            if self._live.get(run.new.key) is not run:
+                continue
+            for instruction in plan.advance(run, now=now):
+                self._carry_out(run, instruction)
+            self._touched[run] = None
+            if run.state.deleting and run.state.stage is records.Stage.OVER:
+                self._jobs.delete(run)
+        self._set_timer()
+
+    def gather(self) -> instructions.Writes:
+        """Return what this batch is to write of runs."""
+        touched, self._touched = self._touched, {}
+        for run in touched:
+            self._gather(run)
+        return self._writes.take()
+
+    def committed(self) -> None:
+        """What was gathered last is on disk."""
+        joined, self._joined = self._joined, []
+        for run, view in joined:
+            key = run.new.key
+            self._over.pop(key, None)
+            if view is None:
+                self._views.pop(key, None)
+                self._live.pop(key, None)
+            elif key in self._live:
+                self._views[key] = view
+            self._feed.publish((key,))
+            if view is None:
+                self._feed.drop((key,))
+            elif run.state.stage is records.Stage.OVER and run not in self._ready:
+                self._remember(view)
+                self._views.pop(key, None)
+                self._live.pop(key, None)
+        settled, self._settling = self._settling, []
+        for waiter in settled:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def shown(self, job: job_records.Job) -> None:
+        """Publish what is new of a step's job."""
+        run = self._jobs.run_of(job)
+        if run is not None:
+            self._feed.publish((run.new.key,))
+
+    def released(self, job: job_records.Job) -> None:
+        """A step's job was dropped from memory."""
+        self._jobs.released(job)
+
+    # inside
+
+    def _remember(self, view: model.FlowRunView) -> model.FlowRunView:
+        """Keep the view of a run that is over, which is asked for again and again."""
+        if view.phase.final:
+            self._over[view.key] = view
+            if len(self._over) > MAX_REMEMBERED:
+                del self._over[next(iter(self._over))]
+        return view
+
+    def _wake(self, run: records.Run) -> None:
+        self._ready[run] = None
+        self._hub.wake()
+
+    def _hear(self, run: records.Run) -> None:
+        """The plan is to look at a run, in the batch that is being made if there is one."""
+        self._ready[run] = None
+
+    async def _settled(self, key: model.FlowKey) -> None:
+        """Return when all that is known of a run now is on disk."""
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiters[key].append(waiter)
+        await waiter
+
+    def _loaded(self, key: model.FlowKey) -> records.Run | None:
+        self._engine.check()
+        run = self._live.get(key)
+        if run is None and (row := self._tables.row(key)) is not None:
+            run = self._live[key] = self._tables.load(row)
+        return run
+
+    def _open(self, key: model.FlowKey) -> records.Run | None:
+        """Return a run that is not over, to be changed; wake it afterwards."""
+        self._engine.check()
+        run = self._live.get(key)
+        return None if run is None or run.state.stage is records.Stage.OVER else run
+
+    def _take_up(self, row: tables.FlowRow) -> None:
+        """Go on with a run of an earlier life."""
+        run = self._live[row.key] = self._tables.load(row)
+        self._views[row.key] = views.of_run(run)
+        state, program = run.state, run.program
+        if program.timeout_s is not None:
+            self._limit(run, "", program.timeout_s, started=state.started)
+        if state.finally_started is not None:
+            self._limit(run, "finally", plan.FINALLY_S, started=state.finally_started)
+        limits = {path: node.step.timeout_seconds for path, node in views.nodes(program).items()}
+        for record in run.records.values():
+            seconds = limits[records.step_path(record.key)]
+            if record.state is model.State.RUNNING and seconds is not None:
+                self._limit(run, record.key, seconds, started=record.started)
+        for key in list(run.open_jobs):
+            self._jobs.follow(run, key)
+        self._wake(run)
+
+    def _carry_out(self, run: records.Run, instruction: records.Instruction) -> None:
+        key = instruction.key
+        if isinstance(instruction, records.Start):
+            self._jobs.start(run, key, instruction.work)
+        elif isinstance(instruction, records.Limit):
+            self._limit(run, key, instruction.seconds, started=self._clock.wall())
+        else:
+            self._jobs.stop(run, key, instruction.message)
+
+    def _limit(self, run: records.Run, key: str, seconds: float, *, started: float) -> None:
+        self._timers.set((run.new.key, key), seconds, started=started)
+
+    def _gather(self, run: records.Run) -> None:
+        """Write what has changed of a run, and show it when it is on disk."""
+        key = run.new.key
+        over = run.state.stage is records.Stage.OVER
+        if run.dirty or run.changed or run.changed_values or key in self._new:
+            version = max(run.state.version, run.shown_version)
+            version = max(version + 1, int(self._clock.wall() * 1000))
+            run.update(version=version)
+        if over and run.state.deleting:
+            if key not in self._new:
+                self._writes.delete(run)
+            self._joined.append((run, None))
+        else:
+            if key in self._new:
+                self._writes.insert(run)
+            self._writes.update(run)
+            self._joined.append((run, views.of_run(run)))
+        self._new.pop(key, None)
+        self._settling += self._waiters.pop(key, [])
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        delay_s = self._timers.next_s
+        if delay_s is not None and not self._engine.over:
+            self._timer = asyncio.get_running_loop().call_later(delay_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        for key, step in self._timers.due():
+            run = self._live.get(key)
+            if run is not None:
+                plan.timed_out(run, step)
+                self._wake(run)
+        self._set_timer()
+
+
+def _check(new: model.NewFlowRun) -> None:
+    """Raises InvalidJob."""
+    try:
+        tables.uid_bytes(new.uid)
+    except ValueError as error:
+        raise errors.InvalidJob(f"metadata.uid: {new.uid!r} is no UUID") from error
+    shards = {name: one.shards is not None for name, one in new.snapshots.items()}
+    found = flow_validation.problems(new.flow, snapshots=shards, groups=new.clusters)
+    if found:
+        path, text = found[0]
+        raise errors.InvalidJob(f"spec.flow.{path}: {text}")
+    unknown = sorted(new.params.keys() - new.flow.params.keys())
+    if unknown:
+        known = ", ".join(new.flow.params) or "none"
+        raise errors.InvalidJob(f"params.{unknown[0]}: is no parameter; flow.params has: {known}")
+    if len(msgspec.json.encode(new)) > MAX_DEFINITION_BYTES:
+        raise errors.InvalidJob("spec.flow: it takes more than 16 MiB with parameters and shards")

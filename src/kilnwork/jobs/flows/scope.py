@@ -1,0 +1,74 @@
+"""What names in the expressions of a run mean at one place of its flow. Pure.
+
+Used by the plan.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import expressions
+from kilnwork.jobs.flows import model, records
+
+
+class SkippedStep(Exception):
+    """A step is named that was skipped, or did not run: whoever names its value is skipped too."""
+
+    def __init__(self, step: str) -> None:
+        super().__init__(step)
+        self.step = step
+
+
+class Scope:
+    """Names in sight. `steps`: keys of instances by the name of their step."""
+
+    def __init__(self, run: records.Run, steps: Mapping[str, str]) -> None:
+        self._run, self.steps = run, dict(steps)
+
+    def with_steps(self, more: Mapping[str, str]) -> "Scope":
+        """Return a scope in which more steps are in sight."""
+        return Scope(self._run, {**self.steps, **more})
+
+    def lookup(self, name: expressions.Name) -> Any:
+        """Return the value of a name. Raises SkippedStep, ExpressionError."""
+        root, member = name
+        new = self._run.new
+        if root in self.steps:
+            return self._of_step(root, member or "")
+        if root == "data":
+            return self._snapshot(member or "")
+        if root == "params":
+            return self._run.params[member or ""]
+        if root == "set":
+            known: dict[str, Any] = {"name": new.set_name, "generation": new.generation}
+            return known[member or ""]
+        if root == "error":
+            failed = self._error()
+            return failed if member is None or failed is None else failed[member]
+        raise SkippedStep(root)
+
+    def _snapshot(self, name: str) -> dict[str, Any]:
+        found = self._run.new.snapshots.get(name)
+        if found is None:
+            raise expressions.ExpressionError(f"needs data.{name}, which the run has not got")
+        count = None if found.shards is None else len(found.shards)
+        return {"name": name, "digest": found.digest, "bytes": found.bytes, "shards": count}
+
+    def _error(self) -> dict[str, str] | None:
+        state = self._run.state
+        if state.phase is not model.Phase.FAILED:
+            return None
+        return {"step": state.step, "reason": state.reason, "message": state.message}
+
+    def _of_step(self, step: str, member: str) -> Any:
+        record = self._run.records.get(self.steps[step])
+        if member == "state":
+            return model.State.WAITING.value if record is None else record.state.value
+        if record is None or record.state is model.State.SKIPPED:
+            raise SkippedStep(step)
+        if member == "counts":
+            return msgspec.structs.asdict(record.counts)
+        if member == "iteration":
+            return record.iteration
+        return self._run.value(record.key)

@@ -1,0 +1,204 @@
+"""A step instance as a job of the engine: one task, or one for each item. Item n is number n - 1.
+
+Used by `runs`, which hands `StepSources` to the engine. An item ends as its task does. What the
+tasks get is `step_inputs`'s; when the step is decided, the engine's.
+"""
+
+from collections.abc import Callable
+from typing import cast
+
+import msgspec
+
+from kilnwork.api import attempts, expressions, filejobs, inputs, job_settings, reasons
+from kilnwork.api import job as api_job
+from kilnwork.api import task as api_task
+from kilnwork.jobs import errors, gathering, index_items, item_source, records, rows, steps
+from kilnwork.jobs.flows import model, step_inputs
+
+KIND = "flow"
+
+_O = filejobs.Outcome
+
+_decode_work = msgspec.json.Decoder(step_inputs.StepWork).decode
+
+
+class StepProgress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """What is counted of a step's tasks beyond how they ended."""
+
+    reused: int = 0
+    """Items whose result is that of an earlier generation."""
+    cause: str = ""
+    """Reason of the first task that has failed for good."""
+
+
+class StepDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """What a view shows of a step's job beyond its counts."""
+
+    running: int = 0
+
+
+_decode_progress = msgspec.json.Decoder(StepProgress).decode
+_decode_spec = msgspec.json.Decoder(index_items.IndexSpec).decode
+
+
+class StepSources:
+    """Makes the sources of steps (`rows.SourceKind`)."""
+
+    nouns = "shards"
+    ttl_s: float | None = None
+    """They are kept as long as their run."""
+
+    def spec(self, encoded: bytes) -> index_items.IndexSpec:
+        """Decode what may change of a step."""
+        return _decode_spec(encoded)
+
+    def progress(self, encoded: bytes) -> StepProgress:
+        """Decode what is counted."""
+        return _decode_progress(encoded)
+
+    def detail(self, row: rows.JobRow) -> StepDetail:
+        """Return what is known of a step that is not in memory."""
+        return StepDetail()
+
+    def load(self, spec: item_source.Policy, *, definition: bytes, progress: bytes) -> "StepItems":
+        """Return the source of a job of the journal."""
+        return StepItems(_decode_work(definition), _decode_progress(progress))
+
+
+class StepItems:
+    """`item_source.ItemSource`: the tasks of one step instance."""
+
+    kind, blobs = KIND, b""
+    noun, nouns, first = "shard", "shards", 0
+    ends_with_task = True
+    window = index_items.WINDOW
+    finalizer = False
+    failed_reason, finalizer_reason = reasons.FlowReason.SHARDS_FAILED.value, ""
+    shown_tasks = 0
+    results: bytes | attempts.Payload | None = None
+
+    def __init__(self, definition: step_inputs.StepWork, progress: StepProgress) -> None:
+        self.definition, self.progress = definition, progress
+        self.size = definition.size
+        self.completion: job_settings.Completion | None = job_settings.Completion(
+            max_failed=definition.max_failed
+        )
+        self.keeps_tasks = definition.wanted
+        self.inputs = step_inputs.Inputs(definition)
+        self._shared: tuple[tuple[int, int], api_task.TaskSpec] | None = None
+
+    def work(self, job: records.Job, item: int) -> item_source.Work:
+        """Return what works on an item. Raises `ItemUnusable`."""
+        try:
+            given = self.inputs.of(item - 1)
+        except expressions.ExpressionError as error:
+            raise errors.ItemUnusable(str(error)) from error
+        if len(given) > inputs.MAX_INPUT_BYTES:
+            raise errors.ItemUnusable(
+                f"its inputs are {len(given)} bytes together; {inputs.MAX_INPUT_BYTES} are "
+                "allowed: have earlier steps return less, such as keys of files"
+            )
+        spec = self._spec(job, job.run_of(item))
+        template = self.definition.template
+        if template.call is None or template.executor != api_task.WORKER:
+            return item_source.Work(spec, given)
+        data = step_inputs.arguments_of(template, given)
+        return item_source.Work(spec, None, attempts.Payload(attempts.JSON, data))
+
+    def _spec(self, job: records.Job, run: int) -> api_task.TaskSpec:
+        """Return the spec that all tasks share: the same object for calls."""
+        priority = cast(index_items.IndexSpec, job.spec).priority
+        if self._shared is None or self._shared[0] != (run, priority):
+            work = self.definition
+            template = work.template
+            if template.call is not None and template.executor == api_task.WORKER:
+                bare = msgspec.structs.replace(template.call, args=(), kwargs={})
+                template = msgspec.structs.replace(template, call=bare)
+            given = {name: getattr(template, name) for name in _TEMPLATE_FIELDS}
+            spec = api_task.TaskSpec(
+                **given,
+                priority=priority,
+                retry=work.retry or api_task.Retry(),
+                timeouts=api_task.Timeouts(running_seconds=work.attempt_seconds),
+                run=run,
+            )
+            self._shared = ((run, priority), spec)
+        return self._shared[1]
+
+    def task_name(self, job: records.Job, item: int) -> str:
+        """Return `<set>-g<N>-<step>`, with the number of the item if there are any."""
+        return task_name(self.definition, item - 1)
+
+    def hooks(self, job: records.Job, event: api_job.HookEvent) -> list[item_source.ExtraTask]:
+        """Return nothing: flows have steps for that."""
+        return []
+
+    def around_results(self, run: int) -> gathering.Around | None:
+        """Return None: it has no finalizer."""
+        return None
+
+    def detail(self, job: records.Job) -> StepDetail:
+        """Return what a view shows of a job in memory."""
+        return StepDetail(running=running(job))
+
+    def failure(self, job: records.Job) -> tuple[str, str] | None:
+        """Return None: `completion` says when it is lost."""
+        return None
+
+    def failure_text(self, result: item_source.ItemResult) -> str:
+        """Return which shard failed, if there are more, and why."""
+        if self.definition.variable:
+            return f"shard {result.item - 1}: {result.message}"
+        return result.message
+
+    def count(self, result: item_source.ItemResult) -> None:
+        """Note why the first of the tasks failed."""
+        if result.outcome is _O.FAILED and not self.progress.cause:
+            self.progress = msgspec.structs.replace(self.progress, cause=result.reason)
+
+    def end(self, job: records.Job) -> None:
+        """Add nothing."""
+
+    def prepare(self, job: records.Job, inline: bytes | None) -> Callable[[], None]:
+        """Do nothing: see `ends_with_task`, as the following."""
+        raise NotImplementedError
+
+    def recover(self, job: records.Job) -> Callable[[], list[item_source.ItemResult]]:
+        """Find nothing: the tasks say how items ended."""
+        raise NotImplementedError
+
+    def settle(
+        self, job: records.Job, step: steps.Settle, returned: Callable[[], bytes | None]
+    ) -> Callable[[], item_source.ItemResult | item_source.Damage | None]:
+        """Find nothing: the tasks say how items ended."""
+        raise NotImplementedError
+
+    def purge(self, job: records.Job) -> Callable[[], None]:
+        """Delete nothing: it has no store."""
+        raise NotImplementedError
+
+
+_TEMPLATE_FIELDS = api_task.TaskTemplate.__struct_fields__
+
+
+def task_name(work: step_inputs.StepWork, number: int) -> str:
+    """Return the name of a step's task, by number from 0."""
+    return f"{work.name}-{number}" if work.variable else work.name
+
+
+def running(job: records.Job) -> int:
+    """Return how many of its tasks are at work."""
+    return sum(task.state in index_items.AT_WORK for task in job.tasks.values())
+
+
+def counts(job: records.Job) -> model.Counts:
+    """Return how many tasks of a step in memory are where."""
+    known = job.counts
+    progress = job.source.progress
+    return model.Counts(
+        total=job.size,
+        succeeded=known.succeeded,
+        failed=known.failed,
+        cancelled=known.cancelled,
+        reused=progress.reused,
+    )

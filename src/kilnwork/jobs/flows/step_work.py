@@ -1,0 +1,116 @@
+"""What a step runs when it begins: template, inputs and items, from the values so far. Pure.
+
+Used by the plan.
+"""
+
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import expressions, flow_program, job_settings, reasons
+from kilnwork.api import task as api_task
+from kilnwork.jobs.flows import records, scope, step_inputs
+
+MAX_ITEMS = 1_000_000
+"""Most items of one step, as indexes of a Job."""
+
+_R = reasons.FlowReason
+_encode = expressions.encode
+
+
+class StepFailure(Exception):
+    """A step cannot begin or go on."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason, self.message = reason, message
+
+
+def make(
+    run: records.Run, key: str, node: flow_program.Node, here: scope.Scope
+) -> step_inputs.StepWork:
+    """Return the work of a step instance. Raises StepFailure, SkippedStep."""
+    new, step = run.new, node.step
+    each = node.kind is flow_program.Kind.EACH
+    items = _items(run, node, here)
+    largest = max(len(items) - 1, 0) if each else None
+    template = _template(run, node)
+    most = node.failed
+    if isinstance(most, str):
+        most = job_settings.percent_of(most, len(items))
+    memo = ""
+    if step.deterministic and new.memo:
+        snapshots = [(one.name, one.digest) for one in new.snapshots.values()]
+        memo = step_inputs.memo_digest(node.task or template, node.name, snapshots)
+    return step_inputs.StepWork(
+        name=flow_program.task_prefix(new.set_name, new.generation, key, largest=largest),
+        template=template,
+        retry=step.retry,
+        attempt_seconds=step.attempt_seconds,
+        shared=_shared(node, here),
+        variable=step.each,
+        own=node.own,
+        scope=_scope(node, here),
+        items=items,
+        max_failed=most,
+        parallel=step.parallel,
+        wanted=node.wanted or bool(memo),
+        needed=node.named,
+        memo=memo,
+    )
+
+
+def _items(run: records.Run, node: flow_program.Node, here: scope.Scope) -> tuple[msgspec.Raw, ...]:
+    if node.items is None:
+        return ()
+    path = node.items.path
+    if len(path) == 2 and path[0] == "data":
+        snapshot = run.new.snapshots.get(path[1])
+        if snapshot is None or snapshot.shards is None:
+            raise StepFailure(_R.INVALID_SPEC, f"of: snapshot {path[1]} has no shards")
+        found: Any = snapshot.shards
+    else:
+        try:
+            found = node.items.evaluate(here.lookup)
+        except expressions.ExpressionError as error:
+            raise StepFailure(_R.EXPRESSION_FAILED, f"of: {error}") from error
+    if not isinstance(found, list):
+        text = f"of: gives {type(found).__name__}, and a list is needed"
+        raise StepFailure(_R.EXPRESSION_FAILED, text)
+    if len(found) > MAX_ITEMS:
+        text = f"of: gives {len(found)} items; {MAX_ITEMS} are allowed"
+        raise StepFailure(_R.EXPRESSION_FAILED, text)
+    return tuple(msgspec.Raw(_encode(one)) for one in found)
+
+
+def _shared(node: flow_program.Node, here: scope.Scope) -> dict[str, msgspec.Raw]:
+    found = {}
+    for name, document in node.given.items():
+        try:
+            found[name] = msgspec.Raw(_encode(document.evaluate(here.lookup)))
+        except expressions.ExpressionError as error:
+            raise StepFailure(_R.EXPRESSION_FAILED, f"with.{name}: {error}") from error
+    return found
+
+
+def _scope(node: flow_program.Node, here: scope.Scope) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name in node.own_names:
+        try:
+            value = here.lookup(name)
+        except expressions.ExpressionError as error:
+            raise StepFailure(_R.EXPRESSION_FAILED, f"with: {error}") from error
+        found.setdefault(name.root, {})[name.member or ""] = value
+    return found
+
+
+def _template(run: records.Run, node: flow_program.Node) -> api_task.TaskTemplate:
+    template, clusters = node.task, run.new.clusters
+    if template is None:
+        raise StepFailure(_R.INVALID_SPEC, "it has nothing to run")
+    if node.own_cluster:
+        return template
+    group = node.step.group or next(iter(clusters), "")
+    if group not in clusters:
+        raise StepFailure(_R.INVALID_SPEC, f"there is no group {group or 'of workers'} in the set")
+    return msgspec.structs.replace(template, cluster_name=clusters[group])

@@ -1,0 +1,102 @@
+"""What is shown of runs: the records, and what runs now of jobs in memory. Pure.
+
+Used by `runs`.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from kilnwork.api import flow_program
+from kilnwork.jobs.flows import model, records
+
+_S = model.State
+_Kind = flow_program.Kind
+
+
+def of_run(run: records.Run) -> model.FlowRunView:
+    """Return the view of a run, without what its jobs do."""
+    new, state = run.new, run.state
+    over = state.stage is records.Stage.OVER
+    return model.FlowRunView(
+        uid=new.uid,
+        namespace=new.namespace,
+        set_name=new.set_name,
+        generation=new.generation,
+        version=state.version,
+        phase=state.phase if over else model.Phase.RUNNING,
+        reason=state.reason,
+        message=state.message,
+        suspended=state.suspended,
+        started=state.started,
+        finished=state.finished,
+        steps={path: _step(run, path) for path in nodes(run.program)},
+        value=run.value("") if over and state.phase is model.Phase.SUCCEEDED else None,
+    )
+
+
+class OpenJob(NamedTuple):
+    """The job of a step that is not over. `running`: how many of its tasks are at work."""
+
+    counts: model.Counts
+    running: int
+    version: int
+    reason: str = ""
+    """Why nothing of it runs, as `message`."""
+    message: str = ""
+
+
+def with_jobs(view: model.FlowRunView, jobs: Mapping[str, Iterable[OpenJob]]) -> model.FlowRunView:
+    """Return a view with what is known of jobs that are not over, by path of the step."""
+    steps, latest = dict(view.steps), view.version
+    for path, found in jobs.items():
+        one = steps[path]
+        for counts, running, version, reason, message in found:
+            latest = max(latest, version)
+            one = msgspec.structs.replace(
+                one,
+                total=one.total + counts.total,
+                succeeded=one.succeeded + counts.succeeded,
+                failed=one.failed + counts.failed,
+                reused=one.reused + counts.reused,
+                running=one.running + running,
+                reason=one.reason or reason,
+                message=one.message or message,
+            )
+        steps[path] = one
+    return msgspec.structs.replace(view, steps=steps, version=latest)
+
+
+def nodes(program: flow_program.Program) -> dict[str, flow_program.Node]:
+    """Return all steps by their paths, in the order of the flow; not what stands in an `else`
+    instead of one."""
+    found: dict[str, flow_program.Node] = {}
+    for prefix, section in program.sections:
+        _collect(prefix, section, found)
+    return found
+
+
+def _collect(
+    prefix: str, section: Iterable[flow_program.Node], found: dict[str, flow_program.Node]
+) -> None:
+    for node in section:
+        for one in node.chosen:
+            found.setdefault(f"{prefix}{one.name}", one)
+            _collect(f"{prefix}{one.name}.", one.children, found)
+
+
+def _step(run: records.Run, path: str) -> model.StepView:
+    newest = run.newest.get(path)
+    if newest is None:
+        return model.StepView()
+    counts = run.totals[path]
+    return model.StepView(
+        total=counts.total,
+        succeeded=counts.succeeded,
+        failed=counts.failed,
+        reused=counts.reused,
+        state=newest.state,
+        reason=newest.reason,
+        message=newest.message,
+    )

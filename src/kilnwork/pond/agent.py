@@ -1,0 +1,378 @@
+"""The agent: orders become deliveries and pins, and all there is becomes a report.
+
+Used by `__main__`. One loop asks the manager for news and waits for them, another tells it what has
+changed; both send the whole report and get the whole order, so it does not matter which of them
+arrives.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from concurrent import futures
+from typing import NamedTuple
+
+import msgspec
+
+from kilnwork.api import pond_messages
+from kilnwork.data import errors
+from kilnwork.data.pond import leases, store, trees
+from kilnwork.kit import backoff, clock, coroutines, ids
+from kilnwork.kit import errors as kit_errors
+from kilnwork.kube import errors as kube_errors
+from kilnwork.pond import deliveries, exchange, fetcher, peers, pins, settings
+
+log = logging.getLogger(__name__)
+
+RETRY = backoff.Backoff(base_s=0.1, max_s=5.0, jitter=0.3)
+PROGRESS_S = 1.0
+"""Between two reports while something is on its way."""
+
+TELL_S = 0.02
+"""Between two reports of what has ended: many snapshots at once need not be many reports."""
+
+SHARE = 5
+"""So many times as long as a report takes nothing is reported: one of a million files takes
+time."""
+
+STOPPING_S = 0.5
+"""Between requests to a manager that does not let us wait: it is about to stop."""
+
+OPEN_S = 5.0
+"""Between tries to open a directory that cannot be: people may change that."""
+
+_PINS = 8
+"""Sources that are pinned at once."""
+
+_Key = tuple[str, bytes]
+"""Name of a lease, and the order of one of its snapshots in JSON."""
+
+
+class Agent:
+    """See the module. `run` it once."""
+
+    def __init__(
+        self, given: settings.Settings, *, time: clock.Clock, entropy: ids.Entropy
+    ) -> None:
+        self._settings = given
+        self._clock = time
+        self._store = store.PondStore(given.root, time=time)
+        self._link = exchange.ManagerLink(given, time=time)
+        pair = given.certificates
+        self._peers = None if pair is None else peers.Peers(pair)
+        self._fetcher = fetcher.Fetcher(self._store, self._peers, secrets=given.secrets)
+        self._threads = futures.ThreadPoolExecutor(_PINS, "pin")
+        self._place = deliveries.Place(
+            self._store, self._fetcher, self._link, changed=self._changed, entropy=entropy
+        )
+        self._entropy = entropy
+        self._crew = coroutines.Crew("pond", on_failure=self._fail)
+        self._failed = asyncio.Event()
+        self._deliveries: dict[_Key, tuple[deliveries.Delivery, asyncio.Task[None]]] = {}
+        self._pins: dict[bytes, tuple[pins.PinWork, asyncio.Task[None]]] = {}
+        self._session = ids.new_uid()
+        self._sequence = 0
+        self._applied = 0
+        self._order = pond_messages.Order(revision=0)
+        self._knows = 0
+        self._applying = asyncio.Lock()
+        self._news = asyncio.Event()
+        self._address = ""
+        self._served = 0
+        self._trouble: pond_messages.Trouble | None = None
+        self._open = False
+
+    async def run(self, stop: asyncio.Event) -> bool:
+        """Until `stop`, or until something has failed that never should: then False.
+
+        All that was fetched stays, for the next one.
+        """
+        async with self._link:
+            try:
+                opening = self._crew.start("open", self._open_store())
+                waiting = self._crew.start("stop", stop.wait())
+                failing = self._crew.start("failure", self._failed.wait())
+                ends = {waiting, failing}
+                await asyncio.wait({opening, *ends}, return_when=asyncio.FIRST_COMPLETED)
+                if self._open:
+                    await self._serve(ends)
+            finally:
+                await self._crew.stop()
+                self._threads.shutdown(wait=True, cancel_futures=True)
+                await asyncio.to_thread(self._fetcher.close)
+                self._store.close()
+        return not self._failed.is_set()
+
+    def _fail(self, name: str, error: BaseException) -> None:
+        """The crew has logged it; another agent may fare better."""
+        self._failed.set()
+
+    async def _open_store(self) -> None:
+        """What is in the way is reported, and looked at again."""
+        while True:
+            try:
+                await asyncio.to_thread(self._store.open)
+            except (errors.PondError, OSError) as error:
+                reason = error.reason if isinstance(error, errors.PondError) else "PathUnusable"
+                self._trouble = pond_messages.Trouble(reason=reason, message=str(error))
+                log.warning("pond cannot be opened", extra={"why": str(error)})
+                await self._tell_once()
+                await asyncio.sleep(OPEN_S)
+            else:
+                self._trouble, self._open = None, True
+                return
+
+    async def _tell_once(self) -> None:
+        try:
+            await self._link.report(await self._report())
+        except kube_errors.KubeError as error:
+            log.warning("manager does not answer", extra={"why": str(error)})
+
+    async def _serve(self, ends: set[asyncio.Task[None]]) -> None:
+        server = None
+        pair = self._settings.certificates
+        if pair is not None and self._settings.host:
+            server = peers.PeerServer(self._store, pair, served=self._count_served)
+            self._address = await server.start(self._settings.host)
+        log.info("agent is ready", extra={"root": str(self._store.root), "peers": self._address})
+        self._crew.start("listen", self._listen())
+        self._crew.start("tell", self._tell())
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if server is not None:
+                await server.stop()
+
+    # the manager
+
+    async def _listen(self) -> None:
+        """Ask for news, and wait for them at the manager."""
+        await self._again_and_again(self._wait_for_news)
+
+    async def _wait_for_news(self) -> None:
+        knew, before = self._knows, self._clock.monotonic()
+        await self._exchange(wait_s=pond_messages.WAIT_S)
+        if self._knows == knew and self._clock.monotonic() - before < STOPPING_S:
+            await asyncio.sleep(STOPPING_S)
+
+    async def _tell(self) -> None:
+        """Report what has changed, not more often than somebody may need to know."""
+        await self._again_and_again(self._tell_next)
+
+    async def _tell_next(self) -> None:
+        try:
+            async with asyncio.timeout(PROGRESS_S if self._busy else None):
+                await self._news.wait()
+        except TimeoutError:
+            pass
+        self._news.clear()
+        before = self._clock.monotonic()
+        await self._exchange(wait_s=0)
+        await asyncio.sleep(max(TELL_S, SHARE * (self._clock.monotonic() - before)))
+
+    async def _exchange(self, *, wait_s: float) -> None:
+        report = await self._report()
+        order = await self._link.report(report, wait_s=wait_s)
+        await self._apply(order, report.sequence)
+
+    async def _again_and_again(self, once: Callable[[], Awaitable[None]]) -> None:
+        failures = 0
+        while True:
+            try:
+                await once()
+            except (kube_errors.KubeError, kit_errors.ConfigurationError) as error:
+                failures += 1
+                if failures == 1:
+                    log.warning("manager does not answer", extra={"why": str(error)})
+                self._news.set()
+                await asyncio.sleep(RETRY.delay_s(failures, entropy=self._entropy))
+            else:
+                failures = 0
+
+    @property
+    def _busy(self) -> bool:
+        """Whether something is on its way."""
+        every = (*self._deliveries.values(), *self._pins.values())
+        return any(not task.done() for _, task in every)
+
+    def _changed(self) -> None:
+        self._news.set()
+
+    def _count_served(self, count: int) -> None:
+        self._served += count
+
+    # orders
+
+    async def _apply(self, order: pond_messages.Order, sequence: int) -> None:
+        """Make it so. An order that comes later though it was asked for earlier is an old one."""
+        async with self._applying:
+            if sequence < self._applied or order.revision == self._knows:
+                return
+            self._applied, self._order = sequence, order
+            self._fetcher.use(order)
+            limits = store.Limits(
+                capacity=order.limits.capacity, high=order.limits.high, low=order.limits.low
+            )
+            await asyncio.to_thread(self._store.set_limits, limits)
+            for name in order.released:
+                await self._release(name)
+            await self._take_leases(order)
+            self._take_pins(order)
+            for digest in order.uploads:
+                if (known := self._store.find_manifest(digest)) is not None:
+                    await self._link.put_manifest(known.encoded, digest)
+            self._knows = order.revision
+            self._news.set()
+
+    async def _release(self, name: str) -> None:
+        await self._stop_deliveries(lambda key: key[0] == name)
+        namespace = self._settings.namespace
+        if self._store.find_lease(namespace, name) is not None:
+            await asyncio.to_thread(self._store.release, namespace, name)
+            log.info("lease released", extra={"lease": name})
+
+    async def _take_leases(self, order: pond_messages.Order) -> None:
+        wanted = {(lease.name, _encode(one)) for lease in order.leases for one in lease.snapshots}
+        await self._stop_deliveries(lambda key: key not in wanted)
+        for ordered in order.leases:
+            lease = leases.Lease(
+                namespace=self._settings.namespace,
+                name=ordered.name,
+                snapshots=tuple(map(_leased, ordered.snapshots)),
+            )
+            try:
+                await asyncio.to_thread(self._store.lease, lease)
+            except errors.PondError as error:
+                self._trouble = deliveries.trouble(error)
+                log.warning("lease cannot be kept", extra={"why": str(error)})
+                continue
+            for one in ordered.snapshots:
+                if (ordered.name, _encode(one)) not in self._deliveries:
+                    self._begin(lease, one)
+
+    def _begin(self, lease: leases.Lease, one: pond_messages.SnapshotOrder) -> None:
+        made = deliveries.Delivery(
+            lease, one, self._place, find_peers=self._peers_with, from_peers=self._peers
+        )
+        self._deliveries[lease.name, _encode(one)] = made, self._crew.start(one.name, made.run())
+
+    def _peers_with(self, digest: str) -> list[str]:
+        nodes = self._order.holders.get(digest, ())
+        return [self._order.peers[node] for node in nodes if node in self._order.peers]
+
+    async def _stop_deliveries(self, which: Callable[[_Key], bool]) -> None:
+        """Wait for them: a tree that is being made must not come after its release."""
+        gone = [key for key in self._deliveries if which(key)]
+        running = [self._deliveries.pop(key)[1] for key in gone]
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running)
+
+    def _take_pins(self, order: pond_messages.Order) -> None:
+        wanted = {_encode(ordered): ordered for ordered in order.pins}
+        for key in [key for key in self._pins if key not in wanted]:
+            self._pins.pop(key)[1].cancel()
+        for key, ordered in wanted.items():
+            if key not in self._pins:
+                work = pins.PinWork(ordered, self._place, threads=self._threads, time=self._clock)
+                self._pins[key] = work, self._crew.start("pin", work.run())
+
+    # reports
+
+    async def _report(self) -> pond_messages.Report:
+        self._sequence += 1
+        sequence = self._sequence
+        known = await asyncio.to_thread(self._known) if self._open else _Known()
+        counts = self._fetcher.counts
+        return pond_messages.Report(
+            session=self._session,
+            sequence=sequence,
+            knows=self._knows,
+            address=self._address,
+            capacity=known.capacity,
+            used=known.used,
+            holdings=known.holdings,
+            pins=tuple(work.report() for work, _ in self._pins.values()),
+            leases=self._lease_reports(),
+            sources=known.sources,
+            counters=pond_messages.Counters(
+                fetched_source=counts.source,
+                fetched_peers=counts.peers,
+                served=self._served,
+                evicted=self._store.evicted_bytes,
+                hits=counts.hits,
+                misses=counts.misses,
+                quarantined=known.quarantined,
+            ),
+            trouble=self._trouble,
+        )
+
+    def _known(self) -> "_Known":
+        holdings = tuple(
+            pond_messages.HoldingReport(
+                digest=one.digest,
+                files=one.files,
+                bytes=one.bytes,
+                files_here=one.files_here,
+                bytes_here=one.bytes_here,
+                used=one.used,
+                leased=one.leased,
+            )
+            for one in self._store.holdings()
+        )
+        return _Known(
+            capacity=self._store.capacity,
+            used=self._store.used,
+            holdings=holdings,
+            sources=self._store.sources(),
+            quarantined=self._store.blobs.quarantined(),
+        )
+
+    def _lease_reports(self) -> tuple[pond_messages.LeaseReport, ...]:
+        """Of all leases here, also those that the manager has not asked for since it was
+        started."""
+        if not self._open:
+            return ()
+        found = []
+        for lease in self._store.all_leases():
+            reports = {
+                delivery.ordered.name: delivery.report()
+                for (name, _), (delivery, _) in self._deliveries.items()
+                if name == lease.name
+            }
+            snapshots = tuple(
+                reports.get(one.name) or self._from_disk(lease, one) for one in lease.snapshots
+            )
+            found.append(pond_messages.LeaseReport(name=lease.name, snapshots=snapshots))
+        return tuple(found)
+
+    def _from_disk(
+        self, lease: leases.Lease, one: leases.LeasedSnapshot
+    ) -> pond_messages.SnapshotReport:
+        seen = trees.marker(self._store.run(lease.namespace, lease.name), one.name)
+        return pond_messages.SnapshotReport(
+            name=one.name,
+            digest=one.digest,
+            paths_digest=pond_messages.paths_digest(one.paths),
+            access=one.access,
+            ready=seen is not None and (seen.digest, seen.access) == (one.digest, one.access),
+        )
+
+
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class _Known(NamedTuple):
+    """What the store says of itself, which takes the disk."""
+
+    capacity: int = 0
+    used: int = 0
+    holdings: tuple[pond_messages.HoldingReport, ...] = ()
+    sources: tuple[str, ...] = ()
+    quarantined: int = 0
+
+
+def _leased(one: pond_messages.SnapshotOrder) -> leases.LeasedSnapshot:
+    return leases.LeasedSnapshot(
+        name=one.name, digest=one.digest, paths=one.paths, access=one.access
+    )

@@ -1,0 +1,171 @@
+"""Connections to sources and peers: checked addresses, TLS, kept open for the next request.
+
+Used by `http_source` and `peers`, from several threads. Blocking: one file is one thread, which
+spends its time in the kernel and in SHA-256.
+"""
+
+import contextlib
+import socket
+import ssl
+import threading
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+from kilnwork.data import errors
+from kilnwork.kit import egress, http1
+
+CONNECT_S = 10.0
+STALL_S = 60.0
+"""A server that sends nothing for so long is given up."""
+
+MAX_IDLE = 64
+"""Connections that are kept: as many as files are fetched at once."""
+
+
+class Server(NamedTuple):
+    """Whom to connect to. `tls_name`: what its certificate must be for, "" for plain http."""
+
+    host: str
+    port: int
+    tls_name: str
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Request(NamedTuple):
+    """What is asked for; the method is GET or HEAD."""
+
+    server: Server
+    target: str
+    headers: Mapping[str, str]
+    method: str = "GET"
+
+
+class Exchange(NamedTuple):
+    """A response whose body is still to be read from the connection."""
+
+    head: http1.ResponseHead
+    connection: http1.Connection
+
+
+class Connections:
+    """Makes and keeps them. `policy`: None for addresses that nobody outside has named; `context`:
+    of TLS."""
+
+    def __init__(self, policy: egress.Policy | None, context: Callable[[], ssl.SSLContext]) -> None:
+        self._policy = policy
+        self._context = context
+        self._idle: dict[Server, list[http1.Connection]] = {}
+        self._count = 0
+        self._lock = threading.Lock()
+        weakref.finalize(self, _close_all, self._idle)
+
+    @contextlib.contextmanager
+    def send(self, request: Request) -> Iterator[Exchange]:
+        """Send, and give the response; its connection is kept if the body has been read whole.
+
+        Raises SourceUnreachable, also for what is no HTTP, and SourceRefused for an address.
+        """
+        with _explained(request.server):
+            exchange = self._exchange(request)
+        try:
+            with _explained(request.server):
+                yield exchange
+        except BaseException:
+            exchange.connection.close()
+            raise
+        self._give_back(request.server, exchange.connection)
+
+    def close(self) -> None:
+        """Let go of the idle ones."""
+        with self._lock:
+            _close_all(self._idle)
+            self._count = 0
+
+    def _exchange(self, request: Request) -> Exchange:
+        while True:
+            idle = self._take(request.server)
+            connection = idle or http1.Connection(self._connect(request.server))
+            try:
+                connection.send(request.method, request.target, request.headers)
+                return Exchange(connection.read_head(to=request.method), connection)
+            except (OSError, http1.BadResponse):
+                connection.close()
+                if idle is None:
+                    raise  # an idle one may have been closed meanwhile: another try is no harm
+
+    def _take(self, server: Server) -> http1.Connection | None:
+        with self._lock:
+            kept = self._idle.get(server)
+            if not kept:
+                return None
+            self._count -= 1
+            return kept.pop()
+
+    def _give_back(self, server: Server, connection: http1.Connection) -> None:
+        with self._lock:
+            if connection.reusable and connection.finished and self._count < MAX_IDLE:
+                self._idle.setdefault(server, []).append(connection)
+                self._count += 1
+                return
+        connection.close()
+
+    def _connect(self, server: Server) -> socket.socket:
+        plain = self._connected(server)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if not server.tls_name:
+                plain.settimeout(STALL_S)
+                return plain
+            secure = self._context().wrap_socket(plain, server_hostname=server.tls_name)
+            secure.settimeout(STALL_S)
+            return secure
+        except BaseException:
+            plain.close()
+            raise
+
+    def _connected(self, server: Server) -> socket.socket:
+        """To the first address that may be and answers: the one that was checked."""
+        found = socket.getaddrinfo(server.host, server.port, type=socket.SOCK_STREAM)
+        failure: Exception = OSError(f"{server.host} has no address")
+        for family, kind, protocol, _, address in found:
+            try:
+                if self._policy is not None:
+                    self._policy.check(str(address[0]), server.port)
+            except egress.EgressRefused as error:
+                failure = errors.SourceRefused(
+                    f"{server}: {error}; spec.sources[].allowAddresses of the DataPond can allow it"
+                )
+                continue
+            made = socket.socket(family, kind, protocol)
+            made.settimeout(CONNECT_S)
+            try:
+                made.connect(address)
+            except OSError as error:
+                made.close()
+                failure = error
+                continue
+            return made
+        raise failure
+
+
+def _close_all(idle: dict[Server, list[http1.Connection]]) -> None:
+    for kept in idle.values():
+        for connection in kept:
+            connection.close()
+    idle.clear()
+
+
+@contextlib.contextmanager
+def _explained(server: Server) -> Iterator[None]:
+    try:
+        yield
+    except ssl.SSLCertVerificationError as error:
+        raise errors.SourceRefused(
+            f"the certificate of {server} is not trusted: {error.verify_message}"
+        ) from error
+    except (OSError, http1.BadResponse) as error:
+        why = str(error) or type(error).__name__
+        raise errors.SourceUnreachable(f"{server} cannot be read from: {why}") from error

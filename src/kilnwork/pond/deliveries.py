@@ -1,0 +1,186 @@
+"""Deliveries: one snapshot of one lease, from its manifest to the tree that the run sees.
+
+Used by `agent`, which starts one for each, and lets it go with its lease. It tries until it is
+there: what passes by itself soon and often, what does not now and then, since people may mend it.
+"""
+
+import asyncio
+import functools
+import logging
+from collections.abc import Callable
+
+from kilnwork.api import pond_messages
+from kilnwork.data import errors
+from kilnwork.data.pond import fetching, leases, manifest, store
+from kilnwork.kit import backoff, ids
+from kilnwork.kube import errors as kube_errors
+from kilnwork.pond import exchange, fetcher, peers
+
+log = logging.getLogger(__name__)
+
+RETRY = backoff.Backoff(base_s=0.2, max_s=5.0, jitter=0.2)
+LASTING_S = 30.0
+"""Between tries of what does not pass by itself."""
+
+LASTING = (
+    errors.DataCorrupt,
+    errors.ManifestRefused,
+    errors.SourceChanged,
+    errors.SourceMissing,
+    errors.SourceRefused,
+)
+
+
+class Place:
+    """What deliveries and pins work with. `changed` is called when there is something to report,
+    from the loop."""
+
+    def __init__(
+        self,
+        kept: store.PondStore,
+        fetches: fetcher.Fetcher,
+        link: exchange.ManagerLink,
+        *,
+        changed: Callable[[], None],
+        entropy: ids.Entropy,
+    ) -> None:
+        self.store = kept
+        self.fetcher = fetches
+        self.link = link
+        self.changed = changed
+        self.entropy = entropy
+
+
+class Delivery:
+    """See the module. `run` it in a coroutine task of its own."""
+
+    def __init__(
+        self,
+        lease: leases.Lease,
+        ordered: pond_messages.SnapshotOrder,
+        place: Place,
+        *,
+        find_peers: Callable[[str], list[str]],
+        from_peers: peers.Peers | None,
+    ) -> None:
+        self.ordered = ordered
+        self._lease = lease
+        self._place = place
+        self._peers = from_peers
+        self._find_peers = find_peers
+        self._progress = fetching.Progress(lambda: self._over)
+        self._over = False
+        self._here = 0
+        self._total = 0
+        self._ready = False
+        self._trouble: pond_messages.Trouble | None = None
+
+    async def run(self) -> None:
+        """Return when the tree is there. Cancelled, it stops what is being fetched for it alone."""
+        failures = 0
+        try:
+            while True:
+                try:
+                    await self._deliver()
+                except (errors.PondError, errors.BlobMissing, kube_errors.KubeError) as error:
+                    failures += 1
+                    self._fail(error)
+                    await asyncio.sleep(self._wait_s(error, failures))
+                else:
+                    self._ready, self._trouble = True, None
+                    self._place.changed()
+                    return
+        finally:
+            self._over = True
+
+    def report(self) -> pond_messages.SnapshotReport:
+        """How far it is."""
+        done = min(self._total, self._here + self._progress.received)
+        return pond_messages.SnapshotReport(
+            name=self.ordered.name,
+            digest=self.ordered.digest,
+            paths_digest=pond_messages.paths_digest(self.ordered.paths),
+            access=self.ordered.access,
+            ready=self._ready,
+            bytes_done=self._total if self._ready else done,
+            bytes_total=self._total,
+            trouble=self._trouble,
+        )
+
+    async def _deliver(self) -> None:
+        kept, ordered = self._place.store, self.ordered
+        known = await self._manifest()
+        files = known.chosen(ordered.paths)
+        missing = await asyncio.to_thread(kept.missing, files)
+        self._total = sum(file.size for file in files)
+        self._here = self._total - sum(file.size for file in missing)
+        self._progress.received = 0
+        counts = self._place.fetcher.counts
+        counts.misses += len(missing)
+        counts.hits += len(files) - len(missing)
+        if missing:
+            self._place.changed()
+            await self._place.fetcher.fetch_all(
+                missing, digest=ordered.digest, source=ordered.source, progress=self._progress
+            )
+            await asyncio.to_thread(kept.blobs.sync)
+        snapshot = leases.LeasedSnapshot(
+            name=ordered.name, digest=ordered.digest, paths=ordered.paths, access=ordered.access
+        )
+        await _to_the_end(functools.partial(kept.make_tree, self._lease, snapshot))
+
+    async def _manifest(self) -> manifest.Manifest:
+        """From here, else from the manager, else from a peer."""
+        kept, digest = self._place.store, self.ordered.digest
+        known = kept.find_manifest(digest)
+        if known is not None:
+            return known
+        encoded = await self._place.link.find_manifest(digest)
+        if encoded is None:
+            encoded = await self._from_peer(digest)
+        return await asyncio.to_thread(kept.put_manifest, encoded, digest)
+
+    async def _from_peer(self, digest: str) -> bytes:
+        if self._peers is not None:
+            for address in self._find_peers(digest):
+                try:
+                    return await asyncio.to_thread(self._peers.manifest, address, digest)
+                except errors.PondError as error:
+                    facts = {"peer": address, "why": str(error)}
+                    log.warning("manifest could not be had from a peer", extra=facts)
+        raise errors.SourceUnreachable(
+            f"neither the manager nor a node that answers has the manifest of {digest}"
+        )
+
+    def _fail(self, error: Exception) -> None:
+        now = trouble(error)
+        if now != self._trouble:
+            facts = {"lease": self._lease.name, "snapshot": self.ordered.name}
+            log.warning("snapshot is not there yet", extra={**facts, "why": now.message})
+        self._trouble = now
+        self._place.changed()
+
+    def _wait_s(self, error: Exception, failures: int) -> float:
+        if isinstance(error, LASTING):
+            return LASTING_S
+        return RETRY.delay_s(failures, entropy=self._place.entropy)
+
+
+async def _to_the_end(work: Callable[[], object]) -> None:
+    """Do it in a thread; whoever cancels us waits for it: it must not come after what follows."""
+    running = asyncio.get_running_loop().run_in_executor(None, work)
+    try:
+        await asyncio.shield(running)
+    except asyncio.CancelledError:
+        await asyncio.wait({running})
+        raise
+
+
+def trouble(error: Exception) -> pond_messages.Trouble:
+    """What is reported of an error."""
+    reason = error.reason if isinstance(error, errors.PondError) else "ManagerUnreachable"
+    if isinstance(error, errors.BlobMissing):
+        reason = "BlobMissing"
+    return pond_messages.Trouble(
+        reason=reason, message=str(error), lasting=isinstance(error, LASTING)
+    )

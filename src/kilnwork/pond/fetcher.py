@@ -1,0 +1,235 @@
+"""Brings blobs and sources to the pond: several at once, each once, from peers before the source.
+
+Used by `deliveries` and `pins`. Reading is done in threads, as many as the pond's `fetch.parallel`.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent import futures
+from pathlib import Path
+from urllib import parse
+
+from kilnwork.api import pond_messages
+from kilnwork.data import blobs, errors
+from kilnwork.data.pond import fetching, manifest, origins, pinning, store
+from kilnwork.pond import http_source, peers
+
+_AHEAD = 2
+"""Files handed to each thread ahead, so that none waits for the next."""
+
+
+class Fetcher:
+    """See the module. `counts`: what it has done, for reports."""
+
+    def __init__(
+        self, kept: store.PondStore, found_peers: peers.Peers | None, *, secrets: Path | None
+    ) -> None:
+        self.counts = Counts()
+        self._store = kept
+        self._peers = found_peers
+        self._secrets = secrets
+        self._parallel = 8
+        self._pool = futures.ThreadPoolExecutor(self._parallel, "fetch")
+        self._order = pond_messages.Order(revision=0)
+        self._running: dict[str, asyncio.Future[None]] = {}
+        self._sources: dict[tuple[str, str, tuple[str, ...]], http_source.HttpSource] = {}
+
+    def use(self, order: pond_messages.Order) -> None:
+        """Ask these peers from now on, and so many at once."""
+        self._order = order
+        if order.limits.parallel != self._parallel:
+            old, self._parallel = self._pool, order.limits.parallel
+            self._pool = futures.ThreadPoolExecutor(self._parallel, "fetch")
+            old.shutdown(wait=False)  # what it has been given is done
+
+    def close(self) -> None:
+        """End the threads, which must have been stopped."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        for source in self._sources.values():
+            source.close()
+
+    # blobs of a snapshot
+
+    async def fetch_all(
+        self,
+        files: Sequence[manifest.File],
+        *,
+        digest: str,
+        source: pond_messages.SourceOrder | None,
+        progress: fetching.Progress,
+    ) -> None:
+        """Have the blobs of these files of a snapshot. Raises what `fetching.fetch` does."""
+        todo = iter(files)
+
+        async def work() -> None:
+            for file in todo:
+                await self._fetch_one(file, digest, source=source, progress=progress)
+
+        try:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(self._parallel * _AHEAD, len(files))):
+                    group.create_task(work())
+        except ExceptionGroup as several:
+            raise _first(several) from several
+
+    async def _fetch_one(
+        self,
+        file: manifest.File,
+        digest: str,
+        *,
+        source: pond_messages.SourceOrder | None,
+        progress: fetching.Progress,
+    ) -> None:
+        """A blob that is being fetched for another run is waited for; if that run is let go
+        meanwhile, it is fetched for this one."""
+        while (running := self._running.get(file.digest)) is not None:
+            with contextlib.suppress(fetching.Stopped):
+                await asyncio.shield(running)
+        if self._store.blobs.knows(blobs.parse(file.digest), file.size):
+            return
+        where = self._origins(file, digest, source)
+        loop = asyncio.get_running_loop()
+        work = loop.run_in_executor(self._pool, self._fetch, file, where, progress)
+        self._running[file.digest] = work
+        work.add_done_callback(lambda done: self._ended(file.digest, done))
+        await asyncio.shield(work)
+
+    def _ended(self, digest: str, work: "asyncio.Future[None]") -> None:
+        del self._running[digest]
+        if not work.cancelled():
+            work.exception()  # whoever waited for it has it
+
+    def _fetch(
+        self,
+        file: manifest.File,
+        where: Sequence[origins.Origin],
+        progress: fetching.Progress,
+    ) -> None:
+        digest = blobs.parse(file.digest)
+        fetching.fetch(self._store, digest, file.size, where=where, progress=progress)
+
+    def _origins(
+        self, file: manifest.File, digest: str, source: pond_messages.SourceOrder | None
+    ) -> list[origins.Origin]:
+        found = []
+        if self._peers is not None:
+            addresses = self._order.peers
+            found += [
+                self._peers.origin(node, addresses[node], file.digest)
+                for node in self._order.holders.get(digest, ())
+                if node in addresses
+            ]
+        if source is not None:
+            opened = self.source(source)
+            found.append(
+                origins.Origin(
+                    opened.name,
+                    False,
+                    lambda offset, stamp: opened.open(file.path, offset=offset, stamp=stamp),
+                )
+            )
+        return [self._counted(one) for one in found]
+
+    def _counted(self, origin: origins.Origin) -> origins.Origin:
+        count = self.counts.from_peers if origin.peer else self.counts.from_source
+        return origin._replace(
+            open=lambda offset, stamp: _Counted(origin.open(offset, stamp), count)
+        )
+
+    # sources
+
+    def source(self, order: pond_messages.SourceOrder) -> origins.Source:
+        """Raises SourceRefused for an address of another kind."""
+        if order.inline is not None:
+            content = {path: text.encode() for path, text in order.inline.items()}
+            return origins.InlineSource(order.name, content)
+        parts = parse.urlsplit(order.uri)
+        if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+            return origins.FileSource(order.name, Path(parse.unquote(parts.path)))
+        if parts.scheme not in ("http", "https"):
+            raise errors.SourceRefused(
+                f"source {order.name}: {parts.scheme}: is not one of https, http and file"
+            )
+        key = (order.name, order.uri, order.allow)
+        if key not in self._sources:
+            secrets = None if self._secrets is None else self._secrets / order.name
+            self._sources[key] = http_source.HttpSource(
+                order.name, order.uri, secrets=secrets, allow=order.allow
+            )
+        return self._sources[key]
+
+    def selected(self, order: pond_messages.SourceOrder) -> pinning.Target:
+        """What a pin is about, counted."""
+        return pinning.Target(
+            _CountedSource(self.source(order), self.counts.from_source),
+            origins.Selection(paths=order.paths, glob=order.glob),
+            pond_messages.source_key(order),
+        )
+
+    def read_several(
+        self, read: pinning.Read, listed: Sequence[origins.Listed]
+    ) -> Iterator[tuple[origins.Listed, tuple[fetching.Fetched, str]]]:
+        """`pinning.Map` in the threads; to be called in another one."""
+        todo = iter(listed)
+        running: dict[futures.Future[tuple[fetching.Fetched, str]], origins.Listed] = {}
+        try:
+            while True:
+                while len(running) < self._parallel * _AHEAD and (one := next(todo, None)):
+                    running[self._pool.submit(read, one)] = one
+                if not running:
+                    return
+                done, _ = futures.wait(running, return_when=futures.FIRST_COMPLETED)
+                for each in done:
+                    yield running.pop(each), each.result()
+        finally:
+            for each in running:
+                each.cancel()
+            futures.wait(running)
+
+
+class Counts:
+    """Bytes and files since the start. Added to from several threads: a few may be missed."""
+
+    def __init__(self) -> None:
+        self.source = 0
+        self.peers = 0
+        self.hits = 0
+        self.misses = 0
+
+    def from_source(self, count: int) -> None:
+        self.source += count
+
+    def from_peers(self, count: int) -> None:
+        self.peers += count
+
+
+class _Counted(origins.Content):
+    def __init__(self, content: origins.Content, count: Callable[[int], None]) -> None:
+        self.start, self.total, self.stamp = content.start, content.total, content.stamp
+        self._content, self._count = content, count
+
+    def pieces(self) -> Iterator[bytes | memoryview]:
+        for piece in self._content.pieces():
+            self._count(len(piece))
+            yield piece
+
+    def close(self) -> None:
+        self._content.close()
+
+
+class _CountedSource:
+    def __init__(self, source: origins.Source, count: Callable[[int], None]) -> None:
+        self.name = source.name
+        self._source, self._count = source, count
+
+    def list(self, selection: origins.Selection) -> Sequence[origins.Listed]:
+        return self._source.list(selection)
+
+    def open(self, path: str, *, offset: int, stamp: str) -> origins.Content:
+        return _Counted(self._source.open(path, offset=offset, stamp=stamp), self._count)
+
+
+def _first(several: ExceptionGroup[Exception]) -> Exception:
+    one = several.exceptions[0]
+    return _first(one) if isinstance(one, ExceptionGroup) else one

@@ -1,0 +1,259 @@
+"""HTTP sources: files by their addresses, with ETag and Range (RFC 9110 §8.8, §14).
+
+Used by the agent. A server offers no list of its files, so they are named, or the source is one
+file. Credentials come from mounted Secrets, are read for each request, and are shown to the
+source's own server only, not after a redirect to another. They are in no message.
+"""
+
+import base64
+import contextlib
+import ssl
+from collections.abc import Iterator, Sequence
+from concurrent import futures
+from pathlib import Path
+from typing import NamedTuple
+from urllib import parse
+
+from kilnwork.data import errors
+from kilnwork.data.pond import manifest, origins
+from kilnwork.kit import egress, http1
+from kilnwork.pond import connections
+
+MAX_REDIRECTS = 5
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
+_GONE = frozenset({404, 410})
+_NO_HEAD = frozenset({405, 501})
+_LISTERS = 8
+"""HEAD requests at once."""
+
+_STRONG = 'etag:"'
+
+
+class HttpSource:
+    """Files at `uri`, or below it if it ends with a slash.
+
+    `secrets`: directory with `token`, or `username` and `password`, and perhaps `ca.crt`; they may
+    come later. `allow`: addresses, as `egress.parse_allowance` reads them.
+    """
+
+    def __init__(
+        self, name: str, uri: str, *, secrets: Path | None = None, allow: Sequence[str] = ()
+    ) -> None:
+        self.name = name
+        self._uri = uri
+        self._secrets = secrets
+        self._context: tuple[str, ssl.SSLContext] | None = None
+        policy = egress.Policy(allowed=[egress.parse_allowance(one) for one in allow])
+        self._connections = connections.Connections(policy, self._tls)
+
+    def list(self, selection: origins.Selection) -> Sequence[origins.Listed]:
+        """Ask for the head of each file."""
+        if selection.glob:
+            raise errors.SourceRefused(
+                f"source {self.name}: an HTTP source cannot be listed for glob "
+                f"{selection.glob!r}: name its files in paths"
+            )
+        paths = selection.paths
+        if not paths:
+            if self._uri.endswith("/"):
+                raise errors.SourceRefused(
+                    f"source {self.name}: {self._shown()} is a directory, which HTTP does not "
+                    "list: name its files in paths"
+                )
+            paths = (parse.unquote(parse.urlsplit(self._uri).path.rpartition("/")[2]) or "data",)
+        with futures.ThreadPoolExecutor(_LISTERS) as pool:
+            return sorted(pool.map(self._head, paths))
+
+    def open(self, path: str, *, offset: int, stamp: str) -> origins.Content:
+        headers = {}
+        if offset and stamp.startswith(_STRONG):
+            headers = {"Range": f"bytes={offset}-", "If-Range": stamp.removeprefix("etag:")}
+        stack = contextlib.ExitStack()
+        with stack:
+            exchange = stack.enter_context(self._send(path, "GET", headers))
+            status = exchange.head.status
+            if status == 416:  # it is shorter now
+                stack.close()
+                exchange = stack.enter_context(self._send(path, "GET", {}))
+                status = exchange.head.status
+            self._check(path, exchange.head)
+            return _Content(exchange, self._place(path, exchange.head), stack.pop_all())
+
+    def close(self) -> None:
+        self._connections.close()
+
+    def _head(self, path: str) -> origins.Listed:
+        if why := manifest.path_problem(path):
+            raise errors.SourceRefused(f"source {self.name}: path {path!r} {why}")
+        with self._send(path, "HEAD", {}) as exchange:
+            head = exchange.head
+        if head.status in _NO_HEAD:
+            with self.open(path, offset=0, stamp="") as content:
+                return origins.Listed(path, content.total, manifest.PLAIN, content.stamp)
+        self._check(path, head)
+        return origins.Listed(path, _length(head), manifest.PLAIN, stamp_of(head))
+
+    @contextlib.contextmanager
+    def _send(
+        self, path: str, method: str, headers: dict[str, str]
+    ) -> Iterator[connections.Exchange]:
+        """Follow redirects to the response that counts."""
+        own = self._address(path)
+        at = own
+        for _ in range(MAX_REDIRECTS + 1):
+            sent = {"Host": at.authority, "Accept-Encoding": "identity", **headers}
+            if at.server == own.server:
+                sent.update(self._credentials())
+            request = connections.Request(at.server, at.target, sent, method)
+            with self._connections.send(request) as exchange:
+                if exchange.head.status not in _REDIRECTS:
+                    yield exchange
+                    return
+                at = self._redirected(at, exchange.head)
+                exchange.connection.read()
+        raise errors.SourceRefused(
+            f"source {self.name}: {path} redirects more than {MAX_REDIRECTS} times"
+        )
+
+    def _address(self, path: str) -> "_Address":
+        if self._uri.endswith("/"):
+            return _address(self._uri + parse.quote(path))
+        return _address(self._uri)
+
+    def _redirected(self, at: "_Address", head: http1.ResponseHead) -> "_Address":
+        uri = parse.urljoin(at.uri, head.headers.get("location", ""))
+        secure = at.server.tls_name and not uri.startswith("https://")
+        if secure or not uri.startswith(("https://", "http://")):
+            raise errors.SourceRefused(
+                f"source {self.name}: a redirect from https leads to {uri[:30]!r}"
+            )
+        return _address(uri)
+
+    def _credentials(self) -> dict[str, str]:
+        token = self._secret("token")
+        if token:
+            return {"Authorization": f"Bearer {token}"}
+        user = self._secret("username")
+        if not user:
+            return {}
+        pair = base64.b64encode(f"{user}:{self._secret('password')}".encode()).decode()
+        return {"Authorization": f"Basic {pair}"}
+
+    def _secret(self, key: str) -> str:
+        if self._secrets is None:
+            return ""
+        try:
+            return (self._secrets / key).read_text().strip()
+        except OSError:
+            return ""
+
+    def _tls(self) -> ssl.SSLContext:
+        """Of the system's authorities, and the source's own; made anew when that is another."""
+        own = self._secret("ca.crt")
+        if self._context is None or self._context[0] != own:
+            context = ssl.create_default_context()
+            if own:
+                context.load_verify_locations(cadata=own)
+            self._context = own, context
+        return self._context[1]
+
+    def _check(self, path: str, head: http1.ResponseHead) -> None:
+        status, what = head.status, f"source {self.name}: {path}"
+        if status in (200, 206):
+            coding = head.headers.get("content-encoding", "identity")
+            if coding != "identity":
+                raise errors.SourceRefused(f"{what} is sent with Content-Encoding {coding!r}")
+            return
+        if status in (401, 403):
+            raise errors.SourceRefused(
+                f"{what} may not be read ({status}): look at spec.sources[].secretName of the "
+                "DataPond, whose Secret needs token, or username and password"
+            )
+        if status in _GONE:
+            raise errors.SourceMissing(f"{what} is not there ({status})")
+        if status in _LATER:
+            raise errors.SourceUnreachable(f"{what} cannot be read now ({status})")
+        raise errors.SourceRefused(f"{what} cannot be read ({status} {head.reason[:80]})")
+
+    def _place(self, path: str, head: http1.ResponseHead) -> "_Place":
+        stamp = stamp_of(head)
+        if head.status == 200:
+            return _Place(0, _length(head), stamp)
+        unit, _, rest = head.headers.get("content-range", "").partition(" ")
+        span, _, total = rest.partition("/")
+        start = span.partition("-")[0]
+        if unit != "bytes" or not start.isdecimal() or not (total.isdecimal() or total == "*"):
+            raise errors.SourceRefused(
+                f"source {self.name}: {path} comes with Content-Range {unit[:20]!r}"
+            )
+        return _Place(int(start), int(total) if total.isdecimal() else None, stamp)
+
+    def _shown(self) -> str:
+        """Without what may be a secret in its query."""
+        return self._uri.partition("?")[0]
+
+
+class _Place(NamedTuple):
+    start: int
+    total: int | None
+    stamp: str
+
+
+class _Address(NamedTuple):
+    uri: str
+    server: connections.Server
+    authority: str
+    target: str
+
+
+class _Content(origins.Content):
+    def __init__(
+        self, exchange: connections.Exchange, place: _Place, held: contextlib.ExitStack
+    ) -> None:
+        self.start, self.total, self.stamp = place
+        self._connection = exchange.connection
+        self._held = held
+
+    def pieces(self) -> Iterator[bytes | memoryview]:
+        try:
+            yield from self._connection.pieces()
+        except (OSError, http1.BadResponse) as error:
+            raise errors.SourceUnreachable(f"the connection ended: {error}") from error
+
+    def close(self) -> None:
+        self._held.close()
+
+
+def stamp_of(head: http1.ResponseHead) -> str:
+    """Return what says that content is the same: ETag, else Last-Modified with the length, else
+    ""."""
+    etag = head.headers.get("etag", "")
+    if etag:
+        return f"etag:{etag}"
+    modified = head.headers.get("last-modified", "")
+    length = head.headers.get("content-length", "")
+    return f"modified:{modified} {length}" if modified else ""
+
+
+def _length(head: http1.ResponseHead) -> int | None:
+    text = head.headers.get("content-length", "")
+    return int(text) if text.isdecimal() else None
+
+
+def _address(uri: str) -> _Address:
+    parts = parse.urlsplit(uri)
+    secure = parts.scheme == "https"
+    host = parts.hostname or ""
+    try:
+        port = parts.port or (443 if secure else 80)
+    except ValueError as error:
+        raise errors.SourceRefused(f"{uri[:80]!r} has no port that is one") from error
+    if not host or parts.username is not None:
+        raise errors.SourceRefused(
+            "an address of a source needs a host and must hold no password: use secretName"
+        )
+    path = parse.quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
+    target = f"{path}?{parts.query}" if parts.query else path
+    server = connections.Server(host, port, host if secure else "")
+    return _Address(uri, server, parts.netloc, target)

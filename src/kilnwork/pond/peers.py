@@ -1,0 +1,171 @@
+"""Agents of one pond fetch from each other, over TLS in which both sides show the pond's
+certificate.
+
+Used by `agent`. What is served is asked for by its digest and checked by whoever asked; the
+certificate, which is its own authority and lies in a Secret of the pond, says who may ask. Nobody
+else gets a response.
+"""
+
+import asyncio
+import contextlib
+import os
+import ssl
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from kilnwork.api import pond_certificate
+from kilnwork.data import errors
+from kilnwork.data.pond import origins, store
+from kilnwork.kit import asgi, http1, serving
+from kilnwork.pond import connections
+
+_READ_BYTES = 512 << 10
+
+
+class PeerServer:
+    """Serves the blobs and manifests of `kept`. `served(count)` is told of bytes that were sent."""
+
+    def __init__(
+        self, kept: store.PondStore, certificates: Path, *, served: Callable[[int], None]
+    ) -> None:
+        self._store = kept
+        self._served = served
+        self._certificates = certificates
+        self._listener: serving.Listener | None = None
+
+    async def start(self, host: str) -> str:
+        """Listen on a free port; returns where. Raises OSError."""
+        pair = self._certificates
+        context = serving.tls_context(
+            pair / "tls.crt", pair / "tls.key", client_ca=pair / "tls.crt", demanded=True
+        )
+        listening = serving.bind(host, 0)
+        self._listener = serving.Listener(self, listening, tls=context)
+        await self._listener.start()
+        shown = f"[{host}]" if ":" in host else host
+        return f"{shown}:{listening.getsockname()[1]}"
+
+    async def stop(self) -> None:
+        if self._listener is not None:
+            await self._listener.stop(timeout_s=0)
+
+    async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
+        """Serve one request (ASGI)."""
+        request, response = asgi.Request(scope, receive), asgi.Response(send)
+        with contextlib.suppress(asgi.Disconnected):
+            match request.method, request.segments:
+                case "GET", ["blobs", name]:
+                    await self._blob(request, name, response)
+                case "GET", ["manifests", name]:
+                    await self._manifest(name, response)
+                case _:
+                    await response.text(404, "blobs and manifests are served here")
+
+    async def _manifest(self, name: str, response: asgi.Response) -> None:
+        found = self._store.find_manifest(f"sha256:{name}")
+        if found is None:
+            await response.text(404, "no such manifest here")
+        else:
+            await response.send(200, asgi.JSON, found.encoded)
+
+    async def _blob(self, request: asgi.Request, name: str, response: asgi.Response) -> None:
+        try:
+            descriptor = self._store.blobs.open(bytes.fromhex(name))
+        except (ValueError, errors.BlobMissing):
+            await response.text(404, "no such blob here")
+            return
+        try:
+            size = os.fstat(descriptor).st_size
+            start = _start(request.header(b"range"), size)
+            headers = [(b"content-range", f"bytes {start}-{size - 1}/{size}".encode())]
+            await response.start(
+                206 if start else 200,
+                "application/octet-stream",
+                length=size - start,
+                headers=headers if start else (),
+            )
+            await self._send(descriptor, start, response)
+        finally:
+            os.close(descriptor)
+
+    async def _send(self, descriptor: int, start: int, response: asgi.Response) -> None:
+        while piece := await asyncio.to_thread(os.pread, descriptor, _READ_BYTES, start):
+            start += len(piece)
+            await response.write(piece)
+            self._served(len(piece))
+        await response.end()
+
+
+class Peers:
+    """Fetches from others. Blocking, for several threads."""
+
+    def __init__(self, certificates: Path) -> None:
+        self._certificates = certificates
+        self._context: ssl.SSLContext | None = None
+        self._connections = connections.Connections(None, self._tls)
+
+    def origin(self, node: str, address: str, digest: str) -> origins.Origin:
+        """Where one blob may be had."""
+        return origins.Origin(node, True, lambda offset, _: self._open(address, digest, offset))
+
+    def manifest(self, address: str, digest: str) -> bytes:
+        """Raises as `origins`; the caller checks what comes."""
+        with self._open(address, digest, 0, kind="manifests") as content:
+            return b"".join(content.pieces())
+
+    def close(self) -> None:
+        self._connections.close()
+
+    def _open(
+        self, address: str, digest: str, offset: int, *, kind: str = "blobs"
+    ) -> origins.Content:
+        host, _, port = address.rpartition(":")
+        server = connections.Server(host.strip("[]"), int(port), pond_certificate.SERVER_NAME)
+        headers = {"Host": address}
+        if offset:
+            headers["Range"] = f"bytes={offset}-"
+        request = connections.Request(server, f"/{kind}/{digest.removeprefix('sha256:')}", headers)
+        with contextlib.ExitStack() as stack:
+            exchange = stack.enter_context(self._connections.send(request))
+            if exchange.head.status not in (200, 206):
+                raise errors.SourceMissing(f"{address} does not have {digest} any more")
+            return _PeerContent(exchange, offset, stack.pop_all())
+
+    def _tls(self) -> ssl.SSLContext:
+        if self._context is None:
+            made = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            made.minimum_version = ssl.TLSVersion.TLSv1_2
+            pair = self._certificates
+            made.load_verify_locations(cafile=str(pair / "tls.crt"))
+            made.load_cert_chain(pair / "tls.crt", pair / "tls.key")
+            self._context = made
+        return self._context
+
+
+class _PeerContent(origins.Content):
+    stamp = ""
+
+    def __init__(
+        self, exchange: connections.Exchange, offset: int, held: contextlib.ExitStack
+    ) -> None:
+        length = exchange.head.headers.get("content-length", "")
+        self.start = offset if exchange.head.status == 206 else 0
+        self.total = self.start + int(length) if length.isdecimal() else None
+        self._connection = exchange.connection
+        self._held = held
+
+    def pieces(self) -> Iterator[bytes | memoryview]:
+        try:
+            yield from self._connection.pieces()
+        except (OSError, http1.BadResponse) as error:
+            raise errors.SourceUnreachable(f"the connection to a peer ended: {error}") from error
+
+    def close(self) -> None:
+        self._held.close()
+
+
+def _start(header: str | None, size: int) -> int:
+    """Of the only form that agents ask for, `bytes=N-`; 0 for any other."""
+    text = (header or "").removeprefix("bytes=").removesuffix("-")
+    start = int(text) if text.isascii() and text.isdigit() and len(text) <= asgi.MAX_DIGITS else 0
+    return start if start < size else 0

@@ -1,0 +1,64 @@
+"""What an agent is started with: its environment, as the Pod of `controllers.data_pond` sets it."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from kilnwork.kit import errors, sandbox
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """`manager`: URL; `token_file`: what proves that we are of this pond; `ca_file`: of the
+    manager, None over plain http on this machine. `root`: directory of the pond. `certificates`:
+    directory with `tls.crt` and `tls.key` of the pond, by which its agents know each other; `host`:
+    address at which peers connect; without either nothing is served to them. `secrets`: directory
+    with one for each source."""
+
+    manager: str
+    namespace: str
+    pond: str
+    node: str
+    token_file: Path
+    root: Path
+    ca_file: Path | None = None
+    certificates: Path | None = None
+    host: str = ""
+    secrets: Path | None = None
+
+
+_NEEDED = (
+    "KILN_MANAGER",
+    "KILN_NAMESPACE",
+    "KILN_POND",
+    "KILN_NODE",
+    "KILN_TOKEN_FILE",
+    "KILN_POND_PATH",
+)
+
+
+def from_environment(environment: Mapping[str, str]) -> Settings:
+    """Raises ConfigurationError for what is missing."""
+    missing = [name for name in _NEEDED if not environment.get(name)]
+    if missing:
+        raise errors.ConfigurationError(
+            f"{', '.join(missing)} must be set: agents are started by the Pods of a DataPond"
+        )
+    return Settings(
+        manager=environment["KILN_MANAGER"].rstrip("/"),
+        namespace=environment["KILN_NAMESPACE"],
+        pond=environment["KILN_POND"],
+        node=environment["KILN_NODE"],
+        token_file=sandbox.found(Path(environment["KILN_TOKEN_FILE"]), environment),
+        root=Path(environment["KILN_POND_PATH"]),  # a directory of the node itself
+        ca_file=_path(environment, "KILN_CA_FILE"),
+        certificates=_path(environment, "KILN_POND_CERTIFICATES"),
+        host=environment.get("KILN_POND_HOST", ""),
+        secrets=_path(environment, "KILN_POND_SECRETS"),
+    )
+
+
+def _path(environment: Mapping[str, str], name: str) -> Path | None:
+    """On a local node mounts are elsewhere than they say."""
+    text = environment.get(name)
+    return sandbox.found(Path(text), environment) if text else None

@@ -1,0 +1,53 @@
+"""What the paths of ponds need of the controllers: the ledger, and who is an agent."""
+
+from typing import Protocol
+
+from kilnwork.api import pond_messages, pond_views
+from kilnwork.data.pond import manifest
+
+
+class AgentVerifier(Protocol):
+    """Who is an agent of a pond."""
+
+    async def verify(self, namespace: str, pond: str, credential: str) -> bool:
+        """True when `credential` is the token of this DataPond as it is now. Raises KilnError when
+        that is not known yet."""
+        ...
+
+
+class AgentLedger(Protocol):
+    """What agents say and hear."""
+
+    def take_report(
+        self, namespace: str, pond: str, node: str, report: pond_messages.Report
+    ) -> None: ...
+
+    async def order(
+        self, namespace: str, pond: str, node: str, *, knows: int, wait_s: float
+    ) -> pond_messages.Order: ...
+
+    def put_manifest(self, namespace: str, pond: str, made: manifest.Manifest) -> None: ...
+
+    def find_manifest(self, namespace: str, pond: str, digest: str) -> manifest.Manifest | None: ...
+
+
+class PeopleLedger(Protocol):
+    """What people see and ask for. None where there is no such DataPond, or no such lease."""
+
+    def node_views(self, namespace: str, pond: str) -> list[pond_views.NodeView] | None: ...
+
+    def lease_views(self, namespace: str, pond: str) -> list[pond_views.LeaseView] | None: ...
+
+    def ask(
+        self, namespace: str, pond: str, lease: str, request: pond_views.LeaseRequest
+    ) -> pond_views.LeaseView | None:
+        """Go on with what somebody wants; repeatable. Raises PondError for what cannot be."""
+        ...
+
+    def take_back(self, namespace: str, pond: str, lease: str) -> bool | None:
+        """Release a lease of people; False if there is none of that name."""
+        ...
+
+    async def changed(self, *, within_s: float) -> None:
+        """Return when something is another one, or after that time."""
+        ...

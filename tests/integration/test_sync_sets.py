@@ -1,0 +1,309 @@
+"""The SyncSet controller on the real API server; flows and workers do what the test wants."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kilnwork.api import kinds, resource
+from kilnwork.jobs.flows import model
+from kilnwork.kube import errors
+from support import controlled, set_world, waiting
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[set_world.SetWorld]:
+    async with set_world.running(tmp_path) as made:
+        yield made
+
+
+def conditions(status: dict[str, object]) -> dict[str, str]:
+    found = status["conditions"]
+    assert isinstance(found, list)
+    return {c["type"]: c["status"] for c in found}
+
+
+async def test_flow_starts_when_all_workers_are_connected(world: set_world.SetWorld) -> None:
+    await world.gangs.node("a")
+    uid = await world.set()
+    await world.set_is("Placing")
+    assert world.flows.started == []
+    await world.gathered()
+    status = await world.set_is("Running", "FlowRunning")
+    [run] = world.flows.started
+    assert (run.uid, run.generation, run.clusters) == (uid, 1, {"worker": "risk-g1-worker"})
+    assert status["gang"] == "2/2"
+    assert status["backendRef"]["backend"] == "pods"
+    assert conditions(status) == {
+        "SnapshotPinned": "True",
+        "DataReady": "True",
+        "GangReady": "True",
+        "FlowRunning": "True",
+        "Succeeded": "Unknown",
+    }
+    steps = {"price": model.StepView(total=4, succeeded=3, running=1, state=model.State.RUNNING)}
+    world.flows.move(1, model.Phase.RUNNING, steps=steps)
+
+    async def counted() -> bool:
+        return (await world.set_status()).get("progress") == "3/4"
+
+    await waiting.wait_until_async(counted, what="progress")
+    world.flows.move(1, model.Phase.SUCCEEDED, value={"total": 7})
+    status = await world.set_is("Succeeded", "FlowSucceeded")
+    assert status["result"]["value"] == {"total": 7}
+    assert conditions(status)["Succeeded"] == "True"
+    assert conditions(status)["FlowRunning"] == "False"
+    await world.pods_end()
+    assert await world.gangs.clusters() == []
+
+
+async def test_failed_flow_fails_the_set(world: set_world.SetWorld) -> None:
+    await world.running()
+    world.flows.move(1, model.Phase.FAILED, reason="NonZeroExit", message="price failed")
+    status = await world.set_is("Failed", "NonZeroExit")
+    assert status["message"] == "price failed"
+
+    async def told() -> bool:
+        events = await world.kube_events("NonZeroExit")
+        return [e["involvedObject"]["name"] for e in events] == ["risk"]
+
+    await waiting.wait_until_async(told, what="a kube event")
+
+
+async def test_set_without_room_says_who_lacks_what(world: set_world.SetWorld) -> None:
+    await world.gangs.node("a", cpu="1")
+    await world.set()
+    status = await world.set_is("Placing", "WaitingForRoom")
+    assert "1 worker has no node in group worker: each needs cpu 1" in status["message"]
+    assert await world.gangs.bound() == {}
+
+
+async def test_set_that_may_not_wait_again_fails(world: set_world.SetWorld) -> None:
+    await world.gangs.node("a", cpu="1")
+    gang = {"waitSeconds": 1, "onTimeout": "fail"}
+    await world.set(resources={"groups": world.groups(), "gang": gang})
+    status = await world.set_is("Failed", "GangTimedOut")
+    assert status["message"].startswith("not all workers came within 1 s: ")
+    await world.pods_end()
+
+
+async def test_auto_is_local_where_every_node_is(world: set_world.SetWorld) -> None:
+    await world.gangs.node("a", **{"kilnwork.dev/local": "true"})
+    await world.set(backend="auto")
+    await world.gathered()
+    status = await world.set_is("Running")
+    assert status["backendRef"] == {
+        "backend": "local",
+        "kind": "TaskCluster",
+        "names": ["risk-g1-worker"],
+    }
+
+
+async def test_auto_refuses_workers_without_requests_elsewhere(
+    world: set_world.SetWorld,
+) -> None:
+    await world.gangs.node("a")
+    await world.set(backend="auto", resources={"groups": [{"name": "worker"}]})
+    status = await world.set_is("AdmissionError", "InvalidSpec")
+    assert (
+        "spec.resources.groups[0].template.spec.containers[0].resources.requests must have cpu"
+        in (status["message"])
+    )
+
+
+async def test_suspended_set_makes_nothing_until_it_is_resumed(
+    world: set_world.SetWorld,
+) -> None:
+    await world.gangs.node("a")
+    await world.set(suspend=True)
+    await world.set_is("Suspended", generation=0)
+    assert await world.gangs.clusters() == []
+    await world.change(suspend=False)
+    await world.gathered()
+    await world.set_is("Running")
+
+
+async def test_running_flow_is_suspended_and_resumed(world: set_world.SetWorld) -> None:
+    await world.running()
+    await world.change(suspend=True)
+    status = await world.set_is("Suspended", "Suspended")
+    assert world.flows.suspended == [True]
+    assert status["gang"] == "2/2"
+    await world.change(suspend=False)
+    await world.set_is("Running")
+    assert world.flows.suspended == [True, False]
+
+
+async def test_kill_timestamp_kills(world: set_world.SetWorld) -> None:
+    await world.running()
+    await world.change(killTimestamp="2026-01-01T00:00:00Z")
+    await world.set_is("Killed", "Killed")
+    assert world.flows.killed == [(1, "Killed")]
+    await world.pods_end()
+
+
+async def test_deadline_fails_the_generation(world: set_world.SetWorld) -> None:
+    await world.running()
+    await world.change(deadlineSeconds=1)
+    await world.set_is("Failed", "DeadlineExceeded")
+    assert world.flows.killed == [(1, "DeadlineExceeded")]
+
+
+async def test_higher_generation_ends_the_one_before(world: set_world.SetWorld) -> None:
+    await world.running()
+    await world.change(generation=2, flow={"do": [{"other": {"command": ["true"]}}]})
+
+    async def begun() -> bool:
+        await world.gangs.end_pods()
+        return await world.gangs.clusters() == ["risk-g2-worker"]
+
+    await waiting.wait_until_async(begun, what="groups of the second generation")
+    assert world.flows.killed == [(1, "Superseded")]
+    await world.gathered()
+    status = await world.set_is("Running", generation=2)
+    assert [run.generation for run in world.flows.started] == [1, 2]
+    [past] = status["generations"]
+    assert (past["generation"], past["phase"]) == (1, "Killed")
+
+
+async def test_replay_repeats_flow_and_data_of_a_generation(world: set_world.SetWorld) -> None:
+    await world.running()
+    world.flows.move(1, model.Phase.SUCCEEDED)
+    await world.set_is("Succeeded")
+    await world.pods_end()
+    await world.change(
+        generation=2,
+        replay={"generation": 2, "of": 1},
+        flow={"do": [{"other": {"command": ["false"]}}]},
+    )
+    await world.gathered()
+    status = await world.set_is("Running", generation=2)
+    first, second = world.flows.started
+    assert second.flow == first.flow
+    assert status["replayOf"] == 1
+
+
+async def test_replay_of_what_is_not_kept_fails(world: set_world.SetWorld) -> None:
+    await world.gangs.node("a")
+    await world.set(generation=5, replay={"generation": 5, "of": 3})
+    status = await world.set_is("Failed", "NoGeneration", generation=5)
+    assert "generation 3 is not kept" in status["message"]
+
+
+async def test_generations_that_are_not_kept_are_forgotten(world: set_world.SetWorld) -> None:
+    await world.running(keep={"generations": 1})
+    world.flows.move(1, model.Phase.SUCCEEDED)
+    await world.set_is("Succeeded")
+    await world.pods_end()
+    await world.change(generation=2)
+    await world.gathered()
+    await world.set_is("Running", generation=2)
+    world.flows.move(2, model.Phase.SUCCEEDED)
+    status = await world.set_is("Succeeded", generation=2)
+    assert [one["generation"] for one in status["generations"]] == [2]
+
+    async def forgotten() -> bool:
+        return [key.generation for key in world.flows.kept] == [2]
+
+    await waiting.wait_until_async(forgotten, what="the first generation is forgotten")
+
+
+async def test_deleted_set_leaves_nothing(world: set_world.SetWorld) -> None:
+    await world.running()
+    await world.kube.delete(kinds.SYNC_SETS, "risk", controlled.NS, propagation="Background")
+    await waiting.wait_until_async(lambda: not world.flows.views, what="the flow is forgotten")
+    await world.pods_end()
+    assert await world.gangs.clusters() == []
+
+
+async def test_set_deleted_while_no_manager_ran_is_forgotten(world: set_world.SetWorld) -> None:
+    await world.running()
+    await world.controllers.stop()
+    await world.kube.delete(kinds.SYNC_SETS, "risk", controlled.NS, propagation="Background")
+    world.controllers = world._new()
+    await world.start()
+    await waiting.wait_until_async(lambda: not world.flows.views, what="the flow is forgotten")
+
+
+async def test_time_to_live_deletes_the_set(world: set_world.SetWorld) -> None:
+    await world.running(keep={"ttlSeconds": 0})
+    world.flows.move(1, model.Phase.SUCCEEDED)
+
+    async def gone() -> bool:
+        try:
+            await world.kube.get(kinds.SYNC_SETS, "risk", controlled.NS)
+        except errors.NotFound:
+            return True
+        return False
+
+    await waiting.wait_until_async(gone, what="the SyncSet is gone")
+
+
+async def test_new_manager_goes_on_and_starts_nothing_twice(world: set_world.SetWorld) -> None:
+    await world.running()
+    before = await world.set_status()
+    await world.restart()
+    world.flows.move(1, model.Phase.SUCCEEDED)
+    status = await world.set_is("Succeeded")
+    assert len(world.flows.started) == 1
+    assert status["admissionTime"] == before["admissionTime"]
+
+
+async def test_workers_change_within_bounds(world: set_world.SetWorld) -> None:
+    await world.running(resources={"groups": world.groups(min=1, elastic={"max": 3})})
+    await world.change(resources={"groups": world.groups(min=1, elastic={"max": 3}, replicas=3)})
+    await world.gathered(3)
+
+    async def three() -> bool:
+        return bool((await world.set_status())["gang"] == "3/3")
+
+    await waiting.wait_until_async(three, what="three workers")
+    with pytest.raises(errors.Invalid, match=r"is 4, more than elastic.max, 3"):
+        await world.change(
+            resources={"groups": world.groups(min=1, elastic={"max": 3}, replicas=4)}
+        )
+
+
+async def test_worker_that_ends_fails_the_generation(world: set_world.SetWorld) -> None:
+    await world.running(resources={"groups": world.groups(onPodFailed="fail")})
+    patch = {"status": {"phase": "Failed", "reason": "Evicted"}}
+    await world.kube.merge_patch(
+        resource.PODS, "risk-g1-worker-0", patch, controlled.NS, subresource="status"
+    )
+    status = await world.set_is("Failed", "WorkerEnded")
+    assert "Pod risk-g1-worker-0 failed: Evicted" in status["message"]
+
+
+async def test_objects_are_made_first_and_go_with_the_set(world: set_world.SetWorld) -> None:
+    await world.gangs.node("a")
+    settings = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "settings"},
+        "data": {"curve": "flat"},
+    }
+    uid = await world.set(resources={"groups": world.groups(), "objects": [settings]})
+    await world.gathered()
+    await world.set_is("Running")
+    made = await world.kube.get(resource.CONFIG_MAPS, "settings", controlled.NS)
+    assert made["data"] == {"curve": "flat"}
+    assert made["metadata"]["ownerReferences"][0]["uid"] == uid
+
+
+async def test_object_that_may_not_be_made_is_told(world: set_world.SetWorld) -> None:
+    await world.gangs.node("a")
+    other = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "x"}}
+    await world.set(resources={"groups": world.groups(), "objects": [other]})
+    status = await world.set_is("Placing", "ObjectRefused")
+    assert "spec.resources.objects[0]: the manager may not make secrets" in status["message"]
+    assert await world.gangs.clusters() == []
+
+
+async def test_set_with_data_waits_for_its_pond(world: set_world.SetWorld) -> None:
+    await world.gangs.node("a")
+    snapshots = [{"name": "trades", "from": {"inline": {"a.csv": "1"}}}]
+    await world.set(data={"snapshots": snapshots})
+    status = await world.set_is("Pending", "WaitingForPond")
+    assert "DataPond default does not exist in namespace default" in status["message"]
+    assert conditions(status)["SnapshotPinned"] == "False"
+    assert await world.gangs.clusters() == []

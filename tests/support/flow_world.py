@@ -1,0 +1,126 @@
+"""Flows on a dispatcher that is played by hand, with a real journal.
+
+Used by tests of `jobs.flows`. Its tasks call functions of a table, as `kilnwork.testing.run_flow`
+does with the same table, so that both can be compared.
+"""
+
+import random
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import attempts, flow
+from kilnwork.api import task as api_task
+from kilnwork.jobs.flows import model
+from kilnwork.sdk import plain
+from support import job_world, played_indexes
+
+_S = api_task.State
+
+Functions = Mapping[str, Callable[..., Any]]
+
+UID = str(uuid.UUID(int=1))
+
+
+class FlowDispatcher(played_indexes.IndexDispatcher):
+    """Calls what its tasks call. `calls`: what was called with what, in order."""
+
+    def __init__(self, folder: Path, functions: Functions) -> None:
+        super().__init__(folder)
+        self.functions = functions
+        self.calls: list[tuple[str, str]] = []
+        self.dice: random.Random | None = None
+        """Chooses which task goes on; None: the oldest."""
+
+    def finish(self, entry: job_world.Entry) -> None:
+        submission = entry.submission
+        call = submission.spec.call
+        assert call is not None, submission.name
+        assert submission.arguments is not None
+        args, kwargs = msgspec.json.decode(submission.arguments.data)
+        self.ran.append(submission.name)
+        self.calls.append((call.function, submission.arguments.data.decode()))
+        try:
+            value = self.functions[call.function](*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - whatever a function raises
+            entry.failures += 1
+            if entry.failures < submission.spec.retry.max_attempts:
+                entry.state = _S.PENDING
+            else:
+                entry.state, entry.reason = _S.FAILED, "Raised"
+                entry.message = f"{type(error).__name__}: {error}"
+        else:
+            data = plain.encode(value)
+            assert data is not None
+            entry.result, entry.state = attempts.Payload(attempts.JSON, data), _S.SUCCESS
+        self.tell(entry)
+
+    def step(self) -> bool:
+        if self.writing or self.dice is None:
+            return super().step()
+        running = [one for one in self.tasks.values() if one.state is _S.RUNNING]
+        queued = self.queued if len(running) < self.slots else []
+        found = [*running, *queued]
+        if not found:
+            return False
+        entry = self.dice.choice(found)
+        (self.finish if entry.state is _S.RUNNING else self.begin)(entry)
+        return True
+
+
+class FlowWorld(played_indexes.IndexWorld):
+    """One life of the services after another, in one folder."""
+
+    def __init__(
+        self, folder: Path, functions: Functions, *, fuse: job_world.Fuse | None = None
+    ) -> None:
+        super().__init__(folder, fuse=fuse)
+        self.flowing = self.played = self.dispatcher = FlowDispatcher(folder, functions)
+        self.dispatcher.fuse = self.fuse
+
+    @property
+    def flows(self) -> Any:
+        return self.services.flows
+
+    async def run(self, new: model.NewFlowRun) -> model.FlowRunView:
+        """Start a run and see its end."""
+        await self.services.flows.start(new)
+        return await self.over(new.key)
+
+    async def over(self, key: model.FlowKey) -> model.FlowRunView:
+        """Return the view of a run that is over."""
+
+        def final() -> bool:
+            view = self.services.flows.view(key)
+            return view is not None and view.phase.final
+
+        await self.until(final, what=f"the end of {key}")
+        found = self.services.flows.view(key)
+        assert found is not None
+        return found
+
+
+def new(
+    declared: Mapping[str, Any],
+    *,
+    data: Mapping[str, list[Any]] | None = None,
+    generation: int = 1,
+    **more: Any,
+) -> model.NewFlowRun:
+    """Return a run of a flow, on one group."""
+    return model.NewFlowRun(
+        uid=UID,
+        namespace="ns",
+        set_name="flow",
+        generation=generation,
+        flow=msgspec.convert(declared, flow.Flow),
+        snapshots={
+            name: model.SnapshotRef(name=name, digest=f"sha256:{name}", shards=shards)
+            for name, shards in (data or {}).items()
+        },
+        clusters={"workers": "flow-g1-workers"},
+        **more,
+    )

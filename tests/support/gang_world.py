@@ -1,0 +1,200 @@
+"""Gangs on a real API server, with nodes that only exist on paper and workers that the test plays.
+
+For the contract tests of backends and tests of SyncSets. The server's own scheduler binds Pods to
+nodes; `connect` lets the workers of bound Pods be connected.
+"""
+
+import contextlib
+from collections.abc import Iterable
+from typing import Any
+
+from kilnwork.api import kinds, resource
+from kilnwork.controllers import tools
+from kilnwork.controllers.gangs import local, pods, port
+from kilnwork.kit import clock
+from kilnwork.kube import client, errors
+from support import controlled, waiting
+
+
+class Ahead:
+    """The clock of a manager for which it is later by some seconds."""
+
+    def __init__(self, by_s: float = 0.0) -> None:
+        self.by_s = by_s
+        self._system = clock.SystemClock()
+
+    def wall(self) -> float:
+        return self._system.wall() + self.by_s
+
+    def monotonic(self) -> float:
+        return self._system.monotonic()
+
+
+def template(cpu: str = "1") -> dict[str, Any]:
+    """A template of workers that ask for CPUs."""
+    requests = {"cpu": cpu, "memory": "64Mi"}
+    return {"spec": {"containers": [{"name": "worker", "resources": {"requests": requests}}]}}
+
+
+def group(name: str = "worker", replicas: int = 2, cpu: str = "1", **more: Any) -> port.GroupSpec:
+    """A group of workers, all of which are needed unless `min` says otherwise."""
+    return port.GroupSpec(
+        name=name,
+        cluster=f"risk-g1-{name}",
+        replicas=replicas,
+        min=more.pop("min", replicas),
+        template=template(cpu),
+        **more,
+    )
+
+
+def spec(uid: str, *groups: port.GroupSpec, **more: Any) -> port.GangSpec:
+    """A gang of SyncSet `risk`."""
+    return port.GangSpec(
+        namespace=controlled.NS,
+        name="risk",
+        uid=uid,
+        generation=1,
+        groups=groups or (group(),),
+        wait_s=more.pop("wait_s", 60.0),
+        requeue=more.pop("requeue", True),
+        **more,
+    )
+
+
+class Dying:
+    """The client of managers that die right after a request, once after each that writes."""
+
+    def __init__(self, kube: client.Client) -> None:
+        self._kube = kube
+        self.died: set[tuple[str, str]] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._kube, name)
+
+    async def create(self, kind: resource.Resource, obj: dict[str, Any], *more: Any) -> Any:
+        return self._die(
+            "create", obj["metadata"]["name"], await self._kube.create(kind, obj, *more)
+        )
+
+    async def merge_patch(self, kind: resource.Resource, name: str, *more: Any) -> Any:
+        return self._die("patch", name, await self._kube.merge_patch(kind, name, *more))
+
+    async def delete(self, kind: resource.Resource, name: str, *more: Any, **options: Any) -> Any:
+        return self._die("delete", name, await self._kube.delete(kind, name, *more, **options))
+
+    def _die(self, verb: str, name: str, answer: Any) -> Any:
+        if (verb, name) in self.died:
+            return answer
+        self.died.add((verb, name))
+        raise ManagerDied(f"{verb} {name}")
+
+
+class ManagerDied(Exception):
+    """The manager is gone in the middle of a pass."""
+
+
+class GangWorld:
+    """One API server with TaskClusters, and a backend of each sort."""
+
+    def __init__(self, world: controlled.World) -> None:
+        self.world = world
+        self.kube = world.kube
+        self.uid = ""
+        """Of SyncSet `risk`."""
+
+    async def start(self) -> None:
+        """Make the SyncSet that owns the groups: else the garbage collector takes them away."""
+        groups = [{"name": "worker"}]
+        spec = {"resources": {"groups": groups}, "flow": {"do": [{"x": {"command": ["true"]}}]}}
+        made = await self.kube.create(
+            kinds.SYNC_SETS, controlled.body(kinds.SYNC_SETS, "risk", spec=spec), controlled.NS
+        )
+        self.uid = made["metadata"]["uid"]
+
+    def spec(self, *groups: port.GroupSpec, **more: Any) -> port.GangSpec:
+        """A gang of the SyncSet."""
+        return spec(self.uid, *groups, **more)
+
+    def backend(
+        self, kind: str, time: clock.Clock | None = None, *, kube: Any = None
+    ) -> port.Backend:
+        """A new backend: one of a manager that has just started."""
+        given = tools.Tools(
+            kube or self.kube,
+            self.world.controllers.caches,
+            lambda *_: None,
+            time or clock.SystemClock(),
+        )
+        made = local.LocalBackend(given) if kind == "local" else pods.PodsBackend(given)
+        made.use(self.world.hub)
+        return made
+
+    async def node(self, name: str, cpu: str = "4", **labels: str) -> None:
+        """A node that is ready."""
+        marks = {"kubernetes.io/hostname": f"host-{name}", **labels}
+        body = {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": name, "labels": marks},
+        }
+        await self.kube.create(resource.NODES, body)
+        status = {
+            "allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "110"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        }
+        await self.kube.merge_patch(resource.NODES, name, {"status": status}, subresource="status")
+
+    async def pods(self) -> dict[str, dict[str, Any]]:
+        return await self.world.pods()
+
+    async def bound(self) -> dict[str, str]:
+        """Node by Pod, of those that have one."""
+        return {
+            name: pod["spec"]["nodeName"]
+            for name, pod in (await self.pods()).items()
+            if pod["spec"].get("nodeName") and not pod["metadata"].get("deletionTimestamp")
+        }
+
+    async def connect(self, names: Iterable[str] | None = None) -> None:
+        """The workers of bound Pods, or of these, are connected from now on."""
+        by_cluster: dict[str, list[Any]] = {}
+        for name, pod in (await self.pods()).items():
+            if pod["spec"].get("nodeName") and (names is None or name in names):
+                cluster = pod["metadata"]["annotations"]["kilnwork.dev/cluster"]
+                by_cluster.setdefault(cluster, []).append(controlled.worker(pod))
+        for cluster, workers in by_cluster.items():
+            self.world.hub.tell_cluster((controlled.NS, cluster), *workers)
+
+    async def end_pods(self) -> bool:
+        """Play the kubelets of Pods that are being deleted; True when there was none."""
+        leaving = [p for p in (await self.pods()).values() if _is_leaving(p)]
+        for pod in leaving:
+            name = pod["metadata"]["name"]
+            with contextlib.suppress(errors.NotFound):
+                await self.kube.delete(resource.PODS, name, controlled.NS, grace_s=0)
+        return not leaving
+
+    async def clusters(self) -> list[str]:
+        listed = await self.kube.list(kinds.TASK_CLUSTERS, controlled.NS, type=dict)
+        return sorted(c["metadata"]["name"] for c in listed.items)
+
+    async def until(
+        self, backend: port.Backend, wanted: port.GangSpec, holds: Any, *, what: str
+    ) -> port.GangState:
+        """Ask for the gang until its state is such."""
+
+        async def asked() -> port.GangState | None:
+            state = await backend.ensure(wanted)
+            found = holds(state)
+            if not isinstance(found, bool):
+                found = await found
+            return state if found else None
+
+        found = await waiting.wait_until_async(asked, what=what)
+        assert found is not None
+        return found
+
+
+def _is_leaving(pod: dict[str, Any]) -> bool:
+    return "deletionTimestamp" in pod["metadata"]

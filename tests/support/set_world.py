@@ -1,0 +1,105 @@
+"""SyncSets on a real API server with the real controllers; flows, workers and nodes are played."""
+
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+from kilnwork.api import kinds, resource
+from kilnwork.kit import clock
+from kilnwork.kube import client
+from support import controlled, gang_world, no_jobs, served, told_flows, waiting
+
+FLOW = {"do": [{"price": {"command": ["true"]}}]}
+
+
+class SetWorld(controlled.World):
+    """As `controlled.World`, with an engine of flows that is told what to say."""
+
+    def __init__(self, kube: client.Client) -> None:
+        self.flows = told_flows.ToldFlows(wall=clock.SystemClock().wall())
+        super().__init__(kube)
+        self.gangs = gang_world.GangWorld(self)
+
+    async def start(self) -> None:
+        await self.controllers.start(self.hub, no_jobs.engine(), self.flows)
+
+    async def restart(self) -> None:
+        """A new manager on the same API server, dispatcher and engine."""
+        await self.controllers.stop()
+        self.controllers = self._new()
+        await self.start()
+
+    def groups(self, **more: Any) -> list[dict[str, Any]]:
+        """One group of two workers."""
+        return [{"name": "worker", "replicas": 2, "template": gang_world.template(), **more}]
+
+    async def set(self, name: str = "risk", **spec: Any) -> str:
+        """Declare a SyncSet; gives its uid."""
+        wanted = {"resources": {"groups": self.groups()}, "flow": FLOW, "backend": "pods", **spec}
+        made = await self.kube.create(
+            kinds.SYNC_SETS, controlled.body(kinds.SYNC_SETS, name, spec=wanted), controlled.NS
+        )
+        uid: str = made["metadata"]["uid"]
+        return uid
+
+    async def change(self, name: str = "risk", **spec: Any) -> None:
+        """Change fields of its spec."""
+        await self.kube.merge_patch(kinds.SYNC_SETS, name, {"spec": spec}, controlled.NS)
+
+    async def set_status(self, name: str = "risk") -> dict[str, Any]:
+        found: dict[str, Any] = await self.status(name, kinds.SYNC_SETS)
+        return found
+
+    async def set_is(
+        self, phase: str, reason: str = "", *, name: str = "risk", generation: int = 1
+    ) -> dict[str, Any]:
+        """Wait until the status says so; gives it."""
+
+        async def said() -> dict[str, Any]:
+            status = await self.set_status(name)
+            same = (status.get("phase"), status.get("generation")) == (phase, generation)
+            return status if same and reason in ("", status["reason"]) else {}
+
+        return await waiting.wait_until_async(said, what=f"{phase}/{reason}")
+
+    async def gathered(self, count: int = 2) -> None:
+        """Wait until so many Pods have a node, and let their workers be connected."""
+
+        async def bound() -> bool:
+            return len(await self.gangs.bound()) == count
+
+        await waiting.wait_until_async(bound, what="Pods have a node")
+        await self.gangs.connect()
+
+    async def running(self, **spec: Any) -> str:
+        """A SyncSet whose flow runs."""
+        await self.gangs.node("a")
+        uid = await self.set(**spec)
+        await self.gathered()
+        await self.set_is("Running")
+        return uid
+
+    async def pods_end(self) -> None:
+        """Wait until there are no Pods, playing the kubelet."""
+
+        async def gone() -> bool:
+            await self.gangs.end_pods()
+            return not await self.pods()
+
+        await waiting.wait_until_async(gone, what="no Pods")
+
+    async def node_labels(self, name: str, labels: dict[str, str]) -> None:
+        await self.kube.merge_patch(resource.NODES, name, {"metadata": {"labels": labels}})
+
+
+@contextlib.asynccontextmanager
+async def running(folder: Path, kind: type[SetWorld] = SetWorld) -> AsyncIterator[SetWorld]:
+    """A world of its own in `folder`."""
+    async with served.kube(folder) as kube:
+        made = kind(kube)
+        await made.start()
+        try:
+            yield made
+        finally:
+            await made.controllers.stop()

@@ -1,0 +1,193 @@
+"""Shards: every file, byte and record in exactly one, and always in the same."""
+
+import itertools
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kilnwork.data import errors
+from kilnwork.data.pond import manifest, records, shards
+from support import ponds
+
+SIZES = st.lists(st.integers(0, 500), min_size=0, max_size=30)
+COUNTS = st.integers(1, 40)
+WHOLE = st.sampled_from(["files", "hash"])
+
+
+def snapshot(sizes: list[int]) -> manifest.Manifest:
+    return ponds.manifest_of({f"d{i % 3}/f{i:03}": bytes(size) for i, size in enumerate(sizes)})
+
+
+@given(SIZES, COUNTS, WHOLE)
+def test_every_file_is_in_exactly_one_shard(sizes: list[int], count: int, by: str) -> None:
+    made = snapshot(sizes)
+
+    found = shards.plan(made, shards.Scheme(by=by), count)
+
+    assert len(found) == count
+    paths = [path for shard in found for path in shard.paths]
+    assert sorted(paths) == [file.path for file in made.files]
+    assert all(file.range is None for shard in found for file in shard.files)
+
+
+@given(SIZES, COUNTS)
+def test_every_byte_is_in_exactly_one_range(sizes: list[int], count: int) -> None:
+    made = snapshot(sizes)
+
+    found = shards.plan(made, shards.Scheme(by="range"), count)
+
+    assert len(found) == count
+    for file in made.files:
+        spans = sorted(
+            (0, file.size) if part.range is None else part.range
+            for shard in found
+            for part in shard.files
+            if part.path == file.path
+        )
+        assert spans[0][0] == 0
+        assert spans[-1][1] == file.size
+        assert all(a[1] == b[0] for a, b in itertools.pairwise(spans))
+    total, each = made.size, [shard.size for shard in found]
+    assert max(each) - min(each) <= 1 or total == 0
+
+
+@given(st.dictionaries(st.from_regex(r"[a-z]{1,4}", fullmatch=True), st.integers(0, 99)), COUNTS)
+def test_shards_do_not_depend_on_the_order_of_files(sizes: dict[str, int], count: int) -> None:
+    files = {path: bytes(size) for path, size in sizes.items()}
+    turned = dict(reversed(files.items()))
+    scheme = shards.Scheme(by="range")
+
+    assert shards.plan(ponds.manifest_of(files), scheme, count) == shards.plan(
+        ponds.manifest_of(turned), scheme, count
+    )
+
+
+@given(SIZES, COUNTS)
+def test_no_shard_of_files_is_empty_if_there_are_enough(sizes: list[int], count: int) -> None:
+    found = shards.plan(snapshot(sizes), shards.Scheme(by="files"), count)
+
+    filled = sum(1 for shard in found if shard.files)
+    assert filled == min(count, len(sizes))
+    order = [path for shard in found for path in shard.paths]
+    assert order == sorted(order)
+
+
+def test_shards_of_files_have_much_the_same_size() -> None:
+    found = shards.plan(snapshot([100] * 12), shards.Scheme(by="files"), 4)
+
+    assert [shard.size for shard in found] == [300] * 4
+
+
+@given(SIZES, COUNTS)
+def test_ids_are_of_digest_scheme_and_count(sizes: list[int], count: int) -> None:
+    scheme = shards.Scheme(by="files")
+    ids = [shard.id for shard in shards.plan(snapshot(sizes), scheme, count)]
+
+    assert ids == [shard.id for shard in shards.plan(snapshot(sizes), scheme, count, snapshot="x")]
+    assert len(set(ids)) == count
+    others = shards.plan(snapshot(sizes), scheme, count + 1)
+    assert not {shard.id for shard in others} & set(ids)
+
+
+def test_another_number_of_shards_needs_no_other_blob() -> None:
+    made = snapshot([100] * 60)
+    scheme = shards.Scheme(by="range")
+
+    few, many = shards.plan(made, scheme, 50), shards.plan(made, scheme, 500)
+
+    assert {p for s in few for p in s.paths} == {p for s in many for p in s.paths}
+
+
+def test_patterns_have_a_shard_each() -> None:
+    made = ponds.manifest_of({"a/1.csv": b"", "a/2.txt": b"", "b/1.csv": b""})
+
+    found = shards.plan(made, shards.Scheme(by="glob", patterns=("a/*.csv", "**")))
+
+    assert [shard.paths for shard in found] == [("a/1.csv",), ("a/2.txt", "b/1.csv")]
+    with pytest.raises(errors.ManifestRefused, match=r"b/1.csv.* in no shard"):
+        shards.plan(made, shards.Scheme(by="glob", patterns=("a/*",)))
+
+
+@pytest.mark.parametrize(
+    ("scheme", "count"),
+    [
+        (shards.Scheme(by="range"), None),
+        (shards.Scheme(by="files"), 0),
+        (shards.Scheme(by="files"), 100_001),
+        (shards.Scheme(by="files", key="id"), 3),
+        (shards.Scheme(by="glob"), None),
+        (shards.Scheme(by="hash", patterns=("*",)), 3),
+        (shards.Scheme(by="glob", patterns=("*",)), 3),
+    ],
+)
+def test_schemes_that_cannot_be(scheme: shards.Scheme, count: int | None) -> None:
+    with pytest.raises(errors.ManifestRefused):
+        shards.plan(snapshot([1]), scheme, count)
+
+
+@given(st.lists(st.binary(max_size=12).filter(lambda b: b"\n" not in b), max_size=40), COUNTS)
+def test_every_record_is_in_exactly_one_range(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[bytes], count: int
+) -> None:
+    folder = tmp_path_factory.mktemp("records")
+    content = b"".join(row + b"\n" for row in rows).removesuffix(b"\n" if count % 2 else b"")
+    (folder / "f").write_bytes(content)
+    made = ponds.manifest_of({"f": content})
+
+    found = shards.plan(made, shards.Scheme(by="range"), count)
+
+    got = [line for shard in found for line in records.of_shard(shard, folder)]
+    assert got == content.removesuffix(b"\n").split(b"\n") if content else got == []
+
+
+@given(st.lists(st.integers(0, 50), max_size=40), st.integers(1, 9))
+def test_every_record_with_a_key_is_in_exactly_one_shard(
+    tmp_path_factory: pytest.TempPathFactory, keys: list[int], count: int
+) -> None:
+    folder = tmp_path_factory.mktemp("keys")
+    rows = [json.dumps({"id": key, "n": n}) for n, key in enumerate(keys)]
+    files = {
+        "a.ndjson": "".join(row + "\n" for row in rows).encode(),
+        "b.csv": ("n,id\n" + "".join(f"{n},{key}\n" for n, key in enumerate(keys))).encode(),
+    }
+    ponds.write_files(folder, files)
+    made = ponds.manifest_of(files)
+
+    found = shards.plan(made, shards.Scheme(by="hash", key="id"), count)
+
+    got = [[line.decode() for line in records.of_shard(shard, folder)] for shard in found]
+    csv_rows = [f"{n},{key}" for n, key in enumerate(keys)]
+    assert sorted(line for lines in got for line in lines) == sorted(rows + csv_rows)
+    where = {
+        (json.loads(line)["id"] if line.startswith("{") else int(line.split(",")[1])): shard
+        for shard, lines in enumerate(got)
+        for line in lines
+    }
+    for shard, lines in enumerate(got):
+        for line in lines:
+            key = json.loads(line)["id"] if line.startswith("{") else int(line.split(",")[1])
+            assert where[key] == shard
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "why"),
+    [
+        ("a.ndjson", b'{"x": 1}\n', "line 1 has no field 'id'"),
+        ("a.ndjson", b"no json\n", "line 1 is no JSON"),
+        ("a.csv", b"x,y\n1,2\n", "no column 'id'"),
+        ("a.csv", b"x,id\n1\n", "line 2 has no column 'id'"),
+        ("a.csv", b'x,id\n"1\n2",3\n', "line 2: a field is not closed"),
+    ],
+)
+def test_records_without_the_key_are_refused(
+    tmp_path: Path, name: str, content: bytes, why: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    made = ponds.manifest_of({name: content})
+    [shard] = shards.plan(made, shards.Scheme(by="hash", key="id"), 1)
+
+    with pytest.raises(errors.BadRecord, match=why):
+        list(records.of_shard(shard, tmp_path))

@@ -1,0 +1,339 @@
+"""The directory of a pond: leases pin, trees are read-only, the quota holds, a restart goes on."""
+
+import errno
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kilnwork.data import blobs, errors
+from kilnwork.data.pond import blob_files, eviction, leases, manifest, origins, store, trees
+from kilnwork.kit import clock
+from support import ponds
+
+FILES = {"a.csv": b"1\n2\n", "d/b.csv": b"3\n", "d/same.csv": b"3\n"}
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Iterator[store.PondStore]:
+    made = ponds.opened(tmp_path / "pond")
+    yield made
+    made.close()
+
+
+def put(kept: store.PondStore, files: dict[str, bytes]) -> manifest.Manifest:
+    source = ponds.CountingSource(files)
+    return ponds.pin(kept, source).manifest
+
+
+def lease(
+    made: manifest.Manifest,
+    *,
+    name: str = "set-g1",
+    paths: tuple[str, ...] | None = None,
+    access: str = "read",
+) -> leases.Lease:
+    one = leases.LeasedSnapshot(name="market", digest=made.digest, paths=paths, access=access)
+    return leases.Lease(namespace="quant", name=name, snapshots=(one,))
+
+
+def test_a_run_sees_the_files_of_its_snapshot(kept: store.PondStore) -> None:
+    wanted = lease(put(kept, FILES))
+    kept.lease(wanted)
+
+    kept.make_tree(wanted, wanted.snapshots[0])
+
+    run = kept.run("quant", "set-g1")
+    assert ponds.read_files(run / "market") == FILES
+    marker = trees.marker(run, "market")
+    assert marker is not None
+    assert marker.files == 3
+
+
+def test_a_tree_is_made_of_the_blobs_and_cannot_be_written(kept: store.PondStore) -> None:
+    made = put(kept, FILES)
+    wanted = lease(made)
+    kept.lease(wanted)
+    kept.make_tree(wanted, wanted.snapshots[0])
+
+    top = kept.run("quant", "set-g1") / "market"
+    blob = kept.blobs.path(blobs.parse(ponds.digest_of(b"3\n")))
+    assert (top / "d/b.csv").stat().st_ino == blob.stat().st_ino
+    assert (top / "a.csv").stat().st_mode & 0o777 == 0o444
+    assert top.stat().st_mode & 0o777 == 0o555
+    assert (top / "d").stat().st_mode & 0o777 == 0o555
+
+
+def test_a_copy_can_be_written_and_is_left_alone(kept: store.PondStore) -> None:
+    wanted = lease(put(kept, FILES), access="copy")
+    kept.lease(wanted)
+    kept.make_tree(wanted, wanted.snapshots[0])
+    top = kept.run("quant", "set-g1") / "market"
+    (top / "a.csv").write_bytes(b"mine")
+    (top / "new").write_bytes(b"mine too")
+
+    kept.make_tree(wanted, wanted.snapshots[0])
+
+    assert (top / "a.csv").read_bytes() == b"mine"
+    assert (top / "new").exists()
+    assert kept.blobs.verify(blobs.parse(ponds.digest_of(FILES["a.csv"])), 4)
+
+
+def test_an_executable_file_is_one_in_the_tree(kept: store.PondStore, tmp_path: Path) -> None:
+    ponds.write_files(tmp_path / "in", {"run.sh": b"#!/bin/sh\n", "data": b"#!/bin/sh\n"})
+    (tmp_path / "in/run.sh").chmod(0o755)
+    from_disk = origins.FileSource("disk", tmp_path / "in")
+    wanted = lease(ponds.pin(kept, from_disk).manifest)
+    kept.lease(wanted)
+
+    kept.make_tree(wanted, wanted.snapshots[0])
+
+    top = kept.run("quant", "set-g1") / "market"
+    assert (top / "run.sh").stat().st_mode & 0o777 == 0o555
+    assert (top / "data").stat().st_mode & 0o777 == 0o444
+
+
+def test_more_shards_are_added_to_a_tree(kept: store.PondStore) -> None:
+    made = put(kept, FILES)
+    first = lease(made, paths=("a.csv",))
+    kept.lease(first)
+    kept.make_tree(first, first.snapshots[0])
+    top = kept.run("quant", "set-g1") / "market"
+    inode = (top / "a.csv").stat().st_ino, top.stat().st_ino
+    assert ponds.read_files(top) == {"a.csv": FILES["a.csv"]}
+
+    more = lease(made, paths=("a.csv", "d/b.csv"))
+    kept.lease(more)
+    kept.make_tree(more, more.snapshots[0])
+
+    assert ponds.read_files(top) == {path: FILES[path] for path in ("a.csv", "d/b.csv")}
+    assert ((top / "a.csv").stat().st_ino, top.stat().st_ino) == inode
+
+
+def test_a_tree_that_was_not_finished_is_made_anew(
+    kept: store.PondStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = lease(put(kept, FILES))
+    kept.lease(wanted)
+    run, link = kept.run("quant", "set-g1"), os.link
+
+    def fail(source: Path, target: Path) -> None:
+        if str(target).endswith("same.csv"):
+            raise OSError(errno.ENOSPC, "no space")
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", fail)
+    with pytest.raises(errors.PondFull):
+        kept.make_tree(wanted, wanted.snapshots[0])
+    assert trees.marker(run, "market") is None
+    assert not (run / "market").exists()
+    monkeypatch.undo()
+
+    kept.make_tree(wanted, wanted.snapshots[0])
+
+    assert ponds.read_files(run / "market") == FILES
+
+
+def test_leases_outlive_the_agent(kept: store.PondStore, tmp_path: Path) -> None:
+    wanted = lease(put(kept, FILES))
+    kept.lease(wanted)
+    kept.make_tree(wanted, wanted.snapshots[0])
+    kept.close()
+
+    again = ponds.opened(tmp_path / "pond")
+
+    assert list(again.all_leases()) == [wanted]
+    assert [one.files_here for one in again.holdings()] == [3]
+    again.close()
+
+
+def test_a_released_run_is_gone(kept: store.PondStore) -> None:
+    wanted = lease(put(kept, FILES))
+    kept.lease(wanted)
+    kept.make_tree(wanted, wanted.snapshots[0])
+
+    kept.release("quant", "set-g1")
+
+    assert not kept.run("quant", "set-g1").exists()
+    assert list(kept.all_leases()) == []
+    assert [one.leased for one in kept.holdings()] == [False]
+
+
+def test_runs_of_leases_that_are_gone_are_removed_at_the_start(
+    kept: store.PondStore, tmp_path: Path
+) -> None:
+    wanted = lease(put(kept, FILES))
+    kept.lease(wanted)
+    kept.make_tree(wanted, wanted.snapshots[0])
+    (tmp_path / "pond/leases/quant/set-g1.json").unlink()
+    kept.close()
+
+    again = ponds.opened(tmp_path / "pond")
+
+    assert not again.run("quant", "set-g1").exists()
+    again.close()
+
+
+@pytest.mark.parametrize("act", ["get_lease", "release"])
+def test_another_namespace_has_no_such_lease(kept: store.PondStore, act: str) -> None:
+    wanted = lease(put(kept, FILES))
+    kept.lease(wanted)
+
+    with pytest.raises(errors.LeaseRefused, match="namespace other has no lease 'set-g1'"):
+        getattr(kept, act)("other", "set-g1")
+
+    assert list(kept.all_leases()) == [wanted]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "name"),
+    [("..", "a"), ("a/b", "c"), ("a", ".."), ("a", "b/../c"), ("", "a"), ("a", ""), ("A", "b")],
+)
+def test_names_that_lead_elsewhere_are_refused(
+    kept: store.PondStore, namespace: str, name: str
+) -> None:
+    with pytest.raises(errors.LeaseRefused):
+        kept.lease(leases.Lease(namespace=namespace, name=name, snapshots=()))
+
+
+def test_snapshots_have_names_that_are_directories(kept: store.PondStore) -> None:
+    made = put(kept, FILES)
+    for name in ("../x", ".hidden", "a/b"):
+        one = leases.LeasedSnapshot(name=name, digest=made.digest)
+        with pytest.raises(errors.LeaseRefused, match=r"snapshots\[0\].name"):
+            kept.lease(leases.Lease(namespace="a", name="b", snapshots=(one,)))
+
+
+def test_a_second_agent_is_refused(kept: store.PondStore, tmp_path: Path) -> None:
+    with pytest.raises(errors.PondInUse, match=str(os.getpid())):
+        ponds.opened(tmp_path / "pond")
+
+
+def test_a_directory_with_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "precious").write_text("mine")
+
+    with pytest.raises(errors.PondError, match="neither empty nor a pond"):
+        ponds.opened(tmp_path)
+
+    assert (tmp_path / "precious").read_text() == "mine"
+
+
+def test_who_writes_to_a_blob_is_noticed(kept: store.PondStore) -> None:
+    made = put(kept, FILES)
+    blob = kept.blobs.path(blobs.parse(ponds.digest_of(FILES["a.csv"])))
+    blob.chmod(0o644)
+    blob.write_bytes(b"9\n9\n")
+
+    assert [file.path for file in kept.missing(made.files)] == ["a.csv"]
+    assert kept.blobs.quarantined() == 1
+    assert not blob.exists()
+
+
+def test_who_only_touches_a_blob_has_done_no_harm(kept: store.PondStore) -> None:
+    made = put(kept, FILES)
+    blob = kept.blobs.path(blobs.parse(ponds.digest_of(FILES["a.csv"])))
+    os.utime(blob)
+
+    assert kept.missing(made.files) == []
+    assert blob.stat().st_mtime_ns == blob_files.STAMP_NS
+
+
+# room
+
+
+def snapshots(kept: store.PondStore, time: clock.ManualClock, *names: str) -> list[str]:
+    found = []
+    for name in names:
+        time.advance(10)
+        made = put(kept, {name: name.encode() * 1000})
+        kept.lease(lease(made, name=name))
+        kept.release("quant", name)
+        found.append(made.digest)
+    return found
+
+
+def test_the_longest_unused_goes_between_the_watermarks(tmp_path: Path) -> None:
+    time = clock.ManualClock()
+    kept = ponds.opened(tmp_path / "pond", time=time)
+    kept.set_limits(store.Limits(capacity=10_000, high=0.5, low=0.3))
+
+    digests = snapshots(kept, time, "a", "b", "c", "d", "e")
+    assert {one.digest for one in kept.holdings()} == set(digests)
+    snapshots(kept, time, "f")
+
+    assert kept.blobs.used <= 4_000
+    assert digests[0] not in {one.digest for one in kept.holdings()}
+    assert digests[4] in {one.digest for one in kept.holdings()}
+    assert kept.evicted_bytes >= 2_000
+    kept.close()
+
+
+def test_leases_are_not_evicted(tmp_path: Path) -> None:
+    time = clock.ManualClock()
+    kept = ponds.opened(tmp_path / "pond", time=time)
+    kept.set_limits(store.Limits(capacity=3_500, high=0.9, low=0.1))
+    pinned = lease(put(kept, {"old": b"o" * 1000}), name="pinned")
+    kept.lease(pinned)
+
+    snapshots(kept, time, "a", "b", "c", "d")
+
+    found = kept.find_manifest(pinned.snapshots[0].digest)
+    assert found is not None
+    assert kept.missing(found.files) == []
+    kept.close()
+
+
+def test_what_does_not_fit_beside_leases_is_refused(tmp_path: Path) -> None:
+    kept = ponds.opened(tmp_path / "pond")
+    kept.set_limits(store.Limits(capacity=2_500))
+    kept.lease(lease(put(kept, {"old": b"o" * 1500}), name="pinned"))
+
+    with pytest.raises(errors.PondFull, match="release leases"):
+        put(kept, {"new": b"n" * 1500})
+
+    assert list(kept.blobs.partials()) == []
+    assert kept.used == 1500
+    kept.close()
+
+
+def test_a_copy_counts(tmp_path: Path) -> None:
+    kept = ponds.opened(tmp_path / "pond")
+    kept.set_limits(store.Limits(capacity=2_500))
+    wanted = lease(put(kept, {"a": b"x" * 1500}), access="copy")
+    kept.lease(wanted)
+
+    with pytest.raises(errors.PondFull):
+        kept.make_tree(wanted, wanted.snapshots[0])
+    assert not (kept.run("quant", "set-g1") / "market").exists()
+
+    kept.set_limits(store.Limits(capacity=5_000))
+    kept.make_tree(wanted, wanted.snapshots[0])
+    assert kept.used == 3_000
+    kept.release("quant", "set-g1")
+    assert kept.used == 1_500
+    kept.close()
+
+
+def test_shared_blobs_stay_until_the_last_snapshot_goes() -> None:
+    a, b, c = (bytes([n]) for n in range(3))
+    sizes = {a: 10, b: 10, c: 10}
+    candidates = [
+        eviction.Candidate("old", 1, (a, b)),
+        eviction.Candidate("new", 2, (b, c)),
+    ]
+
+    first = eviction.choose(candidates, sizes, leased=(), excess=5)
+    both = eviction.choose(candidates, sizes, leased=(), excess=15)
+
+    assert first == eviction.Eviction(("old",), frozenset([a]), 10)
+    assert both == eviction.Eviction(("old", "new"), frozenset([a, b, c]), 30)
+    assert eviction.choose(candidates, sizes, leased={"old", "new"}, excess=99).freed == 0
+
+
+def test_blobs_of_no_snapshot_go_first() -> None:
+    found = eviction.choose(
+        [eviction.Candidate("s", 1, (b"a",))], {b"a": 10, b"x": 3}, leased=(), excess=3
+    )
+
+    assert found == eviction.Eviction((), frozenset([b"x"]), 3)

@@ -1,0 +1,216 @@
+"""Killed before or after any write, a flow goes on: it comes to the same, and repeats nothing."""
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kilnwork.jobs.flows import model
+from kilnwork.testing import flows as in_process
+from support import flow_world, job_world
+
+_P = model.Phase
+_S = model.State
+
+Story = Callable[[flow_world.FlowWorld], Awaitable[None]]
+
+
+def price(s: int) -> int:
+    if s == 3:
+        raise ValueError("no price")
+    return s * 10
+
+
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "f:load": lambda: {"rate": 3},
+    "f:price": price,
+    "f:sum": lambda results: sum(one or 0 for one in results),
+    "f:fail": lambda: 1 // 0,
+    "f:echo": lambda **given: given,
+    "f:step": lambda before: (before or 0) + 1,
+}
+
+DATA = {"trades": [1, 2, 3, 4]}
+
+EVERYTHING = {
+    "do": [
+        {"load": {"call": "f.load"}},
+        {"price": {"each": "s", "of": "data.trades", "call": "f.price", "parallel": 2}},
+        {"total": {"join": "price", "call": "f.sum", "allow": {"failed": 1}}},
+        {"checks": {"fork": {"one": {"call": "f.load"}, "two": {"call": "f.load"}}}},
+        {
+            "solve": {
+                "until": "${ iterate.value >= 2 }",
+                "max": 3,
+                "do": [{"iterate": {"call": "f.step", "with": {"before": "${ solve.value }"}}}],
+            }
+        },
+        {"skipped": {"if": "${ total.value > 1000 }", "call": "f.fail"}},
+    ],
+    "result": "${ {'total': total.value, 'solved': solve.value} }",
+    "finally": [{"clean": {"call": "f.echo", "with": {"t": "${ total.value }"}}}],
+}
+
+FAILING = {
+    "do": [{"bad": {"fork": {"one": {"call": "f.fail"}, "two": {"call": "f.load"}}}}],
+    "catch": [{"do": [{"page": {"call": "f.echo", "with": {"why": "${ error.reason }"}}}]}],
+    "finally": [{"clean": {"call": "f.load"}}],
+}
+
+
+async def everything(world: flow_world.FlowWorld) -> None:
+    """Each construct; a shard fails, and is tolerated."""
+    new = flow_world.new(EVERYTHING, data=DATA)
+    await job_world.stubbornly(world, lambda: world.flows.start(new), lambda: world.over(new.key))
+    found = world.flows.view(new.key)
+    here = in_process.run_flow(EVERYTHING, data=DATA, functions=FUNCTIONS)
+    assert found.value == here.value == {"total": 70, "solved": 2}
+    assert (found.phase, found.steps) == (here.phase, here.steps)
+    assert Counter(world.dispatcher.ran) == Counter(
+        [
+            "flow-g1-load",
+            *(f"flow-g1-price-{number}" for number in range(4)),
+            "flow-g1-total",
+            "flow-g1-checks-one",
+            "flow-g1-checks-two",
+            "flow-g1-solve-0-iterate",
+            "flow-g1-solve-1-iterate",
+            "flow-g1-finally-clean",
+        ]
+    )
+
+
+async def failing(world: flow_world.FlowWorld) -> None:
+    """A branch fails, the other is stopped, the failure is caught."""
+    world.dispatcher.slots = 1
+    new = flow_world.new(FAILING)
+    await job_world.stubbornly(world, lambda: world.flows.start(new), lambda: world.over(new.key))
+    found = world.flows.view(new.key)
+    assert (found.phase, found.reason) == (_P.FAILED, "Raised")
+    assert Counter(world.dispatcher.ran) == Counter(
+        ["flow-g1-bad-one", "flow-g1-catch-0-page", "flow-g1-finally-clean"]
+    )
+
+
+async def killed_and_forgotten(world: flow_world.FlowWorld) -> None:
+    """A run is killed while its shards run, and forgotten."""
+    new = flow_world.new(EVERYTHING, data={"trades": list(range(10, 40))})
+
+    async def some() -> None:
+        await world.until(lambda: len(world.dispatcher.ran) >= 4, what="some tasks")
+
+    async def gone() -> None:
+        await world.until(
+            lambda: (
+                not world.dispatcher.select("flow_runs", 0, 9)
+                and not world.dispatcher.select("job_ends", 0, 9)
+            ),
+            what="that nothing is left",
+        )
+
+    await job_world.stubbornly(
+        world,
+        lambda: world.flows.start(new),
+        some,
+        lambda: world.flows.kill(new.key),
+        lambda: world.over(new.key),
+    )
+    found = world.flows.view(new.key)
+    assert (found.phase, found.reason) == (_P.KILLED, "Killed")
+    assert found.steps["finally.clean"].state is _S.SKIPPED
+    assert max(Counter(world.dispatcher.ran).values()) == 1
+    await job_world.stubbornly(world, lambda: world.flows.forget(new.key), gone)
+    assert world.flows.view(new.key) is None
+    assert all(entry.state.final for entry in world.dispatcher.tasks.values())
+
+
+async def paused(world: flow_world.FlowWorld) -> None:
+    """A run is suspended after its first step, looked at, and resumed."""
+    new = flow_world.new(EVERYTHING, data=DATA)
+
+    async def first() -> None:
+        await world.until(lambda: world.dispatcher.ran, what="the first step")
+
+    async def quiet() -> None:
+        before = len(world.dispatcher.ran)
+        for _ in range(20):
+            await world.until(lambda: True)
+            world.dispatcher.step()
+        assert len(world.dispatcher.ran) <= before + world.dispatcher.slots
+
+    await job_world.stubbornly(
+        world,
+        lambda: world.flows.start(new),
+        first,
+        lambda: world.flows.suspend(new.key, suspended=True),
+        quiet,
+        lambda: world.flows.suspend(new.key, suspended=False),
+        lambda: world.over(new.key),
+    )
+    assert world.flows.view(new.key).phase is _P.SUCCEEDED
+    assert max(Counter(world.dispatcher.ran).values()) == 1
+
+
+async def replayed(world: flow_world.FlowWorld) -> None:
+    """A second generation uses the results of the first one, as far as they are deterministic."""
+    declared = {
+        "do": [
+            {"load": {"call": "f.load"}},
+            {
+                "price": {
+                    "each": "s",
+                    "of": "data.trades",
+                    "call": "f.price",
+                    "deterministic": True,
+                    "allow": {"failed": 1},
+                }
+            },
+            {"total": {"join": "price", "call": "f.sum"}},
+        ]
+    }
+    runs = [flow_world.new(declared, data=DATA, generation=number) for number in (1, 2)]
+    for new in runs:
+        await job_world.stubbornly(
+            world,
+            lambda new=new: world.flows.start(new),  # type: ignore[misc]
+            lambda new=new: world.over(new.key),  # type: ignore[misc]
+        )
+    first, second = (world.flows.view(new.key) for new in runs)
+    assert first.value == second.value == 70
+    assert (first.steps["price"].reused, second.steps["price"].reused) == (0, 3)
+    priced = [name for name in world.dispatcher.ran if name.startswith("flow-g2-price")]
+    assert priced == ["flow-g2-price-2"]
+
+
+STORIES = [everything, failing, killed_and_forgotten, paused, replayed]
+
+
+@pytest.mark.parametrize("story", STORIES)
+async def test_nothing_happens_to_a_flow(story: Story, tmp_path: Path) -> None:
+    async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
+        await story(world)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("story", STORIES)
+async def test_a_flow_survives_a_kill_at_any_write(story: Story, memory_path: Path) -> None:
+    async with flow_world.FlowWorld(memory_path / "whole", FUNCTIONS) as world:
+        await story(world)
+        count = world.fuse.count
+    assert count > 10
+    for after in range(count):
+        fuse = job_world.Fuse(after)
+        world = flow_world.FlowWorld(memory_path / str(after), FUNCTIONS, fuse=fuse)
+        while True:
+            try:
+                await world.start()
+                break
+            except job_world.CrashedHere:
+                await world.stop()
+                world.dispatcher.fuse = world.fuse = job_world.Fuse()
+        try:
+            await story(world)
+        finally:
+            await world.stop()
