@@ -161,7 +161,7 @@ async def test_a_call_gets_a_long_list_of_results(tmp_path: Path) -> None:
     join = {"join": "big", "call": COMBINE}
     directory = {"directory": str(tmp_path), "results": "${ big.results }"}
     check = "${ [size(all.value.results), size(all.value.results[11])] }"
-    steps = [{"big": large}, {"all": join | {"with": directory}}]
+    steps: list[Any] = [{"big": large}, {"all": join | {"with": directory}}]
     async with world.house_in(tmp_path) as house:
         wanted = new(house, steps, 12, result=check)
         await house.services.flows.start(wanted)
