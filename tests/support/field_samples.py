@@ -134,6 +134,7 @@ VALUES: dict[str, Any] = {
     "[].hooks[].taskTemplate": {"command": ["true"]},
     "[].finalizer.taskTemplate": {"command": ["true"]},
     "[].hooks[].on[]": "Failed",
+    "[].hooks[].phases[]": "Failed",
     "[].date.format": "YYYY",
     "[].bool.format": "OneZero",
     "spec.outputType": "bytes",
@@ -238,6 +239,10 @@ def _job_spec(kind: resource.Resource, path: str) -> dict[str, Any]:
         template.clear()
     if below in ("parallelism.maxInFlight", "parallelism.completionStrategy"):
         template["parallelism"] = {"withCount": 1}
+    if below == "parallelism.withResultOf.path":
+        template["parallelism"] = {"withResultOf": {"task": "x"}}
+    if below == "hooks[].taskTemplate":
+        template["hooks"] = [{"phases": ["Failed"]}]
     if path.startswith("spec.schedule.") and "expression" not in path:
         spec["schedule"] = {"cron": {"expression": "@daily"}}
     if path.startswith("spec.option.options[]."):

@@ -12,6 +12,7 @@
 | GET /tasks/REF/why | one sentence, and the Python error if there is one |
 | /dataponds/NAME/… | nodes and leases of a DataPond, see `ponds` |
 | GET /jobs/NAME/indexes | indexes of a Job, by number: `after`, `limit`, `state` |
+| GET /jobconfigs/NAME/options | JSON Schema of the values that its options take |
 | POST /tasks/REF/cancel | stop it |
 | POST /tasks/REF/retry | a new run of a spawned task; `force` for one that has succeeded |
 
@@ -34,6 +35,7 @@ from kilnwork.server import (
     errors,
     indexes,
     logs,
+    option_schemas,
     ponds,
     ports,
     problems,
@@ -79,6 +81,7 @@ class Api:
         self._clusters = clusters
         self._clock = time
         self._indexes = indexes.Indexes(jobs, rights)
+        self._option_schemas = option_schemas.OptionSchemas(jobs, rights)
         self._subs: dict[tuple[str, str], _Handler] = {
             ("GET", ""): self._task,
             ("GET", "result"): self._result,
@@ -109,6 +112,8 @@ class Api:
                 await self._indexes.send(request, namespace, name, response=response)
             case ["v1", "namespaces", namespace, "dataponds", name, *rest] if rest:
                 await self._ponds.send(request, (namespace, name, rest), response)
+            case ["v1", "namespaces", namespace, "jobconfigs", name, "options"]:
+                await self._option_schemas.send(request, namespace, name, response=response)
             case _:
                 raise errors.NotFound(
                     f"nothing is served at {request.path}: try /v1/namespaces/default/tasks"

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kilnwork.api import attempts, kinds
+from kilnwork.api import attempts, job_config, kinds
 from kilnwork.dispatch import model
 from kilnwork.jobs import index_model
 from kilnwork.kit import asgi, ids
@@ -18,8 +18,8 @@ Extra = Mapping[str, tuple[str, ...]] | tuple[tuple[str, tuple[str, ...]], ...]
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """May somebody do this to tasks of a namespace? `name` is empty for all of them.
 
-    `resource`: `tasks`, `jobs`, or `executors` (in no namespace, but for their subresource
-    `external`); all of our API group.
+    `resource`: `tasks`, `jobs`, `jobconfigs`, or `executors` (in no namespace, but for their
+    subresource `external`); all of our API group.
     """
 
     verb: str
@@ -147,7 +147,11 @@ class Journal(Protocol):
 
 
 class Jobs(Protocol):
-    """Reading the indexes of Jobs."""
+    """Reading the indexes of Jobs, and JobConfigs."""
+
+    def config(self, namespace: str, name: str) -> job_config.JobConfig | None:
+        """The JobConfig of that name, None when there is none."""
+        ...
 
     def uid(self, namespace: str, name: str) -> str | None:
         """`metadata.uid` of the Job of that name, None when there is none."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kilnwork import controllers
-from kilnwork.api import attempts, kinds, manager, reasons, task
+from kilnwork.api import attempts, job_config, kinds, manager, reasons, task
 from kilnwork.channel import errors as channel_errors
 from kilnwork.controllers import caches as known_caches
 from kilnwork.controlplane import cluster
@@ -209,6 +209,9 @@ class KnownJobs:
     def uid(self, namespace: str, name: str) -> str | None:
         found = self._known().jobs.get((namespace, name))
         return None if found is None else found.metadata.uid
+
+    def config(self, namespace: str, name: str) -> job_config.JobConfig | None:
+        return self._known().job_configs.get((namespace, name))
 
     async def indexes(
         self,
