@@ -96,6 +96,7 @@ DATA_POND: Sequence[Row] = tuple(
         "sources[].allowAddresses[]",
     )
 )  # fmt: skip
+
 _NO_FORCE = "nothing of a task is removed by force: an end without proof is `Unconfirmed`"
 
 _IMAGE = "a label on nodes of ours, where programs come from the machine"
