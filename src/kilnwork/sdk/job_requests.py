@@ -79,6 +79,13 @@ class ApiServer:
             return self.get(kind, str(body["metadata"]["name"]))
         return _document(response)
 
+    def replace(
+        self, kind: resource.Resource, name: str, body: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Write an object as it was read, but for what has changed in it. Raises Refused, with
+        CONFLICT if others have changed it since."""
+        return self._send("PUT", self._path(kind, name), body=body)
+
     def patch(
         self, kind: resource.Resource, name: str, change: Mapping[str, Any]
     ) -> dict[str, Any]:
