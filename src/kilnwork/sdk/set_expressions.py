@@ -76,7 +76,8 @@ class Expression:
 
     def __len__(self) -> NoReturn:
         raise TypeError(
-            f'${{ {text(self)} }} has no length before the flow runs: write ss.expression("size(…)")'
+            f"${{ {text(self)} }} has no length before the flow runs: write "
+            'ss.expression("size(…)")'
         )
 
     def __str__(self) -> str:

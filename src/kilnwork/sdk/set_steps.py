@@ -228,7 +228,11 @@ def _bound(
     by_name = [p.name for p in signature.parameters.values() if p.kind in _BY_NAME]
     leading = dict(zip([name for name in by_name if name not in inputs], first, strict=False))
     found = {**leading, **inputs}
+    any_name = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values())
     try:
+        for name in inputs:
+            if name not in by_name and not any_name:
+                raise TypeError(f"has no parameter for the input {name!r}")
         signature.bind(**found)
         if len(leading) < len(first):
             raise TypeError("has no parameter that is left for the item")

@@ -10,12 +10,12 @@ import csv
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from kilnwork.data import errors as data_errors
-from kilnwork.data.pond import records, shards
+from kilnwork.data.pond import manifest, records, shards
 from kilnwork.sdk import errors
 
 DATA_VARIABLE = "KILN_DATA"
@@ -129,8 +129,40 @@ class Snapshot:
                 if line.strip() and not (read.header and number == 0):
                     yield read(line)
 
+    def shards(
+        self,
+        count: int | None = None,
+        *,
+        by: Literal["files", "range", "hash"] = "files",
+        key: str = "",
+    ) -> list[Shard]:
+        """Divide it in this task, as `spec.data.snapshots[].shard` would: for functions that spawn
+        a task for each shard. `count`: how many; None: one for each file. `key`: of records, with
+        `hash`. Raises ManifestRefused (a DataError) for a number that cannot be.
+        """
+        root = self.directory
+        found = tuple(
+            manifest.File(
+                path=path.relative_to(root).as_posix(),
+                size=path.stat().st_size,
+                mode=manifest.PLAIN,
+                digest="",
+            )
+            for path in self.files
+        )
+        listed = _Listed(tuple(sorted(found, key=lambda file: file.path)), self.digest)
+        planned = shards.plan(listed, shards.Scheme(by=by, key=key), count, snapshot=self.name)
+        return [Shard(msgspec.to_builtins(one)) for one in planned]
+
     def __repr__(self) -> str:
         return f"<Snapshot {self.name} {self.digest}>"
+
+
+class _Listed(NamedTuple):
+    """`shards.Divided`: files of which nobody needs the digests again."""
+
+    files: tuple[manifest.File, ...]
+    digest: str
 
 
 class _Reference(msgspec.Struct, frozen=True, kw_only=True):
