@@ -248,7 +248,10 @@ async def test_pods_of_a_gang_without_room_hold_nothing(gangs: gang_world.GangWo
     backend = gangs.backend("pods")
     wanted = gangs.spec(gang_world.group(replicas=3), gang_world.group("solver", 1, cpu="500m"))
     state = await gangs.until(
-        backend, wanted, lambda s: "no node in group solver" in s.message, what="no room"
+        backend,
+        wanted,
+        lambda s: all(f"no node in group {name}" in s.message for name in ("worker", "solver")),
+        what="no room",
     )
     assert await gangs.bound() == {}
     assert state.reason == reasons.SetReason.WAITING_FOR_ROOM

@@ -1,7 +1,11 @@
 """Agents of a pond as processes: pinned once, fetched once, shared, and never mixed."""
 
+import functools
+import os
+import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -32,16 +36,23 @@ def http(lake: lakes.Lake, **more: str) -> data_pond.PondSource:
     )
 
 
-def market(digest: str, **changes: object) -> model.WantedSnapshot:
-    source = data_pond.SnapshotSource(source="lake", paths=tuple(FILES))
-    made = model.WantedSnapshot(name="market", digest=digest, source=source)
+SOURCE = data_pond.SnapshotSource(source="lake", paths=tuple(FILES))
+
+
+def market(
+    digest: str,
+    *,
+    paths: tuple[str, ...] | None = None,
+    access: str = "read",
+    source: data_pond.SnapshotSource | None = SOURCE,
+) -> model.WantedSnapshot:
     return model.WantedSnapshot(
-        **{**{f: getattr(made, f) for f in made.__struct_fields__}, **changes}
+        name="market", digest=digest, paths=paths, access=access, source=source
     )
 
 
 async def pinned(home: pond_homes.PondHome, request: str = "r1") -> str:
-    pin = await home.pin(data_pond.SnapshotSource(source="lake", paths=tuple(FILES)), request)
+    pin = await home.pin(SOURCE, request)
     assert pin.state == model.PINNED, pin
     return pin.digest
 
@@ -79,3 +90,283 @@ async def test_a_second_run_fetches_nothing(home: pond_homes.PondHome, lake: lak
     for node in NODES:
         assert home.counters(node).fetched_peers == before[node].fetched_peers
         assert home.counters(node).fetched_source == before[node].fetched_source
+
+
+async def test_nodes_get_the_files_of_their_shards(
+    home: pond_homes.PondHome, lake: lakes.Lake
+) -> None:
+    await home.start("node-1")
+    digest = await pinned(home)
+    await home.start("node-2")
+    some, others = tuple(FILES)[:3], tuple(FILES)[3:5]
+    home.want("set-g1", market(digest, paths=some), nodes=["node-2"])
+    await home.until_ready("set-g1", "node-2")
+
+    home.want("set-g1", market(digest, paths=some + others), nodes=["node-2"])
+    await home.until_ready("set-g1", "node-2")
+
+    found = ponds.read_files(home.run("node-2", "set-g1") / "market")
+    assert found == {path: FILES[path] for path in some + others}
+    assert home.counters("node-2").fetched_peers == sum(len(FILES[p]) for p in some + others)
+    assert set(home.ready("set-g1")) == {"node-2"}
+
+
+async def test_the_source_is_asked_where_no_peer_answers(
+    home: pond_homes.PondHome, lake: lakes.Lake
+) -> None:
+    await home.start("node-1")
+    digest = await pinned(home)
+    await home.kill("node-1")
+    await home.start("node-2")
+    lake.requests.clear()
+
+    home.want("set-g1", market(digest), nodes=["node-2"])
+    await home.until_ready("set-g1", "node-2")
+
+    assert sorted(lake.gets) == sorted(FILES)
+
+
+async def test_peers_are_not_asked_if_they_shall_not(
+    home: pond_homes.PondHome, lake: lakes.Lake
+) -> None:
+    home.declare(http(lake), fetch=data_pond.PondFetch(from_peers=False))
+    await home.start("node-1", "node-2")
+    digest = await pinned(home)
+
+    home.want("set-g1", market(digest))
+    await home.until_ready("set-g1", "node-1", "node-2")
+
+    assert sorted(lake.gets) == sorted([*FILES, *FILES])
+    assert home.counters("node-1").served == home.counters("node-2").served == 0
+
+
+async def test_a_source_that_changes_gives_what_was_pinned(
+    home: pond_homes.PondHome, lake: lakes.Lake
+) -> None:
+    await home.start("node-1")
+    digest = await pinned(home)
+    lake.files = dict.fromkeys(FILES, b"changed")
+    await home.start("node-2")
+
+    home.want("set-g1", market(digest))
+    await home.until_ready("set-g1", "node-1", "node-2")
+
+    assert ponds.read_files(home.run("node-2", "set-g1") / "market") == FILES
+
+
+async def test_a_source_that_changed_is_not_taken_for_what_was_pinned(
+    home: pond_homes.PondHome, lake: lakes.Lake
+) -> None:
+    await home.start("node-1")
+    digest = await pinned(home)
+    await home.kill("node-1")
+    lake.files = dict.fromkeys(FILES, b"changed")
+    await home.start("node-2")
+
+    home.want("set-g1", market(digest), nodes=["node-2"])
+    await home.until(lambda: home.ready("set-g1")["node-2"].reason == "SourceChanged")
+
+    assert home.ready("set-g1")["node-2"].lasting
+    assert not (home.run("node-2", "set-g1") / "market").exists()
+
+
+async def test_a_source_that_sends_damage_is_data_corruption(
+    home: pond_homes.PondHome, lake: lakes.Lake
+) -> None:
+    await home.start("node-1")
+    digest = await pinned(home)
+    await home.kill("node-1")
+    numbers = iter(range(1000))
+    lake.damage = lambda path, content: (
+        f"{next(numbers):04}".encode() + content[4:] if path.endswith("f07.csv") else content
+    )
+    await home.start("node-2")
+
+    home.want("set-g1", market(digest), nodes=["node-2"])
+    await home.until(lambda: home.ready("set-g1")["node-2"].reason == "DataCorrupt")
+
+    assert home.counters("node-2").quarantined == 1
+    assert not (home.run("node-2", "set-g1") / "market").exists()
+
+
+async def test_a_blob_that_was_written_to_is_fetched_anew(
+    home: pond_homes.PondHome, lake: lakes.Lake
+) -> None:
+    await home.start("node-1", "node-2")
+    digest = await pinned(home)
+    home.want("set-g1", market(digest))
+    await home.until_ready("set-g1", "node-1", "node-2")
+    file = home.run("node-2", "set-g1") / "market" / tuple(FILES)[4]
+    file.chmod(0o644)
+    file.write_bytes(b"scribble")
+
+    home.want("set-g2", market(digest))
+    await home.until_ready("set-g2", "node-1", "node-2")
+
+    for node in ("node-1", "node-2"):
+        assert ponds.read_files(home.run(node, "set-g2") / "market") == FILES
+
+
+async def test_a_restarted_manager_releases_nothing(
+    home: pond_homes.PondHome, lake: lakes.Lake
+) -> None:
+    await home.start("node-1", "node-2")
+    digest = await pinned(home)
+    home.want("set-g1", market(digest))
+    await home.until_ready("set-g1", "node-1", "node-2")
+
+    await home.restart_manager()
+    home.declare(http(lake))
+    both = {"node-1", "node-2"}
+    await home.until(lambda: home.ledger.nodes(pond_homes.NAMESPACE, pond_homes.POND) == both)
+
+    mine = {(pond_homes.POND, "set-g1")}
+    await home.until(lambda: home.ledger.leases(pond_homes.NAMESPACE) == mine)
+    assert ponds.read_files(home.run("node-1", "set-g1") / "market") == FILES
+    lake.requests.clear()
+    home.want("set-g1", market(digest))
+    await home.until_ready("set-g1", "node-1", "node-2")
+    assert lake.gets == []
+
+    home.ledger.release(pond_homes.NAMESPACE, pond_homes.POND, "set-g1")
+    await home.until(lambda: not home.run("node-1", "set-g1").exists())
+    await home.until(lambda: not home.run("node-2", "set-g1").exists())
+
+
+async def test_a_snapshot_is_found_by_its_digest_after_a_restart(
+    home: pond_homes.PondHome, lake: lakes.Lake
+) -> None:
+    await home.start("node-1")
+    digest = await pinned(home)
+    await home.restart_manager()
+    home.declare(http(lake))
+    lake.files = dict.fromkeys(FILES, b"changed")
+
+    def asked() -> model.Pin:
+        return home.ledger.want_pin(
+            pond_homes.NAMESPACE, pond_homes.POND, SOURCE, request="r", digest=digest
+        )
+
+    await home.until(lambda: asked().state != model.PENDING)
+
+    assert (asked().state, asked().digest) == (model.PINNED, digest)
+
+
+async def test_a_released_lease_lets_its_data_go(home: pond_homes.PondHome) -> None:
+    home.declare(capacity="1Mi", high_watermark=0.5, low_watermark=0.1)
+    await home.start("node-1")
+    snapshots = []
+    for number in range(4):
+        content = {"f": str(number) * 200_000}
+        pin = await home.pin(data_pond.SnapshotSource(inline=content), f"r{number}")
+        lease = f"set-g{number}"
+        home.want(lease, market(pin.digest, source=None))
+        await home.until_ready(lease, "node-1")
+        home.ledger.release(pond_homes.NAMESPACE, pond_homes.POND, lease)
+        snapshots.append(pin.digest)
+
+    def held() -> set[str]:
+        nodes = home.ledger.node_views(pond_homes.NAMESPACE, pond_homes.POND) or ()
+        return {one.digest for node in nodes for one in node.snapshots}
+
+    await home.until(lambda: snapshots[0] not in held())
+    assert snapshots[3] in held()
+    assert home.counters("node-1").evicted >= 200_000
+
+
+async def test_a_full_pond_says_so_and_goes_on_when_there_is_room(
+    home: pond_homes.PondHome,
+) -> None:
+    home.declare(capacity="300k")
+    await home.start("node-1")
+    first = await home.pin(data_pond.SnapshotSource(inline={"f": "1" * 200_000}), "r1")
+    home.want("set-g1", market(first.digest, source=None))
+    await home.until_ready("set-g1", "node-1")
+
+    second = data_pond.SnapshotSource(inline={"f": "2" * 200_000})
+
+    def asked() -> model.Pin:
+        return home.ledger.want_pin(pond_homes.NAMESPACE, pond_homes.POND, second, request="r2")
+
+    await home.until(lambda: asked().reason == "PondFull")
+    assert asked().state == model.PENDING
+    state = home.ledger.state(pond_homes.NAMESPACE, pond_homes.POND)
+    assert state is not None
+    assert [node for node, _ in state.full_nodes()] == ["node-1"]
+
+    home.ledger.release(pond_homes.NAMESPACE, pond_homes.POND, "set-g1")
+    await home.until(lambda: asked().state == model.PINNED)
+
+
+async def test_an_agent_without_the_token_is_not_heard(home: pond_homes.PondHome) -> None:
+    (home.folder / "token").write_text("a-guess")
+    await home.start("node-1")
+
+    await home.until(lambda: "manager does not answer" in home.log("node-1"))
+
+    assert home.ledger.nodes(pond_homes.NAMESPACE, pond_homes.POND) == frozenset()
+
+
+async def test_a_second_agent_on_a_directory_says_whose_it_is(
+    home: pond_homes.PondHome, tmp_path: Path
+) -> None:
+    (tmp_path / "node-2").symlink_to(tmp_path / "node-1")
+    await home.start("node-1")
+    await home.until(lambda: len(home.ledger.nodes(pond_homes.NAMESPACE, pond_homes.POND)) == 1)
+    await home.start("node-2")
+
+    def trouble() -> list[str]:
+        views = home.ledger.node_views(pond_homes.NAMESPACE, pond_homes.POND) or ()
+        return [one.reason for one in views if one.node == "node-2"]
+
+    await home.until(lambda: trouble() == ["PondInUse"])
+    await home.kill("node-1")
+    await home.until(lambda: trouble() == [""])
+
+
+async def test_an_agent_stops_when_it_is_told_to(home: pond_homes.PondHome) -> None:
+    await home.start("node-1")
+    await home.until(lambda: len(home.ledger.nodes(pond_homes.NAMESPACE, pond_homes.POND)) == 1)
+
+    assert await home.kill("node-1", signal.SIGTERM) == 0
+
+
+async def test_a_killed_agent_fetches_nothing_twice(
+    home: pond_homes.PondHome, lake: lakes.Lake
+) -> None:
+    """Killed again and again at moments that a seed chooses, it goes on where it was."""
+    seed = int(os.environ.get("POND_SEED", "7"))
+    chance = Random(seed)
+    lake.files = {f"f{n}": chance.randbytes(300_000) for n in range(12)}
+    lake.pause_s = 0.03
+    source = data_pond.SnapshotSource(source="lake", paths=tuple(lake.files))
+    home.declare(http(lake), fetch=data_pond.PondFetch(parallel=2))
+
+    def asked() -> model.Pin:
+        return home.ledger.want_pin(pond_homes.NAMESPACE, pond_homes.POND, source, request="r1")
+
+    def whole() -> dict[str, int]:
+        """How often each file was asked for that is in the pond."""
+        blobs = {path.name for path in (home.root("node-1") / "blobs").glob("*/*")}
+        return {
+            path: lake.gets.count(path)
+            for path, content in lake.files.items()
+            if ponds.digest_of(content)[7:] in blobs
+        }
+
+    def enough(target: int) -> bool:
+        return lake.sent >= target or asked().state == model.PINNED
+
+    before: dict[str, int] = {}
+    for _ in range(6):
+        await home.start("node-1")
+        await home.until(functools.partial(enough, lake.sent + chance.randrange(1, 900_000)))
+        await home.kill("node-1")
+        now = whole()
+        assert before == {path: now.get(path) for path in before}, f"seed {seed}"
+        before = now
+
+    await home.start("node-1")
+    await home.until(lambda: asked().state == model.PINNED)
+    assert asked().digest == ponds.manifest_of(lake.files).digest
+    assert before == {path: lake.gets.count(path) for path in before}, f"seed {seed}"

@@ -62,8 +62,12 @@ async def test_failed_flow_fails_the_set(world: set_world.SetWorld) -> None:
     world.flows.move(1, model.Phase.FAILED, reason="NonZeroExit", message="price failed")
     status = await world.set_is("Failed", "NonZeroExit")
     assert status["message"] == "price failed"
-    events = await world.kube_events("NonZeroExit")
-    assert [e["involvedObject"]["name"] for e in events] == ["risk"]
+
+    async def told() -> bool:
+        events = await world.kube_events("NonZeroExit")
+        return [e["involvedObject"]["name"] for e in events] == ["risk"]
+
+    await waiting.wait_until_async(told, what="a kube event")
 
 
 async def test_set_without_room_says_who_lacks_what(world: set_world.SetWorld) -> None:
@@ -247,7 +251,7 @@ async def test_workers_change_within_bounds(world: set_world.SetWorld) -> None:
     await world.gathered(3)
 
     async def three() -> bool:
-        return (await world.set_status())["gang"] == "3/3"
+        return bool((await world.set_status())["gang"] == "3/3")
 
     await waiting.wait_until_async(three, what="three workers")
     with pytest.raises(errors.Invalid, match=r"is 4, more than elastic.max, 3"):

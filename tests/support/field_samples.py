@@ -21,10 +21,15 @@ OBJECTS: dict[str, dict[str, Any]] = {
     "TaskCluster": {},
     "TaskObject": {},
     "TaskClaim": {"executor": "x"},
+    "DataPond": {},
     "Job": {"template": {"taskTemplate": {"command": ["true"]}}},
     "JobConfig": {
         "template": {"spec": {"taskTemplate": {"command": ["true"]}}},
         "concurrency": {"policy": "Forbid"},
+    },
+    "SyncSet": {
+        "resources": {"groups": [{"name": "x"}]},
+        "flow": {"do": [{"x": {"command": ["true"]}}]},
     },
 }
 
@@ -135,6 +140,21 @@ VALUES: dict[str, Any] = {
     "[].hooks[].on[]": "Failed",
     "[].date.format": "YYYY",
     "[].bool.format": "OneZero",
+    "spec.data.snapshots[].digest": f"sha256:{'0' * 64}",
+    "spec.data.snapshots[].from": {"inline": {"x": "1"}},
+    "spec.data.snapshots[].from.inline": {"x": "1"},
+    "spec.data.snapshots[].shard.by": "files",
+    "spec.flow.catch[].do[]": {"y": {"command": ["true"]}},
+    "spec.flow.do": [{"x": {"command": ["true"]}}],
+    "spec.flow.do[]": {"x": {"command": ["true"]}},
+    "spec.flow.finally[]": {"y": {"command": ["true"]}},
+    "spec.flow.result": "x.value",
+    "spec.resources.objects[]": {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "x"},
+    },
+    "spec.resources.groups[].template": {"spec": {"containers": [{"name": "worker"}]}},
     "spec.outputType": "bytes",
     "[].retry.on[]": "timeout",
     "spec.inputs[].name": "x",
@@ -218,10 +238,33 @@ def object_of(kind: resource.Resource, path: str) -> dict[str, Any]:
         made["spec"] = {"pod": {"spec": copy.deepcopy(POD)}}
     if path == "data":
         return {"data": [1]}
+    if kind == kinds.SYNC_SETS:
+        _fit_set(made["spec"], path)
     if path.startswith("spec.inputs[]") and not path.endswith((".object", ".task")):
         made["spec"]["inputs"] = [{"object": "x"}]
     _put(made["spec"], _schema(kind)["properties"]["spec"], path, at="spec")
     return made
+
+
+def _fit_set(spec: dict[str, Any], path: str) -> None:
+    """Give the spec of a SyncSet what this field makes sense with."""
+    snapshot: dict[str, Any] = {"name": "x", "from": {"inline": {"x": "1"}}}
+    if path.startswith("spec.data.snapshots[].from.") and not path.endswith(".inline"):
+        snapshot["from"] = {} if path.endswith((".source", ".uri", ".files")) else {"source": "x"}
+    if path.startswith("spec.data.snapshots[].deliver") or "replicasOf" in path or "near" in path:
+        snapshot["shard"] = {"by": "files"}
+    if "snapshots" in path or "replicasOf" in path or "near" in path:
+        spec["data"] = {"snapshots": [snapshot]}
+    if path.endswith("shard.key"):
+        snapshot["shard"] = {"by": "hash", "count": 1}
+    if path.endswith("shard.patterns[]"):
+        snapshot["shard"] = {"by": "glob"}
+    if path.endswith("nearMode"):
+        spec["resources"]["groups"][0]["near"] = ["x"]
+    if path == "spec.flow.catch[].causes[]":
+        spec["flow"]["catch"] = [{"do": [{"y": {"command": ["true"]}}]}]
+    if path == "spec.replayOf":
+        spec["generation"] = 2
 
 
 def _job_spec(kind: resource.Resource, path: str) -> dict[str, Any]:

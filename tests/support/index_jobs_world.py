@@ -43,7 +43,8 @@ class House:
         self.jobs: index_jobs.IndexJobs
 
     async def start(self) -> None:
-        self.hub = hubs.make(self.folder, clock=self.time, secret="opensesame")
+        options = hub.Options(blobs_dir=self.folder / "blobs")
+        self.hub = hubs.make(self.folder, clock=self.time, secret="opensesame", options=options)
         await self.hub.start(self.socket)
         self.services = assembly.JobServices(self.folder, self.hub.participation, clock=self.time)
         if self.kept_tasks is not None:

@@ -16,9 +16,9 @@ from urllib import parse
 
 class Lake:
     """Files in memory or, with `folder`, on disk. `requests`: method, path and Range of each;
-    `sent`: bytes of bodies. `cut`: bytes of a body after which connections end; `token`: that must
-    be shown; `redirects`: where paths lead; `damage(path, content)`: what is sent instead, under
-    the old ETag."""
+    `sent`: bytes of bodies. `cut`: bytes of a body after which connections end; `pause_s`: before
+    each answer; `token`: that must be shown; `redirects`: where paths lead; `damage(path,
+    content)`: what is sent instead, under the old ETag."""
 
     def __init__(self, files: dict[str, bytes] | None = None, folder: Path | None = None) -> None:
         self.files = dict(files or {})
@@ -32,7 +32,8 @@ class Lake:
         self.heads = True
         self.tags = True
         self.damage: Callable[[str, bytes], bytes] = lambda _, content: content
-        self.before: Callable[[str, str], None] = lambda method, path: None
+        self.pause_s = 0.0
+        self._pause = threading.Event()
         handler = type("Handler", (_Handler,), {"lake": self})
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
@@ -59,6 +60,11 @@ class Lake:
         self._server.server_close()
         self._thread.join()
 
+    def pause(self) -> None:
+        """A slow server takes so long before it answers."""
+        if self.pause_s:
+            self._pause.wait(self.pause_s)
+
     def read(self, path: str) -> bytes | None:
         if self.folder is None:
             return self.files.get(path)
@@ -84,7 +90,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _respond(self, *, with_body: bool) -> None:
         lake, path = self.lake, parse.unquote(self.path.partition("?")[0].lstrip("/"))
         lake.requests.append((self.command, path, self.headers.get("Range", "")))
-        lake.before(self.command, path)
+        lake.pause()
         if not lake.heads and self.command == "HEAD":
             return self._refuse(405)
         if lake.token and self.headers.get("Authorization") != f"Bearer {lake.token}":

@@ -48,21 +48,20 @@ class SetWorld(controlled.World):
         await self.kube.merge_patch(kinds.SYNC_SETS, name, {"spec": spec}, controlled.NS)
 
     async def set_status(self, name: str = "risk") -> dict[str, Any]:
-        return await self.status(name, kinds.SYNC_SETS)
+        found: dict[str, Any] = await self.status(name, kinds.SYNC_SETS)
+        return found
 
     async def set_is(
         self, phase: str, reason: str = "", *, name: str = "risk", generation: int = 1
     ) -> dict[str, Any]:
         """Wait until the status says so; gives it."""
 
-        async def said() -> dict[str, Any] | None:
+        async def said() -> dict[str, Any]:
             status = await self.set_status(name)
             same = (status.get("phase"), status.get("generation")) == (phase, generation)
-            return status if same and reason in ("", status["reason"]) else None
+            return status if same and reason in ("", status["reason"]) else {}
 
-        found = await waiting.wait_until_async(said, what=f"{phase}/{reason}")
-        assert found is not None
-        return found
+        return await waiting.wait_until_async(said, what=f"{phase}/{reason}")
 
     async def gathered(self, count: int = 2) -> None:
         """Wait until so many Pods have a node, and let their workers be connected."""

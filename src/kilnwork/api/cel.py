@@ -1,7 +1,7 @@
-"""CEL, the Common Expression Language, where the extra `cel` is installed.
+"""CEL, the Common Expression Language, where its library is installed.
 
-Used by the API server for the rules of users' definitions, and by result rules. The library
-(docs/decisions/0018) is loaded at the first expression. It knows CEL itself and none of the
+Used by the API server for the rules of users' definitions, by result rules and by flows. The
+library (docs/decisions/0018) is loaded at the first expression. It knows CEL itself and none of the
 functions that Kubernetes adds. It can be neither stopped nor limited, and holds the interpreter's
 lock meanwhile: so a `Predicate` takes the part of the language whose work is known beforehand.
 """
@@ -105,8 +105,8 @@ class Predicate:
         """Compile an expression; raises CelError."""
         if not available():
             raise CelError(
-                "needs the extra kilnwork[cel], which is not installed here: "
-                "pip install 'kilnwork[cel]', or write jsonPath, operator and value instead"
+                "needs the package common-expression-language, which is not installed here: pip "
+                "install common-expression-language, or write jsonPath, operator and value instead"
             )
         if len(text) > MAX_PREDICATE_CHARS:
             raise CelError(f"has {len(text)} characters; {MAX_PREDICATE_CHARS} are allowed")

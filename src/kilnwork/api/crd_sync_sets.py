@@ -31,7 +31,6 @@ MIN_RULE = "min may not be more than replicas"
 ELASTIC_RULE = "replicas may not be more than elastic.max"
 NEAR_RULE = "nearMode required needs a snapshot in near"
 SHARD_RULE = "give either count or group"
-PREFETCH_RULE = "false is for order follow"
 REPLAY_RULE = "must be an earlier generation than spec.generation"
 
 _SAME_GENERATION = "self.generation == oldSelf.generation"
@@ -41,6 +40,17 @@ def _same(field: str) -> str:
     """CEL: a field is as it was."""
     now, before = f"self.{field}", f"oldSelf.{field}"
     return f"has({now}) == has({before}) && (!has({now}) || {now} == {before})"
+
+
+_GROUP_FIELDS = (
+    "elastic", "min", "near", "nearMode", "onPodFailed", "replicasOf", "serviceAccountName",
+    "slotsPerWorker",
+)  # fmt: skip
+
+
+def _alike(field: str) -> str:
+    """CEL: a field of a group `g` is as it was in `o`."""
+    return f"has(o.{field}) == has(g.{field}) && (!has(g.{field}) || o.{field} == g.{field})"
 
 
 def _frozen() -> Iterator[meta.JsonObject]:
@@ -56,9 +66,8 @@ def _frozen() -> Iterator[meta.JsonObject]:
         "self.generation != oldSelf.generation || "
         "(self.resources.groups.size() == oldSelf.resources.groups.size() && "
         "self.resources.groups.all(g, oldSelf.resources.groups.exists(o, o.name == g.name && "
-        "has(o.elastic) == has(g.elastic) && (has(g.elastic) || "
-        "(has(o.replicas) == has(g.replicas) && "
-        "(!has(g.replicas) || o.replicas == g.replicas))))))"
+        f"(has(g.elastic) || ({_alike('replicas')})) && {' && '.join(map(_alike, _GROUP_FIELDS))}"
+        ")))"
     )
     yield crd_parts.rule(groups, f"resources.groups {FROZEN}", fieldPath=".resources.groups")
 

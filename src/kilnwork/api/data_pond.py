@@ -11,7 +11,7 @@ import msgspec
 from kilnwork.api import meta, task, wire
 
 SourceName = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")]
-Fraction = Annotated[float, msgspec.Meta(gt=0, le=1)]
+Fraction = Annotated[float, msgspec.Meta(ge=0.05, le=1)]
 MAX_INLINE_BYTES = 512 * 1024
 """Of all files that are given inline: they are part of an object."""
 

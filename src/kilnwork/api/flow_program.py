@@ -7,7 +7,7 @@ of steps, which have no schema, and collects all problems with their paths; what
 
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
@@ -79,7 +79,9 @@ class Node:
         """Branches of a fork that must succeed; 0: all of them."""
         self.condition_of_loop: expressions.Expression | None = None
         self.wanted = False
-        """Its value or its results are read."""
+        """Its value or its results are kept."""
+        self.named = False
+        """They are needed too: an expression reads them."""
 
     @property
     def expressions(self) -> Iterator[tuple[str, tuple[expressions.Name, ...]]]:
@@ -179,7 +181,7 @@ class _Builder:
             self.add(path, str(error))
 
     def steps(
-        self, path: str, given: Iterable[Any], *, may_be_empty: bool = False
+        self, path: str, given: Sequence[Any], *, may_be_empty: bool = False
     ) -> tuple[Node, ...]:
         found = []
         for number, one in enumerate(given):
@@ -189,7 +191,7 @@ class _Builder:
                 continue
             (name, step), *_ = one.items()
             found.append(self.node(str(name), f"{here}.{name}", step))
-        if not found and not may_be_empty:
+        if not given and not may_be_empty:
             self.add(path, "must have a step")
         return tuple(node for node in found if node is not None)
 

@@ -35,7 +35,8 @@ def problems(
 
 
 def mark_wanted(program: flow_program.Program) -> None:
-    """Note which steps' values and results are read: others are not kept."""
+    """Note which steps' values and results are read, or are the flow's result if there are any;
+    others are not kept."""
     read = {
         name.root
         for names in _all_names(program)
@@ -44,18 +45,17 @@ def mark_wanted(program: flow_program.Program) -> None:
     }
     last = None if program.result is not None else program.nodes[-1]
     for node in program.every():
-        node.wanted = node.name in read
-    for node in program.every():
         if node.name in read or (last is not None and node.name == last.name):
-            _want(node)
+            _want(node, named=node.name in read)
 
 
-def _want(node: flow_program.Node) -> None:
+def _want(node: flow_program.Node, *, named: bool) -> None:
     node.wanted = True
+    node.named = node.named or named
     inside = node.children if node.kind is _Kind.FORK else node.children[-1:]
     for child in inside:
         for one in child.chosen:
-            _want(one)
+            _want(one, named=named)
 
 
 def _all_names(program: flow_program.Program) -> Iterator[tuple[expressions.Name, ...]]:
@@ -120,10 +120,11 @@ class _Checker:
         item = node.step.each if node.kind is _Kind.EACH else ""
         if item and item in self._every:
             yield Problem(f"{node.path}.each", f"has the name of a step, {item}")
-        for path, names in node.expressions:
+        joined = list(self._join(node, known))
+        yield from joined
+        for path, names in node.expressions if not joined else ():
             yield from self._names(path, names, known, failed=failed)
         yield from self._group(node)
-        yield from self._join(node, known)
         yield from self._of(node)
         if node.kind is _Kind.FORK:
             for child in node.children:

@@ -46,7 +46,7 @@ class Rule(task.Wire, frozen=True):
     """What to compare with: any JSON; for `In` and `NotIn` a list, for `Gt` and `Lt` a number, for
     `Matches` a regular expression (RFC 9485) of the whole text."""
     cel: str = ""
-    """Expression in CEL about `object`, instead of `jsonPath`; needs the extra `kilnwork[cel]`."""
+    """Expression in CEL about `object`, instead of `jsonPath`."""
 
 
 Condition = str | Rule | tuple[str | Rule, ...]

@@ -175,13 +175,6 @@ class Group(Wire, frozen=True):
         return 1 if self.replicas is None else self.replicas
 
 
-class Controller(Wire, frozen=True):
-    """A Pod that drives the flow."""
-
-    template: dict[str, Any] | None = None
-    """PodTemplateSpec of it."""
-
-
 class Gang(Wire, frozen=True):
     """How the groups start together."""
 
@@ -197,7 +190,7 @@ class Resources(Wire, frozen=True):
 
     groups: Annotated[tuple[Group, ...], msgspec.Meta(min_length=1, max_length=MAX_GROUPS)]
     """Groups of workers. They start together or not at all."""
-    controller: Controller | None = None
+    controller: dict[str, Any] | None = None
     """Must not be given: the manager drives the flow, and no Pod is needed for it."""
     objects: Annotated[tuple[dict[str, Any], ...], msgspec.Meta(max_length=MAX_OBJECTS)] = ()
     """Manifests of more objects, which the SyncSet owns: made before its workers, removed with it.
@@ -241,22 +234,8 @@ class PondUse(Wire, frozen=True):
     """`lead`: data is fetched to nodes where the workers fit, which start when it is there.
     `follow`: workers start, data is fetched to their nodes, and the flow begins then. `auto`:
     `lead` for more than 256 MiB, or where a group must be near."""
-    prefetch: bool = True
-    """Fetch as soon as the snapshots are pinned; false: not before the workers have nodes, which
-    is for order `follow` only."""
     timeout_seconds: Annotated[int, msgspec.Meta(ge=1, le=604_800)] = 900
     """Seconds for pinning, and for fetching. Then the generation fails with `DataTimedOut`."""
-
-
-class Output(Wire, frozen=True):
-    """Results to be stored elsewhere."""
-
-    name: Variable
-    """Name of the output."""
-    to: dict[str, Any] | None = None
-    """Where it is to be stored."""
-    commit: str = ""
-    """When it is stored."""
 
 
 class Data(Wire, frozen=True):
@@ -268,7 +247,7 @@ class Data(Wire, frozen=True):
     """Data by name."""
     pond: PondUse = PondUse()
     """The store next to the workers."""
-    outputs: tuple[Output, ...] = ()
+    outputs: tuple[dict[str, Any], ...] = ()
     """Must not be given yet: the results of steps are in the status, and by reference in the
     journal; a last step can write files anywhere."""
 

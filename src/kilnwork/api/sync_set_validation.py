@@ -262,8 +262,6 @@ def _pond_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
                         "workers have their nodes before the data"
                     ),
                 )
-    if not pond.prefetch and pond.order is not sync_set.Order.FOLLOW:
-        yield "spec.data.pond.prefetch", crd_sync_sets.PREFETCH_RULE
 
 
 # Other fields

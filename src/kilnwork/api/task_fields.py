@@ -88,6 +88,15 @@ TASK_CLAIM: Sequence[Row] = tuple(
     for field in ("executor", "holder", "leaseSeconds", "ttlSecondsAfterFinished")
 )
 
+DATA_POND: Sequence[Row] = tuple(
+    _same(f"spec.{field}", Effect.HONOURED)
+    for field in (
+        "nodeSelector", "path", "capacity", "highWatermark", "lowWatermark", "fetch.parallel",
+        "fetch.fromPeers", "sources[].name", "sources[].uri", "sources[].secretName",
+        "sources[].allowAddresses[]",
+    )
+)  # fmt: skip
+
 _IMAGE = "a label on nodes of ours, where programs come from the machine"
 
 
@@ -157,6 +166,7 @@ TABLES = {
     kinds.JOBS.kind: field_effects.table(JOB),
     kinds.JOB_CONFIGS.kind: field_effects.table(JOB_CONFIG),
     kinds.SYNC_SETS.kind: field_effects.table(SYNC_SET),
+    kinds.DATA_PONDS.kind: field_effects.table(DATA_POND),
 }
 
 _WITH_IGNORED = frozenset(

@@ -59,6 +59,7 @@ def _lines() -> Iterator[str]:
         (kinds.TASK_CLAIMS.kind, task_fields.TASK_CLAIM),
         (kinds.JOBS.kind, task_fields.JOB),
         (kinds.JOB_CONFIGS.kind, task_fields.JOB_CONFIG),
+        (kinds.DATA_PONDS.kind, task_fields.DATA_POND),
     ):
         yield f"## {kind}\n"
         yield from _table(rows, "in a cluster")

@@ -48,7 +48,7 @@ def objects(
     if problems:
         listed = "\n".join(f"  {field} {why}" for field, why in problems)
         raise errors.Unusable(f"SyncSet {seen.metadata.name} would be refused:\n{listed}")
-    spec = _gang(seen)
+    spec = _gang(seen, checked)
     yield from (_in_namespace(one, seen) for one in seen.spec.resources.objects)
     if backend == VOLCANO:
         yield from _volcano(spec, image=image)
@@ -65,7 +65,7 @@ def _read(body: meta.JsonObject, namespace: str) -> sync_set.SyncSet:
         raise errors.Unusable(f"{error}") from error
 
 
-def _gang(seen: sync_set.SyncSet) -> port.GangSpec:
+def _gang(seen: sync_set.SyncSet, checked: sync_set.Backend) -> port.GangSpec:
     generation, name = seen.spec.generation, seen.metadata.name
     data = None
     if seen.spec.data.snapshots:
@@ -73,7 +73,7 @@ def _gang(seen: sync_set.SyncSet) -> port.GangSpec:
         namespace, pond = seen.metadata.namespace, seen.spec.data.pond.name
         data = port.DataPlaces(
             path=f"{_POND}/{namespace}/{pond}/runs/{namespace}/{run}",
-            writable=wanted.is_writable(seen),
+            writable=wanted.is_writable(seen, checked),
         )
     return port.GangSpec(
         namespace=seen.metadata.namespace,

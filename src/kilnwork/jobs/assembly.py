@@ -29,7 +29,7 @@ class JobServices:
         self.engine = engine.Engine(hub, clock=clock, retry_s=retry_s, on_failure=on_failure)
         self.files = service.Jobs(data, hub, self.engine, clock=clock, options=options)
         self.indexes = index_jobs.IndexJobs(hub, self.engine, clock=clock)
-        self.flows = runs.FlowRuns(hub, self.engine, clock=clock)
+        self.flows = runs.FlowRuns(hub, self.engine, clock=clock, blobs=data / "blobs")
 
     async def start(self, *, say: old_database.Say = lambda text: None) -> None:
         """Go on with everything unfinished; the dispatcher runs. `say` is called with what takes

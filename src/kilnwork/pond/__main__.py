@@ -21,20 +21,19 @@ def main() -> int:
     logs.setup()
     try:
         given = settings.from_environment(os.environ)
-        asyncio.run(_run(given))
+        return 0 if asyncio.run(_run(given)) else 1
     except errors.ConfigurationError as error:
         log.error("agent cannot start", extra={"why": str(error)})  # noqa: TRY400
         return 2
-    return 0
 
 
-async def _run(given: settings.Settings) -> None:
+async def _run(given: settings.Settings) -> bool:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     running = agent.Agent(given, time=clock.SystemClock(), entropy=ids.system_entropy())
-    await running.run(stop)
+    return await running.run(stop)
 
 
 if __name__ == "__main__":

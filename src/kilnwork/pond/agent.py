@@ -17,6 +17,7 @@ from kilnwork.api import pond_messages
 from kilnwork.data import errors
 from kilnwork.data.pond import leases, store, trees
 from kilnwork.kit import backoff, clock, coroutines, ids
+from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import errors as kube_errors
 from kilnwork.pond import deliveries, exchange, fetcher, peers, pins, settings
 
@@ -64,7 +65,8 @@ class Agent:
             self._store, self._fetcher, self._link, changed=self._changed, entropy=entropy
         )
         self._entropy = entropy
-        self._crew = coroutines.Crew("pond")
+        self._crew = coroutines.Crew("pond", on_failure=self._fail)
+        self._failed = asyncio.Event()
         self._deliveries: dict[_Key, tuple[deliveries.Delivery, asyncio.Task[None]]] = {}
         self._pins: dict[bytes, tuple[pins.PinWork, asyncio.Task[None]]] = {}
         self._session = ids.new_uid()
@@ -79,20 +81,30 @@ class Agent:
         self._trouble: pond_messages.Trouble | None = None
         self._open = False
 
-    async def run(self, stop: asyncio.Event) -> None:
-        """Until `stop`: then all that was fetched stays, for the next one."""
+    async def run(self, stop: asyncio.Event) -> bool:
+        """Until `stop`, or until something has failed that never should: then False.
+
+        All that was fetched stays, for the next one.
+        """
         async with self._link:
             try:
                 opening = self._crew.start("open", self._open_store())
                 waiting = self._crew.start("stop", stop.wait())
-                await asyncio.wait({opening, waiting}, return_when=asyncio.FIRST_COMPLETED)
-                if not stop.is_set():
-                    await self._serve(stop)
+                failing = self._crew.start("failure", self._failed.wait())
+                ends = {waiting, failing}
+                await asyncio.wait({opening, *ends}, return_when=asyncio.FIRST_COMPLETED)
+                if self._open:
+                    await self._serve(ends)
             finally:
                 await self._crew.stop()
                 self._threads.shutdown(wait=True, cancel_futures=True)
                 await asyncio.to_thread(self._fetcher.close)
                 self._store.close()
+        return not self._failed.is_set()
+
+    def _fail(self, name: str, error: BaseException) -> None:
+        """The crew has logged it; another agent may fare better."""
+        self._failed.set()
 
     async def _open_store(self) -> None:
         """What is in the way is reported, and looked at again."""
@@ -115,7 +127,7 @@ class Agent:
         except kube_errors.KubeError as error:
             log.warning("manager does not answer", extra={"why": str(error)})
 
-    async def _serve(self, stop: asyncio.Event) -> None:
+    async def _serve(self, ends: set[asyncio.Task[None]]) -> None:
         server = None
         pair = self._settings.certificates
         if pair is not None and self._settings.host:
@@ -125,7 +137,7 @@ class Agent:
         self._crew.start("listen", self._listen())
         self._crew.start("tell", self._tell())
         try:
-            await stop.wait()
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             if server is not None:
                 await server.stop()
@@ -167,7 +179,7 @@ class Agent:
         while True:
             try:
                 await once()
-            except kube_errors.KubeError as error:
+            except (kube_errors.KubeError, kit_errors.ConfigurationError) as error:
                 failures += 1
                 if failures == 1:
                     log.warning("manager does not answer", extra={"why": str(error)})

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
-from kilnwork.api import attempts, expressions, flow, flow_program, flow_validation, job_settings
+from kilnwork.api import expressions, flow, flow_program, flow_validation, job_settings
 from kilnwork.api import task as api_task
 from kilnwork.jobs import completion
 from kilnwork.jobs import records as job_records
@@ -150,6 +150,8 @@ class _Process:
         value = b"[%b]" % b",".join(found) if work.variable else found[0]
         if work.wanted and len(value) > results.MAX_BYTES:
             trouble = trouble or results.TOO_LARGE
+        if trouble and not work.needed:
+            return records.JobEnd(True, "", "", cause, counts)
         if work.wanted and trouble:
             return records.JobEnd(False, "ResultTooLarge", trouble, cause, counts)
         return records.JobEnd(True, "", "", cause, counts, value if work.wanted else None)
@@ -169,7 +171,7 @@ class _Process:
                     raise
                 continue
             data = plain.encode(value)
-            if data is None or len(data) > attempts.MAX_INLINE_BYTES:
+            if data is None or len(data) > results.MAX_BYTES:
                 raise _NotJson(f"the result of {template.call.function} is no JSON, or too large")
             return data
         raise AssertionError("max_attempts is at least 1")

@@ -165,6 +165,6 @@ def _without_the_library(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_without_the_library")
-def test_without_the_extra_it_is_refused_and_what_to_do_is_said() -> None:
-    with pytest.raises(cel.CelError, match=r"needs the extra kilnwork\[cel\].*write jsonPath"):
+def test_without_the_library_it_is_refused_and_what_to_do_is_said() -> None:
+    with pytest.raises(cel.CelError, match=r"needs the package common-expr.*write jsonPath"):
         cel.Predicate("object.status.ready")

@@ -1,12 +1,14 @@
 """CRDs: current, small, structural, and saying what kubectl shows."""
 
+import copy
+import importlib
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import yaml
 
-from kilnwork.api import crd, crd_parts, kinds, schema
+from kilnwork.api import cel, crd, crd_parts, kinds, schema
 
 
 def nodes(node: Any) -> Iterator[dict[str, Any]]:
@@ -133,3 +135,47 @@ def test_rules_about_a_job_see_all_of_its_template() -> None:
     for field, schema_ in template["parallelism"]["properties"].items():
         compared = f"has(self.template.parallelism.{field})" in rules
         assert compared == ("type" in schema_ and field != "maxInFlight")
+
+
+def test_frozen_fields_of_sync_sets_in_cel() -> None:
+    """The rules of the definition, as the real server evaluates them: an update within a
+    generation is refused, one that raises the generation is not."""
+    library = importlib.import_module(cel.LIBRARY)
+    spec = root("syncsets")["properties"]["spec"]
+    old = {
+        "generation": 1,
+        "backend": "auto",
+        "priority": 0,
+        "data": {"pin": "at-admission"},
+        "flow": {"do": []},
+        "resources": {
+            "groups": [
+                {"name": "a", "replicas": 2, "slotsPerWorker": 1, "elastic": {"max": 4}},
+                {"name": "b", "slotsPerWorker": 1},
+            ]
+        },
+    }
+
+    def refused(**changes: Any) -> list[str]:
+        new = {**copy.deepcopy(old), **changes}
+        variables = {"self": new, "oldSelf": old}
+        return [
+            rule["message"]
+            for rule in spec[schema.RULES]
+            if library.compile(rule["rule"]).execute(variables) is not True
+        ]
+
+    def groups(*given: dict[str, Any]) -> dict[str, Any]:
+        return {"resources": {"groups": list(given)}}
+
+    first, second = old["resources"]["groups"]  # type: ignore[index]
+    assert refused() == []
+    assert refused(suspend=True) == []
+    assert refused(**groups({**first, "replicas": 3}, second)) == []
+    assert len(refused(**groups(first, {**second, "replicas": 3}))) == 1
+    assert len(refused(**groups(first))) == 1
+    assert len(refused(**groups(first, {**second, "slotsPerWorker": 2}))) == 1
+    assert len(refused(backend="pods")) == 1
+    assert len(refused(replayOf=1)) == 2
+    assert refused(backend="pods", generation=2, replayOf=1, **groups(first)) == []
+    assert len(refused(generation=0)) == 1

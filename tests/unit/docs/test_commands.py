@@ -81,8 +81,9 @@ def test_options_of_the_server_are_described_for_who_takes_them() -> None:
     assert rows == TARGET
     kubeconfig = frozenset({"--kubeconfig"})
     without = [n for n in main.COMMANDS if kubeconfig not in options(command(n))]
-    assert without == ["up", "down", "install", "completion", "help"]
-    assert "but `up`, `down`, `install`, `completion` and `help`" in SECTIONS["Which server"]
+    assert without == ["up", "down", "install", "render", "completion", "help"]
+    named = "but `up`, `down`, `install`, `render`, `completion` and `help`"
+    assert named in SECTIONS["Which server"]
 
 
 def test_exit_codes_are_those_of_the_program() -> None:

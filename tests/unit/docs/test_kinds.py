@@ -7,7 +7,18 @@ import msgspec
 import pytest
 import yaml
 
-from kilnwork.api import crd, job, job_config, kinds, resource, task, task_claim, task_cluster
+from kilnwork.api import (
+    crd,
+    data_pond,
+    job,
+    job_config,
+    kinds,
+    resource,
+    sync_set,
+    task,
+    task_claim,
+    task_cluster,
+)
 from support import pages
 
 PAGE = (pages.DOCS / "reference" / "kinds.md").read_text()
@@ -17,8 +28,10 @@ STRUCTS = {
     "Task": (task.TaskSpec, task.TaskStatus),
     "TaskCluster": (task_cluster.TaskClusterSpec, task_cluster.TaskClusterStatus),
     "TaskClaim": (task_claim.TaskClaimSpec, task_claim.TaskClaimStatus),
+    "DataPond": (data_pond.DataPondSpec, data_pond.DataPondStatus),
     "Job": (job.JobSpec, job.JobStatus),
     "JobConfig": (job_config.JobConfigSpec, job_config.JobConfigStatus),
+    "SyncSet": (sync_set.SyncSetSpec, sync_set.SyncSetStatus),
 }
 
 ELSEWHERE = {

@@ -9,12 +9,13 @@ import msgspec
 import pytest
 
 from kilnwork.api import attempts, task
+from kilnwork.controllers.data_pond import ledger
 from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
 from kilnwork.jobs import errors as jobs_errors
 from kilnwork.jobs import index_model
 from kilnwork.kit import asgi, clock, ids
-from kilnwork.server import api, errors, ports
+from kilnwork.server import api, errors, ponds, ports
 from support import told_views
 
 A = ids.task_id("00000000-0000-7000-8000-00000000000a")
@@ -190,6 +191,7 @@ def app(journal: Journal, outputs: Outputs) -> api.Api:
         Clusters(),
         jobs=Jobs(),
         outputs=outputs,
+        ponds=ponds.Ponds(ledger.Ledger(clock.ManualClock()), Rights(), time=clock.ManualClock()),
         channel="/run/channel.sock",
         blobs=journal.folder / "blobs",
         time=clock.ManualClock(),

@@ -52,19 +52,21 @@ class Right(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _FOLLOW = ("list", "watch")
+_DECLARED = (
+    "tasks",
+    "taskobjects",
+    "taskclusters",
+    "taskclaims",
+    "jobs",
+    "jobconfigs",
+    "syncsets",
+    "dataponds",
+)
 
 WHERE_SERVED: tuple[Right, ...] = (
     Right(
         group=_OURS,
-        resources=(
-            "tasks",
-            "taskobjects",
-            "taskclusters",
-            "taskclaims",
-            "jobs",
-            "jobconfigs",
-            "syncsets",
-        ),
+        resources=_DECLARED,
         verbs=_FOLLOW,
         why="Follows what users declare.",
     ),
@@ -76,6 +78,7 @@ WHERE_SERVED: tuple[Right, ...] = (
             "jobs/status",
             "jobconfigs/status",
             "syncsets/status",
+            "dataponds/status",
         ),
         verbs=("update",),
         why="Writes state, reason and counts; nobody else does.",
@@ -165,20 +168,22 @@ WHERE_SERVED: tuple[Right, ...] = (
     ),
     Right(
         group=_OURS,
-        resources=("taskclusters/finalizers",),
+        resources=("taskclusters/finalizers", "dataponds/finalizers"),
         verbs=("update",),
         why=(
-            "Owns Pods and Secrets in the name of a TaskCluster with `blockOwnerDeletion`, where "
-            "the admission plugin OwnerReferencesPermissionEnforcement is on."
+            "Owns Pods and Secrets in the name of a TaskCluster or DataPond with "
+            "`blockOwnerDeletion`, where the admission plugin OwnerReferencesPermissionEnforcement "
+            "is on."
         ),
     ),
     Right(
         resources=("pods",),
         verbs=(*_FOLLOW, "create", "get", "delete", "patch"),
         why=(
-            "Makes and ends worker Pods, and Pods that are tasks. Follows only those labelled "
-            "`app.kubernetes.io/managed-by=kilnwork`; asks for one by name before it gives its "
-            "worker or its task up. Takes its finalizer off a Pod whose outcome is stored."
+            "Makes and ends worker Pods, Pods that are tasks, and agents of DataPonds. Follows "
+            "only those labelled `app.kubernetes.io/managed-by=kilnwork`; asks for one by name "
+            "before it gives its worker or its task up. Takes its finalizer off a Pod whose "
+            "outcome is stored."
         ),
     ),
     Right(
@@ -199,9 +204,9 @@ WHERE_SERVED: tuple[Right, ...] = (
         verbs=(*_FOLLOW, "create", "get", "patch"),
         why=(
             "Makes the Secret `CLUSTER-channel` of each TaskCluster, which only its worker Pods "
-            "mount, and compares what workers show with it; patches it when the manager's "
-            "certificate authority is another. Follows only those labelled "
-            "`app.kubernetes.io/managed-by=kilnwork`."
+            "mount, and compares what workers show with it; and `POND-pond` of each DataPond, for "
+            "its agents. Patches them when the manager's certificate authority is another. Follows "
+            "only those labelled `app.kubernetes.io/managed-by=kilnwork`."
         ),
     ),
     Right(
@@ -219,6 +224,14 @@ WHERE_SERVED: tuple[Right, ...] = (
 
 ASK: tuple[Right, ...] = (
     Right(
+        resources=("nodes",),
+        verbs=_FOLLOW,
+        why=(
+            "Puts agents of DataPonds on the nodes that these select, and looks for room for all "
+            "workers of a SyncSet at once (backend `pods`)."
+        ),
+    ),
+    Right(
         group="authentication.k8s.io",
         resources=("tokenreviews",),
         verbs=("create",),
@@ -231,21 +244,13 @@ ASK: tuple[Right, ...] = (
         why="Asks whether they may do to Tasks what they ask for.",
     ),
 )
-"""The manager's questions, which belong to no namespace."""
+"""The manager's that belong to no namespace."""
 
 FIND: tuple[Right, ...] = (
     Right(
         resources=("namespaces",),
         verbs=_FOLLOW,
         why="Tells drivers which namespaces there are. Not where `--only-in` names them.",
-    ),
-    Right(
-        resources=("nodes",),
-        verbs=_FOLLOW,
-        why=(
-            "Looks for room for all workers of a SyncSet at once (backend `pods`). Without it they "
-            "start as the scheduler finds room, and give that back if others are missing too long."
-        ),
     ),
 )
 """The manager's, when it serves all namespaces."""
@@ -283,6 +288,7 @@ VIEW: tuple[Right, ...] = (
             "taskclaims",
             "jobconfigs",
             "syncsets",
+            "dataponds",
         ),
         verbs=("get", "list", "watch"),
         why="See Tasks, their output and results: `kiln get`, `tasks`, `logs`, `why`, `wait`.",
@@ -317,15 +323,7 @@ LOOK: tuple[Right, ...] = (
 EDIT: tuple[Right, ...] = (
     Right(
         group=_OURS,
-        resources=(
-            "tasks",
-            "taskobjects",
-            "taskclusters",
-            "taskclaims",
-            "jobs",
-            "jobconfigs",
-            "syncsets",
-        ),
+        resources=_DECLARED,
         verbs=("create", "update", "patch", "delete", "deletecollection"),
         why=(
             "Make, cancel, retry and delete them. Who may create Tasks may submit from Python; who "
@@ -347,6 +345,12 @@ EDIT: tuple[Right, ...] = (
             "Carry out tasks with `spec.external`, see their inputs and decide on their results: "
             "[write your own executor](../how-to/write-your-own-executor.md#rights)."
         ),
+    ),
+    Right(
+        group=_OURS,
+        resources=("dataponds/leases",),
+        verbs=("update", "delete"),
+        why="Bring data to nodes and keep it there: `kiln data --fetch`, `--release`.",
     ),
     Right(
         group=_OURS,
@@ -566,6 +570,11 @@ Worker Pods have no rights at all: no token is mounted, unless their TaskCluster
 `serviceAccountName`; then they have exactly that account's. Who may create Tasks in a namespace
 runs programs in its workers, so with the rights of their account; who may create TaskClusters can
 name any account of the namespace and mount its Secrets, as who may create Pods or Deployments.
+
+Agents of DataPonds run as root on the nodes, with no capability but to read and write files whoever
+owns them, and mount the directory of the pond and the files that its sources name. Who may create
+DataPonds in a namespace can read files of nodes, as who may create Pods with `hostPath`; who may
+only ask for data gets nothing but what a source names.
 
 So can who may create Tasks, `kilnwork-driver` included, and what runs in workers and in Pods of
 tasks, through its socket: a Task with `spec.pod`, a call with `pod=` and a spawned task with a

@@ -7,7 +7,10 @@ what they need, agents report what they have, and nothing is let go in between.
 """
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Collection, Sequence
+
+import msgspec
 
 from kilnwork.api import data_pond, pond_messages, pond_views
 from kilnwork.controllers.data_pond import model, pond_state, views
@@ -169,7 +172,8 @@ class Ledger:
     ) -> pond_views.LeaseView | None:
         """Go on with what somebody wants: pin what is not, then have it on the nodes.
 
-        To be repeated until it is ready. None if there is no such DataPond; raises LeaseRefused.
+        To be repeated until it is ready, or has failed, which is said once: then it begins anew.
+        None if there is no such DataPond; raises LeaseRefused.
         """
         if self.state(namespace, pond) is None:
             return None
@@ -192,6 +196,9 @@ class Ledger:
                     for one in request.snapshots
                 ],
             )
+        for one in request.snapshots:
+            if pins[one.name].state == model.FAILED and one.from_ is not None:
+                self.forget_pin(namespace, pond, _request(lease, one))
         return views.lease(self._pond(namespace, pond), name, pins)
 
     def _asked_pin(
@@ -211,7 +218,7 @@ class Ledger:
                 manifest=known,
                 bytes=known.size if known else 0,
             )
-        request = f"{pond_views.LEASE_PREFIX}{lease}/{one.name}"
+        request = _request(lease, one)
         return self.want_pin(namespace, pond, one.from_, request=request, digest=one.digest)
 
     def take_back(self, namespace: str, pond: str, lease: str) -> bool | None:
@@ -305,6 +312,12 @@ class Ledger:
                 event.set()
         for callback in tuple(self._subscribers):
             callback()
+
+
+def _request(lease: str, one: pond_views.LeaseSnapshot) -> str:
+    """Identity of the pin of a lease of people: another source is another one."""
+    source = hashlib.sha256(msgspec.json.encode([one.from_, one.digest])).hexdigest()[:16]
+    return f"{pond_views.LEASE_PREFIX}{lease}/{one.name}/{source}"
 
 
 def _no_pond(namespace: str, pond: str) -> str:

@@ -106,17 +106,21 @@ def broken(groups: tuple[Group, ...], *, since: float | None) -> str:
     grows and shrinks.
     """
     for group in groups:
-        if not group.spec.fails:
+        if group.spec.fails and (why := _broken(group, since)):
+            return f"group {group.spec.name}: {why}"
+    return ""
+
+
+def _broken(group: Group, since: float | None) -> str:
+    for seen in group.pods:
+        if seen.over or any(c.restart_count for c in seen.status.container_statuses):
+            trouble = pod.trouble(seen)
+            return trouble.text if trouble else f"Pod {seen.metadata.name} ended"
+        made = seen.metadata.creation_timestamp
+        if since is None or group.spec.elastic or made is None:
             continue
-        for seen in group.pods:
-            if seen.over or any(c.restart_count for c in seen.status.container_statuses):
-                trouble = pod.trouble(seen)
-                why = trouble.text if trouble else f"Pod {seen.metadata.name} ended"
-                return f"group {group.spec.name}: {why}"
-            created = seen.metadata.creation_timestamp
-            # Times of Kubernetes are whole seconds.
-            if since is not None and created and clock.parse_rfc3339(created) > since + 1:
-                return f"group {group.spec.name}: the worker before Pod {seen.metadata.name} ended"
+        if clock.parse_rfc3339(made) > since + 1:  # times of Kubernetes are whole seconds
+            return f"the worker before Pod {seen.metadata.name} ended"
     return ""
 
 

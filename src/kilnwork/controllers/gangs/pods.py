@@ -20,6 +20,9 @@ from kilnwork.kube import errors
 LOOK_S = 1.0
 """Between looks for room: Pods of others come and go, and nobody watches them all."""
 
+LOOK_FOR_MORE_S = 5.0
+"""The same for workers of a gang that does without them."""
+
 SOON_S = 0.25
 _AT_ONCE = 16
 """Gates opened at the same time."""
@@ -145,7 +148,7 @@ class PodsBackend:
                 found,
                 reason=Reason.GANG_READY if found.ready else Reason.WAITING_FOR_ROOM,
                 message="" if found.ready else text,
-                again_s=LOOK_S,
+                again_s=LOOK_FOR_MORE_S if found.ready else LOOK_S,
             )
         found = msgspec.structs.replace(found, nodes=wanted)
         data = spec.data

@@ -27,6 +27,8 @@ class GroupSpec(msgspec.Struct, frozen=True, kw_only=True):
     """How much it matters to be next to the data; `NONE` if it is near to nothing."""
     fails: bool = False
     """Whether the gang is broken when one of its workers ends."""
+    elastic: bool = False
+    """Whether it grows and shrinks while the flow runs."""
 
 
 class DataPlaces(msgspec.Struct, frozen=True, kw_only=True):

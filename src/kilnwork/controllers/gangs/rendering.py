@@ -93,7 +93,7 @@ def pod_template(spec: port.GangSpec, group: port.GroupSpec, *, gated: bool) -> 
 
 def _add_data(pod: dict[str, Any], data: port.DataPlaces) -> None:
     """Let the worker see the data of its generation, at the path that it has on the node: where a
-    node mounts nothing, the path is right too."""
+    node mounts nothing, as on the machine of `kiln up`, the path is right too."""
     containers = list(pod.get("containers") or [{"name": worker_pods.CONTAINER}])
     position = task_fields.worker_position(containers)
     worker = dict(containers[position])

@@ -48,7 +48,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     together, None while that is not known. `pins`: by name of a snapshot. `near`: by group, bytes
     of what it is to be near to. `gang`: None before it was asked. `left`: whether groups of other
     generations, or of one that is over, are still there. `obstacle`: why an object of the set could
-    not be made.
+    not be made. `refused`: why the engine does not take its flow.
     """
 
     seen: sync_set.SyncSet | None
@@ -64,6 +64,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     gang: port.GangState | None = None
     left: bool = False
     obstacle: str = ""
+    refused: str = ""
     now: float = 0.0
 
 
@@ -153,8 +154,12 @@ def _before(facts: Facts, seen: sync_set.SyncSet) -> Plan:
         return _ends(facts, seen, _P.KILLED if end.reason == Reason.KILLED else _P.FAILED, end)
     again_s = _next_end_s(facts, seen)
     if seen.spec.suspend:
-        why = status.Why(Reason.SUSPENDED, "spec.suspend is true: nothing more is started")
-        return _waits(facts, seen, _P.SUSPENDED, why, again_s=again_s)
+        why = status.Why(Reason.SUSPENDED, "spec.suspend is true: workers gave their room back")
+        waits = _waits(facts, seen, _P.SUSPENDED, why, again_s=again_s)
+        return msgspec.structs.replace(waits, release_groups=True, release_lease=True)
+    if facts.refused:
+        why = status.Why(Reason.INVALID_SPEC, facts.refused)
+        return _ends(facts, seen, _P.FAILED, why)
     try:
         pinned = pinning.look(seen, facts.pins, stored=facts.stored, pond=facts.pond)
     except pinning.CannotPin as error:
@@ -169,8 +174,9 @@ def _before(facts: Facts, seen: sync_set.SyncSet) -> Plan:
             snapshots=pinned.snapshots,
             pinned=pinned.program is not None,
         )
-        waits = (0.0,) if pinned.program is not None else (again_s, late_s, LOOK_S)
-        return Plan(status=status.make(seen, shown, now=facts.now), again_s=_first(*waits))
+        soon = 0.0 if pinned.program is not None else LOOK_S
+        again_s = _first(again_s, late_s, soon)
+        return Plan(status=status.make(seen, shown, now=facts.now), again_s=again_s)
     if facts.obstacle:
         why = status.Why(Reason.OBJECT_REFUSED, facts.obstacle)
         return _waits(facts, seen, _P.PLACING, why, again_s=5.0)
@@ -231,7 +237,7 @@ def _gang(facts: Facts, seen: sync_set.SyncSet, program: wanted.Program) -> port
             ready=frozenset(name for name, one in facts.readiness.items() if one.ready),
             near=facts.near,
             path=pond.path,
-            writable=wanted.is_writable(seen),
+            writable=wanted.is_writable(seen, facts.backend),
         )
     return port.GangSpec(
         namespace=seen.metadata.namespace,

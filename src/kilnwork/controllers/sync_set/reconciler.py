@@ -17,6 +17,7 @@ from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.gangs import local, pods, port, rendering
 from kilnwork.controllers.sync_set import objects, pinning, plan, ports, status
 from kilnwork.executors import custom_resource
+from kilnwork.jobs import errors as jobs_errors
 from kilnwork.jobs.flows import model as flow_model
 from kilnwork.kube import errors, events, queue
 
@@ -34,12 +35,13 @@ class _Memory(msgspec.Struct):
     """What is remembered of one object between two passes; nothing that must survive.
 
     `written`, `differs`: when its status was written, and since when it should be another
-    (monotonic).
+    (monotonic). `refused`: why the engine does not take the flow of a generation.
     """
 
     uid: str
     written: float | None = None
     differs: float | None = None
+    refused: dict[int, str] = msgspec.field(default_factory=dict)
 
 
 class Reconciler:
@@ -144,7 +146,12 @@ class Reconciler:
             decided = plan.decide(facts)
         await self._act(key, seen, decided)
         if decided.start is not None or decided.kill is not None or decided.suspend is not None:
-            facts = msgspec.structs.replace(facts, flow=self._view(seen))
+            facts = msgspec.structs.replace(
+                facts,
+                flow=self._view(seen),
+                stored_own=decided.start or facts.stored_own,
+                refused=self._memory(key, seen).refused.get(seen.status.generation, ""),
+            )
             decided = msgspec.structs.replace(
                 plan.decide(facts), kill=None, start=None, suspend=None
             )
@@ -198,6 +205,7 @@ class Reconciler:
             readiness=self._readiness(seen),
             near=self._near(seen),
             left=any(c.metadata.labels.get(rendering.GENERATION_LABEL) != kept for c in owned),
+            refused=self._memory(key, seen).refused.get(seen.status.generation, ""),
             now=self._clock.wall(),
         )
 
@@ -308,7 +316,11 @@ class Reconciler:
             own = flow_model.FlowKey(uid, seen.status.generation)
             await flows.suspend(own, suspended=decided.suspend)
         if decided.start is not None:
-            await flows.start(decided.start)
+            try:
+                await flows.start(decided.start)
+            except jobs_errors.InvalidJob as error:
+                self._memory(key, seen).refused[decided.start.generation] = str(error)
+                return
             self._generations.setdefault(uid, set()).add(decided.start.generation)
             self._names.setdefault(key, set()).add(uid)
 

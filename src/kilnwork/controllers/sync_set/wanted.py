@@ -56,6 +56,7 @@ def _group(
         template=group.template,
         near=group.near_mode if group.near else sync_set.NearMode.NONE,
         fails=group.on_pod_failed is sync_set.OnPodFailed.FAIL,
+        elastic=group.elastic is not None,
     )
 
 
@@ -113,6 +114,9 @@ def wanted_snapshots(seen: sync_set.SyncSet) -> tuple[model.WantedSnapshot, ...]
     )
 
 
-def is_writable(seen: sync_set.SyncSet) -> bool:
-    """Whether workers may write to a snapshot."""
-    return any(s.access is sync_set.Access.COPY for s in seen.spec.data.snapshots)
+def is_writable(seen: sync_set.SyncSet, backend: sync_set.Backend | None) -> bool:
+    """Whether workers may write where their data is: to a snapshot, or on a machine where Pods are
+    processes, for which read-only mounts mean nothing and files are protected by their modes."""
+    return backend is sync_set.Backend.LOCAL or any(
+        s.access is sync_set.Access.COPY for s in seen.spec.data.snapshots
+    )

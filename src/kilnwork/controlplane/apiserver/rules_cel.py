@@ -1,6 +1,6 @@
 """Rules in CEL that users' definitions have in their schemas (x-kubernetes-validations).
 
-Used by admission, on objects that fulfil their schema, where the extra `cel` is installed
+Used by admission, on objects that fulfil their schema, where the library is installed
 (`api.cel`). Follows pkg/apiserver/schema/cel of
 k8s.io/apiextensions-apiserver: `self` and `oldSelf`, places, messages, and that a rule does not
 judge again what is as it was (KEP-4008). The library knows CEL itself and none of the functions
@@ -42,7 +42,7 @@ def validate(
 def unheld(rule: meta.JsonObject) -> str:
     """Why this server does not evaluate a rule; "" if it does."""
     if not cel.available():
-        return "this server evaluates CEL only with the extra kilnwork[cel]"
+        return "this server evaluates CEL only with the package common-expression-language"
     if rule.get("optionalOldSelf"):
         return "this server knows no optionalOldSelf"
     problem = cel.load(rule.get("rule") or "")[1]

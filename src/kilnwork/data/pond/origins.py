@@ -18,6 +18,7 @@ import msgspec
 
 from kilnwork.data import ending, errors
 from kilnwork.data.pond import blob_files, globs, manifest
+from kilnwork.kit import digests
 
 LOCAL_RATE_NS = 50_000_000
 """Times of files tick that coarsely at worst: one written to so shortly before it was looked at may
@@ -188,20 +189,25 @@ class InlineSource:
             if why := manifest.path_problem(path):
                 raise errors.SourceRefused(f"source {self.name}: file {path!r} {why}")
         return [
-            Listed(path, len(content), manifest.PLAIN, "inline")
+            Listed(path, len(content), manifest.PLAIN, _inline_stamp(content))
             for path, content in sorted(self._files.items())
             if (path in selection.paths or not selection.paths)
             and (not selection.glob or globs.matches(selection.glob, path))
         ]
 
     def open(self, path: str, *, offset: int, stamp: str) -> Content:
-        return _InlineContent(self._files[path], offset if stamp == "inline" else 0)
+        content = self._files[path]
+        return _InlineContent(content, offset if stamp == _inline_stamp(content) else 0)
+
+
+def _inline_stamp(content: bytes) -> str:
+    """Its digest: another request may have other content at the same path."""
+    return f"inline:{digests.sha256_of((content,)).hex()}"
 
 
 class _InlineContent(Content):
-    stamp = "inline"
-
     def __init__(self, content: bytes, offset: int) -> None:
+        self.stamp = _inline_stamp(content)
         self._content = content
         self.start = min(offset, len(content))
         self.total = len(content)

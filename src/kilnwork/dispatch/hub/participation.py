@@ -143,14 +143,14 @@ class Participation:
     def result(self, task: ids.TaskId) -> attempts.Payload | None:
         """Return what the newest run of a task has returned, also in the batch that is being made.
 
-        None: it has not succeeded, or returned nothing. `data` of a blob is empty.
+        None: it has not succeeded, or returned nothing.
         """
         known = self._core.machine.task(task)
         if known is not None:
             return known.result if known.state is api_task.State.SUCCESS else None
-        for media_type, size, data in self._core.reader.select("task_result", task):
+        for media_type, size, data, digest in self._core.reader.select("task_value", task):
             if media_type is not None:
-                return attempts.Payload(media_type, bytes(data or b""), size=size or 0)
+                return attempts.Payload(media_type, bytes(data or b""), digest, size or 0)
         return None
 
     def states(self, tasks: Iterable[ids.TaskId]) -> list[subscriptions.Change]:

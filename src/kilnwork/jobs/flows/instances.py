@@ -4,7 +4,7 @@ Used by `runs`, for lists, logs and `why`.
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
@@ -12,7 +12,7 @@ from kilnwork.jobs import engine as engines
 from kilnwork.jobs import index_items, items, task_hub
 from kilnwork.jobs import records as job_records
 from kilnwork.jobs import tables as job_tables
-from kilnwork.jobs.flows import model, records, step_inputs, step_items
+from kilnwork.jobs.flows import model, records, step_inputs, step_items, step_jobs
 from kilnwork.kit import ids
 
 _S = model.State
@@ -25,15 +25,8 @@ _decode_work = msgspec.json.Decoder(step_inputs.StepWork).decode
 class Instances:
     """Of one run."""
 
-    def __init__(
-        self,
-        run: records.Run,
-        engine: engines.Engine,
-        hub: task_hub.TaskHub,
-        *,
-        job_uuid: Callable[[records.Run, str], bytes],
-    ) -> None:
-        self._run, self._engine, self._hub, self._job_uuid = run, engine, hub, job_uuid
+    def __init__(self, run: records.Run, engine: engines.Engine, hub: task_hub.TaskHub) -> None:
+        self._run, self._engine, self._hub = run, engine, hub
         self._tables = job_tables.Tables(hub.select)
 
     def page(
@@ -54,7 +47,7 @@ class Instances:
             if not record.job:
                 yield _of_record(record)
                 continue
-            uuid = self._job_uuid(self._run, record.key)
+            uuid = step_jobs.job_uuid(self._run, record.key)
             live = self._engine.live.get(uuid)
             if live is not None and isinstance(live.source, step_items.StepItems):
                 yield from self._shards(record, live.source.definition, live.items, live=live)
@@ -76,7 +69,7 @@ class Instances:
         *,
         live: job_records.Job | None,
     ) -> Iterator[model.InstanceView]:
-        uuid = self._job_uuid(self._run, record.key)
+        uuid = step_jobs.job_uuid(self._run, record.key)
         for number in range(work.size):
             yield self._shard(record, work, states, number=number, uuid=uuid, live=live)
 

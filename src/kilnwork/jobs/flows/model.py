@@ -66,7 +66,7 @@ class NewFlowRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     flow: flow.Flow
     """Without problems (`api.flow_validation`)."""
     params: dict[str, Any] = {}
-    """Values that go before those of `flow.params`."""
+    """Values that go before those of the same names in `flow.params`."""
     snapshots: dict[str, SnapshotRef] = {}
     clusters: dict[str, str] = {}
     """Names of TaskClusters by group."""

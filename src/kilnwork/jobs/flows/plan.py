@@ -58,8 +58,8 @@ def timed_out(run: records.Run, key: str) -> None:
 
 
 def suspend(run: records.Run, *, suspended: bool) -> None:
-    """Begin no step, or go on."""
-    if run.state.stage < _Stage.ENDING and run.state.killed is None:
+    """Begin no step, or go on; what follows on the end of `do` is not paused."""
+    if run.state.stage is _Stage.DO and run.state.killed is None:
         run.update(suspended=suspended)
 
 
@@ -152,6 +152,7 @@ class _Planner:
         """The steps of `do` are over."""
         run = self.run
         run.update(phase=phase, reason=reason, message=message, cause=cause, step=step)
+        run.update(suspended=False)
         clauses = run.program.catch if phase is _P.FAILED else ()
         fitting = (n for n, clause in enumerate(clauses) if clause.fits((reason, cause)))
         chosen = next(fitting, None)

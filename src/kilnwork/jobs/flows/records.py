@@ -58,6 +58,9 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What is known of a run as a whole; in the journal it is JSON."""
 
     started: float
+    made: str = ""
+    """Tells it from a run of the same generation that was forgotten: the epoch of the dispatcher
+    that started it, and its row."""
     stage: Stage = Stage.DO
     phase: model.Phase = model.Phase.RUNNING
     """How it ends; Running while that is open."""
@@ -144,6 +147,8 @@ class Run:
         self.changed_values: dict[str, bytes] = {}
         self.dirty = True
         """The journal has not got `state`."""
+        self.shown_version = 0
+        """Of jobs that are over: the version of the run is not below that."""
         self.open_jobs: dict[str, None] = {}
         """Keys of the instances whose jobs are not over, oldest first."""
         self._values: dict[str, bytes] = {}

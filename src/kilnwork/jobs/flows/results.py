@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import cast
 
 from kilnwork.api import attempts
+from kilnwork.data import errors as data_errors
 from kilnwork.jobs import items, records, task_hub
-from kilnwork.jobs.flows import step_inputs, step_items
+from kilnwork.jobs.flows import step_inputs, step_items, tables
 
 READS = 256
 """Tasks that are looked up at once: some milliseconds of the loop."""
@@ -25,7 +26,7 @@ TOO_LARGE = (
 
 
 class Results:
-    """Reads the results of one job. `memo`: looks up what is kept; `keep`: keeps a result.
+    """Reads the results of one job. `keep`: keeps a result for generations to come.
 
     `trouble`: why they cannot be used; then the step has failed.
     """
@@ -35,14 +36,15 @@ class Results:
         job: records.Job,
         hub: task_hub.TaskHub,
         *,
-        memo: Callable[[bytes], bytes | None],
+        kept: tables.FlowTables,
         keep: Callable[[bytes, bytes], None],
     ) -> None:
         source = cast(step_items.StepItems, job.source)
         self._work: step_inputs.StepWork = source.definition
         self._inputs = source.inputs
         self._uuid, self._states = job.id.uuid, job.items.states
-        self._hub, self._memo, self._keep = hub, memo, keep
+        self._hub, self._tables, self._keep = hub, kept, keep
+        self._namespace = job.namespace
         self._size, self._next, self._bytes = job.size, 0, 2
         self._found: list[bytes] = []
         self.trouble = ""
@@ -75,25 +77,36 @@ class Results:
     def _result(self, number: int) -> bytes:
         if self._states[number + 1] != items.State.SUCCEEDED:
             return b"null"
-        payload = self._hub.result(task_hub.task_id(self._uuid, number + 1))
+        task = task_hub.task_id(self._uuid, number + 1)
+        payload = self._hub.result(task)
         key = self._inputs.memo_key(number) if self._work.memo else None
         if payload is None and key is not None:
-            kept = self._memo(key)
+            kept = self._tables.memo(key)
             if kept is not None:
                 return kept
         if payload is None:
+            if not self._hub.knows(task):
+                self._refuse(number, "is in the journal no more, which keeps tasks for some days")
             return b"null"
-        if payload.media_type != attempts.JSON or payload.size:
-            self._refuse(number, payload)
+        if payload.media_type != attempts.JSON:
+            self._refuse(number, f"is {payload.media_type}, and other steps read JSON")
             return b"null"
+        if payload.size > MAX_BYTES:
+            what = f"has {payload.size} bytes, and other steps read at most {MAX_BYTES}"
+            self._refuse(number, what)
+            return b"null"
+        data = payload.data if payload.digest is None else self._blob(number, payload.digest)
         if key is not None:
-            self._keep(key, payload.data)
-        return payload.data
+            self._keep(key, data)
+        return data
 
-    def _refuse(self, number: int, payload: attempts.Payload) -> None:
-        what = f"{payload.size} bytes" if payload.size else payload.media_type
-        which = f"shard {number}" if self._work.variable else "its task"
-        self.trouble = self.trouble or (
-            f"the result of {which} is {what}; what other steps read is JSON of at most "
-            f"{attempts.MAX_INLINE_BYTES} bytes: have it return the key of a file"
-        )
+    def _blob(self, number: int, digest: bytes) -> bytes:
+        try:
+            return self._tables.blob(self._namespace, digest)
+        except data_errors.DataError as error:
+            self._refuse(number, f"cannot be read: {error}")
+            return b"null"
+
+    def _refuse(self, number: int, what: str) -> None:
+        which = f"the result of shard {number}" if self._work.variable else "its result"
+        self.trouble = self.trouble or f"{which} {what}: have it return the key of a file"

@@ -7,33 +7,30 @@ Everything may be repeated.
 """
 
 import asyncio
-import hashlib
 import logging
 from collections import defaultdict
+from pathlib import Path
 
 import msgspec
 
-from kilnwork.api import filejobs, flow_validation
+from kilnwork.api import flow_validation
 from kilnwork.dispatch.hub import feed
 from kilnwork.dispatch.machine import instructions
 from kilnwork.jobs import engine as engines
-from kilnwork.jobs import errors, facts, index_items, items, task_hub
-from kilnwork.jobs import model as job_model
+from kilnwork.jobs import errors, task_hub
 from kilnwork.jobs import records as job_records
 from kilnwork.jobs.flows import (
     instances,
     model,
     plan,
     records,
-    results,
-    step_inputs,
     step_items,
+    step_jobs,
     tables,
     timers,
     views,
 )
 from kilnwork.kit import clock as clocks
-from kilnwork.kit import ids
 
 log = logging.getLogger(__name__)
 
@@ -42,21 +39,25 @@ MAX_DEFINITION_BYTES = 16 << 20
 
 
 class FlowRuns:
-    """The runs of a data directory. `moved_by`: an engine that is not started yet."""
+    """The runs of a data directory. `moved_by`: an engine that is not started yet; `blobs`: the
+    folder of large values, by namespace."""
 
     def __init__(
-        self, hub: task_hub.TaskHub, moved_by: engines.Engine, *, clock: clocks.Clock
+        self,
+        hub: task_hub.TaskHub,
+        moved_by: engines.Engine,
+        *,
+        clock: clocks.Clock,
+        blobs: Path,
     ) -> None:
         self._hub, self._engine, self._clock = hub, moved_by, clock
-        self._tables = tables.FlowTables(hub.select)
+        self._tables = tables.FlowTables(hub.select, blobs)
         self._writes = tables.FlowWrites()
         self._live: dict[model.FlowKey, records.Run] = {}
         """Runs that are not over, or that are being changed."""
         self._views: dict[model.FlowKey, model.FlowRunView] = {}
         """Of those, as they are on disk."""
         self._new: dict[model.FlowKey, None] = {}
-        self._jobs: dict[bytes, tuple[records.Run, str]] = {}
-        """Whose step a job is that is not over, by UUID."""
         self._ready: dict[records.Run, None] = {}
         self._joined: list[tuple[records.Run, model.FlowRunView | None]] = []
         """What the batch on its way shows."""
@@ -66,6 +67,14 @@ class FlowRuns:
         self._timer: asyncio.TimerHandle | None = None
         self._feed: feed.Feed[model.FlowKey] = feed.Feed()
         self._next_row = 1
+        self._jobs = step_jobs.StepJobs(
+            hub,
+            moved_by,
+            self._tables,
+            writes=self._writes,
+            clock=clock,
+            heard=self._hear,
+        )
         moved_by.register(step_items.KIND, step_items.StepSources(), self, planner=self)
 
     def load(self) -> None:
@@ -102,19 +111,21 @@ class FlowRuns:
         """
         self._engine.check()
         known = self.view(new.key)
-        if known is None and new.key not in self._live:
+        if known is not None:
+            return known
+        if new.key not in self._live:
             _check(new)
-            state = records.RunState(started=self._clock.wall())
+            made = f"{self._hub.epoch}.{self._next_row}"
+            state = records.RunState(started=self._clock.wall(), made=made)
             run = records.Run(new, state, row=self._next_row)
             self._next_row += 1
             self._live[new.key] = run
             self._new[new.key] = None
             if run.program.timeout_s is not None:
                 self._limit(run, "", run.program.timeout_s, started=state.started)
-            self._wake(run)
-        if new.key not in self._views:
-            await self._settled(new.key)
-        found = known or self.view(new.key)
+        self._wake(self._live[new.key])
+        await self._settled(new.key)
+        found = self.view(new.key)
         if found is None:
             raise errors.NoSuchJob(f"the run of {new.namespace}/{new.set_name} was forgotten")
         return found
@@ -125,10 +136,7 @@ class FlowRuns:
         if run is None:
             return
         plan.suspend(run, suspended=suspended)
-        for job in self._jobs_of(run):
-            change = job_model.Adjustment(suspend=run.state.suspended)
-            facts.adjust(job, change, now=self._clock.wall())
-            self._engine.wake(job)
+        self._jobs.suspend(run)
         self._wake(run)
         await self._settled(key)
 
@@ -169,7 +177,7 @@ class FlowRuns:
         run = self._live[key]
         if run.state.deleting:
             return None
-        return views.with_jobs(known, self._counts(run)) if run.open_jobs else known
+        return views.with_jobs(known, self._jobs.counts(run)) if run.open_jobs else known
 
     def stored(self, key: model.FlowKey) -> model.NewFlowRun | None:
         """Return what a run was started with, for another one like it."""
@@ -210,7 +218,7 @@ class FlowRuns:
         if row is None:
             raise errors.NoSuchJob(f"there is no run {key.generation} of SyncSet {key.uid}")
         run = self._live.get(key) or self._tables.load(row)
-        listed = instances.Instances(run, self._engine, self._hub, job_uuid=job_uuid)
+        listed = instances.Instances(run, self._engine, self._hub)
         return listed.page(step=step, after=after, limit=limit, state=state)
 
     # what the engine says (`engine.Planner`, `engine.Listener`)
@@ -222,9 +230,7 @@ class FlowRuns:
 
     def ended(self, job: job_records.Job) -> None:
         """The job of a step is over in the batch that is being made."""
-        found = self._jobs.pop(job.id.uuid, None)
-        if found is not None:
-            self._read(*found, job)
+        self._jobs.ended(job)
 
     def plan(self, now: float) -> None:
         """Ask for what follows, and add it to the batch that is being made."""
@@ -271,9 +277,9 @@ class FlowRuns:
 
     def shown(self, job: job_records.Job) -> None:
         """Publish what is new of a step's job."""
-        found = self._jobs.get(job.id.uuid)
-        if found is not None:
-            self._feed.publish((found[0].new.key,))
+        run = self._jobs.run_of(job)
+        if run is not None:
+            self._feed.publish((run.new.key,))
 
     def released(self, job: job_records.Job) -> None:
         """Do nothing: the journal has all of it."""
@@ -283,6 +289,10 @@ class FlowRuns:
     def _wake(self, run: records.Run) -> None:
         self._ready[run] = None
         self._hub.wake()
+
+    def _hear(self, run: records.Run) -> None:
+        """The plan is to look at a run, in the batch that is being made if there is one."""
+        self._ready[run] = None
 
     async def _settled(self, key: model.FlowKey) -> None:
         """Return when all that is known of a run now is on disk."""
@@ -303,19 +313,6 @@ class FlowRuns:
         run = self._live.get(key)
         return None if run is None or run.state.stage is records.Stage.OVER else run
 
-    def _jobs_of(self, run: records.Run) -> list[job_records.Job]:
-        found = (self._engine.find(job_uuid(run, key)) for key in run.open_jobs)
-        return [job for job in found if job is not None]
-
-    def _counts(self, run: records.Run) -> dict[str, list[tuple[model.Counts, int]]]:
-        found: dict[str, list[tuple[model.Counts, int]]] = {}
-        for key in run.open_jobs:
-            job = self._engine.live.get(job_uuid(run, key))
-            if job is not None:
-                one = step_items.counts(job), step_items.running(job)
-                found.setdefault(records.step_path(key), []).append(one)
-        return found
-
     def _take_up(self, row: tables.FlowRow) -> None:
         """Go on with a run of an earlier life."""
         run = self._live[row.key] = self._tables.load(row)
@@ -331,111 +328,17 @@ class FlowRuns:
             if record.state is model.State.RUNNING and seconds is not None:
                 self._limit(run, record.key, seconds, started=record.started)
         for key in list(run.open_jobs):
-            self._follow(run, key)
+            self._jobs.follow(run, key)
         self._wake(run)
-
-    def _follow(self, run: records.Run, key: str) -> None:
-        """Follow the job of a step that was open."""
-        uuid = job_uuid(run, key)
-        job = self._engine.find(uuid)
-        if job is None:
-            lost = records.JobEnd(False, "JobLost", "its job is not in the journal")
-            plan.job_ended(run, key, lost)
-        elif job.stage is job_records.FINISHED:
-            self._read(run, key, job)
-            self._engine.wake(job)  # it is released again
-        else:
-            self._jobs[uuid] = (run, key)
 
     def _carry_out(self, run: records.Run, instruction: records.Instruction) -> None:
         key = instruction.key
         if isinstance(instruction, records.Start):
-            self._start(run, key, instruction.work)
+            self._jobs.start(run, key, instruction.work)
         elif isinstance(instruction, records.Limit):
             self._limit(run, key, instruction.seconds, started=self._clock.wall())
         else:
-            job = self._engine.find(job_uuid(run, key))
-            if job is not None:
-                facts.kill(job, "Stopped", instruction.message, now=self._clock.wall())
-                self._engine.wake(job)
-
-    def _start(self, run: records.Run, key: str, work: step_inputs.StepWork) -> None:
-        """Make the job of a step."""
-        size = sum(map(len, map(bytes, (*work.items, *work.shared.values()))))
-        if size > MAX_DEFINITION_BYTES:
-            message = f"its items and inputs take {size} bytes, more than 16 MiB"
-            plan.job_ended(run, key, records.JobEnd(False, "InputTooLarge", message))
-            self._ready[run] = None
-            return
-        uuid, now = job_uuid(run, key), self._clock.wall()
-        source = step_items.StepItems(work, step_items.StepProgress())
-        spec = index_items.IndexSpec(
-            name=work.name,
-            cluster_name=work.template.cluster_name,
-            parallelism=work.parallel,
-            priority=run.new.priority,
-        )
-        job = job_records.Job(
-            job_model.JobId(uuid, ids.task_text(ids.TaskId(uuid))),
-            row=self._engine.new_row(),
-            namespace=run.new.namespace,
-            spec=spec,
-            source=source,
-            created=now,
-        )
-        job.fresh = True
-        if work.memo:
-            self._reuse(run, job, source)
-        job.changed(now)
-        self._jobs[uuid] = (run, key)
-        self._engine.add(job, None, None)
-
-    def _reuse(self, run: records.Run, job: job_records.Job, source: step_items.StepItems) -> None:
-        """Let items have succeeded whose results are kept."""
-        reused = 0
-        for number in range(job.size):
-            key = source.inputs.memo_key(number)
-            value = self._tables.memo(key)
-            if value is not None:
-                self._writes.memo(key, run.new.key, value)
-                job.items.set(number + 1, items.State.SUCCEEDED, 1)
-                reused += 1
-        job.counts.succeeded = reused
-        source.progress = step_items.StepProgress(reused=reused)
-
-    def _read(self, run: records.Run, key: str, job: job_records.Job) -> None:
-        """Read the results of a job that is over, as far as anybody wants them; then the plan
-        hears of its end."""
-        end, work = _end_of(job), job.source.definition
-        if not work.wanted or not (end.succeeded or work.memo):
-            self._hear(run, key, end)
-            return
-        reading = results.Results(
-            job,
-            self._hub,
-            memo=self._tables.memo,
-            keep=lambda memo, value: self._writes.memo(memo, run.new.key, value),
-        )
-
-        def go_on() -> None:
-            if self._engine.over:
-                return
-            try:
-                if reading.read_more():
-                    loop.call_soon(go_on)
-                    return
-            except Exception as error:  # noqa: BLE001 - half of it is in: only a restart mends that
-                self._engine.failed(error)
-                return
-            self._hear(run, key, _with_results(end, reading))
-            self._hub.wake()
-
-        loop = asyncio.get_running_loop()
-        go_on()
-
-    def _hear(self, run: records.Run, key: str, end: records.JobEnd) -> None:
-        plan.job_ended(run, key, end)
-        self._ready[run] = None
+            self._jobs.stop(run, key, instruction.message)
 
     def _limit(self, run: records.Run, key: str, seconds: float, *, started: float) -> None:
         self._timers.set((run.new.key, key), seconds, started=started)
@@ -445,10 +348,13 @@ class FlowRuns:
         key = run.new.key
         over = run.state.stage is records.Stage.OVER
         if run.dirty or run.changed or run.changed_values or key in self._new:
-            version = max(run.state.version + 1, int(self._clock.wall() * 1000))
+            version = max(run.state.version, run.shown_version)
+            version = max(version + 1, int(self._clock.wall() * 1000))
             run.update(version=version)
         if over and run.state.deleting:
-            self._delete(run)
+            if key not in self._new:
+                self._writes.delete(run)
+            self._jobs.delete(run)
             self._joined.append((run, None))
         else:
             if key in self._new:
@@ -457,16 +363,6 @@ class FlowRuns:
             self._joined.append((run, views.of_run(run)))
         self._new.pop(key, None)
         self._settling += self._waiters.pop(key, [])
-
-    def _delete(self, run: records.Run) -> None:
-        """Delete a run and the jobs of its steps."""
-        if run.new.key not in self._new:
-            self._writes.delete(run)
-        for record in run.records.values():
-            job = self._engine.find(job_uuid(run, record.key)) if record.job else None
-            if job is not None:
-                facts.delete(job, now=self._clock.wall())
-                self._engine.wake(job)
 
     def _set_timer(self) -> None:
         if self._timer is not None:
@@ -485,17 +381,6 @@ class FlowRuns:
         self._set_timer()
 
 
-def job_uuid(run: records.Run, key: str) -> bytes:
-    """Return the UUID of a step's job: the same for ever, and no other run's, also of the same
-    generation that was forgotten and is started again."""
-    new = run.new
-    what = f"{new.uid}/{new.generation}/{run.state.started!r}/{key}"
-    raw = bytearray(hashlib.sha256(what.encode()).digest()[:16])
-    raw[6] = 0x80 | (raw[6] & 0x0F)
-    raw[8] = 0x80 | (raw[8] & 0x3F)
-    return bytes(raw)
-
-
 def _check(new: model.NewFlowRun) -> None:
     """Raises InvalidJob."""
     try:
@@ -507,25 +392,9 @@ def _check(new: model.NewFlowRun) -> None:
     if found:
         path, text = found[0]
         raise errors.InvalidJob(f"spec.flow.{path}: {text}")
+    unknown = sorted(new.params.keys() - new.flow.params.keys())
+    if unknown:
+        known = ", ".join(new.flow.params) or "none"
+        raise errors.InvalidJob(f"params.{unknown[0]}: is no parameter; flow.params has: {known}")
     if len(msgspec.json.encode(new)) > MAX_DEFINITION_BYTES:
         raise errors.InvalidJob("spec.flow: it takes more than 16 MiB with parameters and shards")
-
-
-def _end_of(job: job_records.Job) -> records.JobEnd:
-    """Return how a job has ended, without results."""
-    work, cause = job.source.definition, job.source.progress.cause
-    succeeded = job.verdict is filejobs.Outcome.SUCCEEDED
-    reason = job.reason if work.variable else cause or job.reason
-    return records.JobEnd(
-        succeeded,
-        reason="" if succeeded else reason,
-        message="" if succeeded else job.message,
-        cause=cause,
-        counts=step_items.counts(job),
-    )
-
-
-def _with_results(end: records.JobEnd, reading: results.Results) -> records.JobEnd:
-    if reading.trouble:
-        return end._replace(succeeded=False, reason="ResultTooLarge", message=reading.trouble)
-    return end._replace(value=reading.value) if end.succeeded else end

@@ -39,7 +39,9 @@ class StepWork(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     max_failed: int = 0
     parallel: int | None = None
     wanted: bool = False
-    """Its results are read."""
+    """Its results are read when it is over."""
+    needed: bool = False
+    """It has failed if they cannot be read."""
     memo: str = ""
     """Digest of all that results depend on beside the inputs; "": they are not kept."""
 

@@ -54,6 +54,7 @@ def make(
         max_failed=most,
         parallel=step.parallel,
         wanted=node.wanted or bool(memo),
+        needed=node.named,
         memo=memo,
     )
 

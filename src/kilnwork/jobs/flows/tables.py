@@ -6,10 +6,12 @@ written in the batch of the jobs that it is about.
 
 import uuid as uuids
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from kilnwork.data import blobs as blob_store
 from kilnwork.dispatch.machine import instructions
 from kilnwork.jobs import tables
 from kilnwork.jobs.flows import model, records
@@ -40,10 +42,10 @@ class FlowRow(NamedTuple):
 
 
 class FlowTables:
-    """Reads what is on disk."""
+    """Reads what is on disk. `blobs`: the folder of large values, by namespace."""
 
-    def __init__(self, select: tables.Select) -> None:
-        self._select = select
+    def __init__(self, select: tables.Select, blobs: Path) -> None:
+        self._select, self._blobs = select, blobs
 
     def next_row(self) -> int:
         """Return the number of the next run's row."""
@@ -87,6 +89,10 @@ class FlowTables:
         for (value,) in self._select("flow_memo", key):
             return bytes(value)
         return None
+
+    def blob(self, namespace: str, digest: bytes) -> bytes:
+        """Return a large value. Raises `BlobMissing`, `BlobDamaged`."""
+        return bytes(blob_store.Blobs(self._blobs / namespace, durable=False).get(digest))
 
 
 def uid_bytes(uid: str) -> bytes:

@@ -4,6 +4,7 @@ Used by `runs`.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
@@ -35,15 +36,21 @@ def of_run(run: records.Run) -> model.FlowRunView:
     )
 
 
-def with_jobs(
-    view: model.FlowRunView, jobs: Mapping[str, Iterable[tuple[model.Counts, int]]]
-) -> model.FlowRunView:
-    """Return a view with the counts of jobs that are not over. `jobs`: by path of the step, and
-    how many tasks of each run."""
-    steps = dict(view.steps)
+class OpenJob(NamedTuple):
+    """The job of a step that is not over. `running`: how many of its tasks are at work."""
+
+    counts: model.Counts
+    running: int
+    version: int
+
+
+def with_jobs(view: model.FlowRunView, jobs: Mapping[str, Iterable[OpenJob]]) -> model.FlowRunView:
+    """Return a view with what is known of jobs that are not over, by path of the step."""
+    steps, latest = dict(view.steps), view.version
     for path, found in jobs.items():
         one = steps[path]
-        for counts, running in found:
+        for counts, running, version in found:
+            latest = max(latest, version)
             one = msgspec.structs.replace(
                 one,
                 total=one.total + counts.total,
@@ -53,7 +60,7 @@ def with_jobs(
                 running=one.running + running,
             )
         steps[path] = one
-    return msgspec.structs.replace(view, steps=steps)
+    return msgspec.structs.replace(view, steps=steps, version=latest)
 
 
 def nodes(program: flow_program.Program) -> dict[str, flow_program.Node]:

@@ -436,3 +436,11 @@ def test_files_come_with_the_request(kept: store.PondStore) -> None:
     found = ponds.pin(kept, origins.InlineSource("inline", files))
 
     assert found.manifest.digest == ponds.manifest_of(files).digest
+
+
+def test_other_files_of_a_request_are_other_ones(kept: store.PondStore) -> None:
+    ponds.pin(kept, origins.InlineSource("inline", {"a": b"1"}))
+
+    found = ponds.pin(kept, origins.InlineSource("inline", {"a": b"2"}))
+
+    assert found.manifest.digest == ponds.manifest_of({"a": b"2"}).digest

@@ -1,0 +1,226 @@
+"""The jobs of a run's steps: made, stopped and followed in the engine, their results read.
+
+Used by `runs`. What becomes of them is said to the plan; nothing is decided here.
+"""
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+
+from kilnwork.api import filejobs
+from kilnwork.jobs import engine as engines
+from kilnwork.jobs import facts, index_items, items, task_hub
+from kilnwork.jobs import model as job_model
+from kilnwork.jobs import records as job_records
+from kilnwork.jobs.flows import (
+    plan,
+    records,
+    results,
+    step_inputs,
+    step_items,
+    tables,
+    views,
+)
+from kilnwork.kit import clock as clocks
+from kilnwork.kit import ids
+
+MAX_DEFINITION_BYTES = 16 << 20
+"""Longest definition of a step: its items and inputs."""
+
+
+class StepJobs:
+    """Of all runs. `heard`: called when the plan has something new to look at in a run."""
+
+    def __init__(
+        self,
+        hub: task_hub.TaskHub,
+        engine: engines.Engine,
+        kept: tables.FlowTables,
+        *,
+        writes: tables.FlowWrites,
+        clock: clocks.Clock,
+        heard: Callable[[records.Run], None],
+    ) -> None:
+        self._hub, self._engine, self._clock = hub, engine, clock
+        self._tables, self._writes, self._heard = kept, writes, heard
+        self._reading: dict[bytes, views.OpenJob] = {}
+        """Jobs that are over and whose results are being read."""
+        self._jobs: dict[bytes, tuple[records.Run, str]] = {}
+        """Whose step a job is that is not over, by UUID."""
+
+    def run_of(self, job: job_records.Job) -> records.Run | None:
+        """Return whose step a job is that is not over."""
+        found = self._jobs.get(job.id.uuid)
+        return None if found is None else found[0]
+
+    def ended(self, job: job_records.Job) -> None:
+        """A job is over in the batch that is being made."""
+        found = self._jobs.pop(job.id.uuid, None)
+        if found is not None:
+            found[0].shown_version = max(found[0].shown_version, job.version)
+            self._read(*found, job)
+
+    def suspend(self, run: records.Run) -> None:
+        """Pause the jobs of a run, or let them go on, as the run says."""
+        for key in run.open_jobs:
+            job = self._engine.find(job_uuid(run, key))
+            if job is not None and job.stage is not job_records.FINISHED:
+                change = job_model.Adjustment(suspend=run.state.suspended)
+                facts.adjust(job, change, now=self._clock.wall())
+                self._engine.wake(job)
+
+    def stop(self, run: records.Run, key: str, message: str) -> None:
+        """End the job of a step."""
+        job = self._engine.find(job_uuid(run, key))
+        if job is not None:
+            facts.kill(job, "Stopped", message, now=self._clock.wall())
+            self._engine.wake(job)
+
+    def counts(self, run: records.Run) -> dict[str, list[views.OpenJob]]:
+        """Return what is known of the jobs that the plan has not heard the end of, by path of the
+        step."""
+        found: dict[str, list[views.OpenJob]] = {}
+        for key in run.open_jobs:
+            uuid = job_uuid(run, key)
+            job = self._engine.live.get(uuid)
+            one = self._reading.get(uuid)
+            if one is None and job is not None:
+                running = step_items.running(job)
+                one = views.OpenJob(step_items.counts(job), running, job.version)
+            if one is not None:
+                found.setdefault(records.step_path(key), []).append(one)
+        return found
+
+    def follow(self, run: records.Run, key: str) -> None:
+        """Follow the job of a step that was open."""
+        uuid = job_uuid(run, key)
+        job = self._engine.find(uuid)
+        if job is None:
+            lost = records.JobEnd(False, "JobLost", "its job is not in the journal")
+            plan.job_ended(run, key, lost)
+        elif job.stage is job_records.FINISHED:
+            self._read(run, key, job)
+            self._engine.wake(job)  # it is released again
+        else:
+            self._jobs[uuid] = (run, key)
+
+    def start(self, run: records.Run, key: str, work: step_inputs.StepWork) -> None:
+        """Make the job of a step."""
+        size = sum(map(len, map(bytes, (*work.items, *work.shared.values()))))
+        if size > MAX_DEFINITION_BYTES:
+            message = f"its items and inputs take {size} bytes, more than 16 MiB"
+            plan.job_ended(run, key, records.JobEnd(False, "InputTooLarge", message))
+            self._heard(run)
+            return
+        uuid, now = job_uuid(run, key), self._clock.wall()
+        source = step_items.StepItems(work, step_items.StepProgress())
+        spec = index_items.IndexSpec(
+            name=work.name,
+            cluster_name=work.template.cluster_name,
+            parallelism=work.parallel,
+            priority=run.new.priority,
+        )
+        job = job_records.Job(
+            job_model.JobId(uuid, ids.task_text(ids.TaskId(uuid))),
+            row=self._engine.new_row(),
+            namespace=run.new.namespace,
+            spec=spec,
+            source=source,
+            created=now,
+        )
+        job.fresh = True
+        if work.memo:
+            self._reuse(run, job, source)
+        job.changed(now)
+        self._jobs[uuid] = (run, key)
+        self._engine.add(job, None, None)
+
+    def _reuse(self, run: records.Run, job: job_records.Job, source: step_items.StepItems) -> None:
+        """Let items have succeeded whose results are kept."""
+        reused = 0
+        for number in range(job.size):
+            key = source.inputs.memo_key(number)
+            value = self._tables.memo(key)
+            if value is not None:
+                self._writes.memo(key, run.new.key, value)
+                job.items.set(number + 1, items.State.SUCCEEDED, 1)
+                reused += 1
+        job.counts.succeeded = reused
+        source.progress = step_items.StepProgress(reused=reused)
+
+    def _read(self, run: records.Run, key: str, job: job_records.Job) -> None:
+        """Read the results of a job that is over, as far as anybody wants them; then the plan
+        hears of its end."""
+        end, work = _end_of(job), job.source.definition
+        if not work.wanted or not (end.succeeded or work.memo):
+            self._hear(run, key, end)
+            return
+        reading = results.Results(
+            job,
+            self._hub,
+            kept=self._tables,
+            keep=lambda memo, value: self._writes.memo(memo, run.new.key, value),
+        )
+
+        def go_on() -> None:
+            if self._engine.over:
+                return
+            try:
+                if reading.read_more():
+                    loop.call_soon(go_on)
+                    return
+            except Exception as error:  # noqa: BLE001 - half of it is in: only a restart mends that
+                self._engine.failed(error)
+                return
+            self._reading.pop(job.id.uuid, None)
+            self._hear(run, key, _with_results(end, reading, needed=work.needed))
+            self._hub.wake()
+
+        loop = asyncio.get_running_loop()
+        self._reading[job.id.uuid] = views.OpenJob(end.counts, 0, job.version)
+        go_on()
+
+    def _hear(self, run: records.Run, key: str, end: records.JobEnd) -> None:
+        plan.job_ended(run, key, end)
+        self._heard(run)
+
+    def delete(self, run: records.Run) -> None:
+        """Delete the jobs of a run that is over."""
+        for record in run.records.values():
+            job = self._engine.find(job_uuid(run, record.key)) if record.job else None
+            if job is not None:
+                facts.delete(job, now=self._clock.wall())
+                self._engine.wake(job)
+
+
+def job_uuid(run: records.Run, key: str) -> bytes:
+    """Return the UUID of a step's job: the same for ever, and no other run's, also of the same
+    generation that was forgotten and is started again."""
+    new = run.new
+    what = f"{new.uid}/{new.generation}/{run.state.made}/{key}"
+    raw = bytearray(hashlib.sha256(what.encode()).digest()[:16])
+    raw[6] = 0x80 | (raw[6] & 0x0F)
+    raw[8] = 0x80 | (raw[8] & 0x3F)
+    return bytes(raw)
+
+
+def _end_of(job: job_records.Job) -> records.JobEnd:
+    """Return how a job has ended, without results."""
+    work, cause = job.source.definition, job.source.progress.cause
+    succeeded = job.verdict is filejobs.Outcome.SUCCEEDED
+    reason = job.reason if work.variable else cause or job.reason
+    return records.JobEnd(
+        succeeded,
+        reason="" if succeeded else reason,
+        message="" if succeeded else job.message,
+        cause=cause,
+        counts=step_items.counts(job),
+    )
+
+
+def _with_results(end: records.JobEnd, reading: results.Results, *, needed: bool) -> records.JobEnd:
+    if reading.trouble and not needed:
+        return end
+    if reading.trouble:
+        return end._replace(succeeded=False, reason="ResultTooLarge", message=reading.trouble)
+    return end._replace(value=reading.value) if end.succeeded else end

@@ -1,0 +1,225 @@
+"""A DataPond on `kiln up`: from the object to the files that a run sees, and to nothing fetched
+again."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import lakes, ponds, waiting
+from support import up as up_support
+
+pytestmark = pytest.mark.timeout(180)
+
+FILES = {"market/a.csv": b"1\n2\n", "market/b/c.csv": b"3\n", "readme": b"hello"}
+
+
+@pytest.fixture(scope="module")
+def lake() -> Iterator[lakes.Lake]:
+    with lakes.Lake(FILES) as served:
+        served.token = "open-sesame"
+        yield served
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("files")
+    ponds.write_files(folder, FILES)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def up(
+    tmp_path_factory: pytest.TempPathFactory, lake: lakes.Lake, files: Path
+) -> Iterator[up_support.Up]:
+    with up_support.serving(tmp_path_factory.mktemp("up")) as server:
+        server.kiln("apply", "-f", "-", stdin=json.dumps(_secret(lake)))
+        server.kiln("apply", "-f", "-", stdin=json.dumps(_pond(lake, files)))
+        server.kiln("wait", "datapond/lake", "--for=condition=Ready", "--timeout", "60s")
+        yield server
+
+
+def _secret(lake: lakes.Lake) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "lake-token"},
+        "stringData": {"token": lake.token},
+    }
+
+
+def _pond(lake: lakes.Lake, files: Path) -> dict[str, Any]:
+    return {
+        "apiVersion": "kilnwork.dev/v1alpha1",
+        "kind": "DataPond",
+        "metadata": {"name": "lake"},
+        "spec": {
+            "capacity": "1Gi",
+            "sources": [
+                {"name": "disk", "uri": files.as_uri()},
+                {
+                    "name": "web",
+                    "uri": lake.uri,
+                    "secretName": "lake-token",
+                    "allowAddresses": [f"127.0.0.1:{lake.port}"],
+                },
+            ],
+        },
+    }
+
+
+def _run(up: up_support.Up, lease: str) -> Path:
+    return up.data / "ponds/default/lake/runs/default" / f"user_{lease}"
+
+
+def _node(up: up_support.Up) -> dict[str, Any]:
+    answer = json.loads(up.kiln("data", "lake", "-o", "json").stdout)
+    found: dict[str, Any] = answer["ponds"]["lake"][0]
+    return found
+
+
+def _agent(up: up_support.Up) -> int:
+    """Pid of the agent of this server."""
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            command = (entry / "cmdline").read_bytes().split(b"\0")
+            environment = (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        ours = f"KILN_POND_PATH={up.data}".encode() in environment
+        if ours and command[1:3] == [b"-m", b"kilnwork.pond"]:
+            return int(entry.name)
+    raise AssertionError("there is no agent")
+
+
+def test_a_directory_is_on_the_node_and_is_not_read_again(up: up_support.Up) -> None:
+    said = up.kiln("data", "lake", "--fetch", "disk", "--lease", "one").stdout
+    counted = _node(up)["counters"]["fetchedSource"]
+
+    assert f"{ponds.manifest_of(FILES).digest} (11 B) is on 1 node, held by lease one" in said
+    assert ponds.read_files(_run(up, "one") / "disk") == FILES
+    assert counted >= 11
+
+    up.kiln("data", "lake", "--fetch", "disk", "--lease", "two")
+    assert ponds.read_files(_run(up, "two") / "disk") == FILES
+    assert _node(up)["counters"]["fetchedSource"] == counted
+
+
+def test_an_http_source_is_read_with_its_secret(up: up_support.Up, lake: lakes.Lake) -> None:
+    paths = [f"--path={path}" for path in FILES]
+
+    up.kiln("data", "lake", "--fetch", "web", *paths)
+    lake.requests.clear()
+    up.kiln("data", "lake", "--fetch", "web", *paths, "--lease", "again")
+
+    assert ponds.read_files(_run(up, "again") / "web") == FILES
+    assert lake.gets == []
+    process = Path("/proc") / str(_agent(up))
+    assert lake.token.encode() not in (process / "environ").read_bytes()
+    assert lake.token.encode() not in (process / "cmdline").read_bytes()
+    for log in (up.data / "pods").glob("*/containers/agent/*.log"):
+        assert lake.token not in log.read_text()
+
+
+def test_a_killed_agent_comes_back_with_what_it_had(up: up_support.Up) -> None:
+    up.kiln("data", "lake", "--fetch", "disk", "--lease", "kept")
+    os.kill(_agent(up), signal.SIGKILL)
+
+    waiting.wait_until(
+        lambda: "fetchedSource" not in _node(up)["counters"], what="another agent reports"
+    )
+    up.kiln("data", "lake", "--fetch", "disk", "--lease", "later")
+
+    assert ponds.read_files(_run(up, "kept") / "disk") == FILES
+    assert "fetchedSource" not in _node(up)["counters"]
+
+
+def test_what_is_released_is_gone(up: up_support.Up) -> None:
+    up.kiln("data", "lake", "--fetch", "disk", "--lease", "short")
+    assert _run(up, "short").is_dir()
+
+    assert up.kiln("data", "lake", "--release", "short").stdout == "lease short released\n"
+
+    waiting.wait_until(lambda: not _run(up, "short").exists(), what="the run's files are gone")
+    again = up.kiln("data", "lake", "--release", "short", check=False)
+    assert "nobody holds a lease" in again.stderr
+
+
+def test_status_and_tables_say_what_is_there(up: up_support.Up) -> None:
+    up.kiln("data", "lake", "--fetch", "disk", "--lease", "shown")
+    digest = ponds.manifest_of(FILES).digest
+
+    def has_it() -> bool:
+        status = up.get("dataponds", "lake")["status"]
+        return any(one["digest"] == digest and one["leases"] for one in status["snapshots"])
+
+    waiting.wait_until(has_it, what="the status has the snapshot")
+    status = up.get("dataponds", "lake")["status"]
+    assert status["nodes"] == {"ready": 1, "total": 1}
+    assert status["bytes"]["capacity"] == 1 << 30
+    assert digest[:19] in up.kiln("data", "lake", "--snapshots").stdout
+    assert "shown" in up.kiln("data", "lake", "--leases").stdout
+    assert up.kiln("data").stdout.splitlines()[1].split()[:3] == ["lake", _node(up)["node"], "true"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["lake", "--fetch", "sea"], "none of the pond's: disk, web"),
+        (["lake", "--fetch", "disk", "--path", "../../etc/passwd"], "'..'"),
+        (["lake", "--fetch", "disk", "--path", "no"], "is not there"),
+        (["lake", "--fetch", "web"], "name its files in paths"),
+        (["sea", "--fetch", "disk"], "no DataPond"),
+        (["lake", "--fetch", "disk", "--lease", "A/.."], "DNS name"),
+        (["--fetch", "disk"], "of one pond"),
+        (["lake", "--fetch", "disk", "--snapshots"], "two things"),
+        (["lake", "--lease", "x"], "are of --fetch"),
+    ],
+)
+def test_bad_input_is_refused_with_the_reason(
+    up: up_support.Up, arguments: list[str], why: str
+) -> None:
+    if "--lease" not in arguments and "--fetch" in arguments:
+        arguments = [*arguments, "--lease", "bad"]
+
+    done = up.kiln("data", *arguments, check=False)
+
+    assert done.returncode != 0
+    assert why in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("spec", "why"),
+    [
+        ({"path": "/etc"}, "directory of its own"),
+        ({"path": "/a/../b"}, "without '..'"),
+        ({"path": "data"}, "spec.path"),
+        ({"capacity": "many"}, "spec.capacity"),
+        ({"highWatermark": 0.5, "lowWatermark": 0.6}, "lowWatermark"),
+        ({"sources": [{"name": "a", "uri": "ftp://x/"}]}, "spec.sources[0].uri"),
+        ({"sources": [{"name": "a", "uri": "https://me:secret@x/"}]}, "no password"),
+        ({"sources": [{"name": "a", "uri": "file://host/x"}]}, "file:///PATH"),
+        ({"fetch": {"parallel": 0}}, "spec.fetch.parallel"),
+        ({"speed": 1}, "speed"),
+    ],
+)
+def test_ponds_that_cannot_be_are_refused(
+    up: up_support.Up, spec: dict[str, Any], why: str
+) -> None:
+    pond = {
+        "apiVersion": "kilnwork.dev/v1alpha1",
+        "kind": "DataPond",
+        "metadata": {"name": "bad"},
+        "spec": spec,
+    }
+
+    done = up.kiln("apply", "-f", "-", stdin=json.dumps(pond), check=False)
+
+    assert done.returncode != 0
+    assert why in done.stderr

@@ -1,0 +1,248 @@
+"""SyncSets and DataPonds on `kiln up`: data, workers and flow as one object."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import up, waiting
+
+FLOW = """
+    do:
+      - price:
+          each: shard
+          of: data.trades
+          command: [sh, -c, 'cat $KILN_DATA/trades/*.csv | wc -l > $KILN_OUTPUT']
+      - total:
+          join: price
+          command: [sh, -c, 'cat $KILN_INPUT > $KILN_OUTPUT']
+          with: {parts: "${ price.results }", digest: "${ data.trades.digest }"}
+"""
+
+SET = """
+apiVersion: kilnwork.dev/v1alpha1
+kind: DataPond
+metadata: {{name: default}}
+spec:
+  sources: [{{name: lake, uri: "file://{lake}/"}}]
+---
+apiVersion: kilnwork.dev/v1alpha1
+kind: SyncSet
+metadata: {{name: risk}}
+spec:
+  backend: {backend}
+  resources:
+    groups:
+      - name: worker
+        replicas: 2
+        near: [trades]
+        template:
+          spec:
+            containers:
+              - name: worker
+                resources: {{requests: {{cpu: 100m, memory: 64Mi}}}}
+  data:
+    snapshots:
+      - {{name: trades, from: {{source: lake, path: trades}}, shard: {{by: files}}}}
+  flow:{flow}
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[up.Up]:
+    with up.serving(tmp_path, slots=2) as made:
+        yield made
+
+
+def lake(server: up.Up, *, lines: int = 10) -> Path:
+    """A directory with four files of `lines` lines each."""
+    folder = server.workdir / "lake" / "trades"
+    folder.mkdir(parents=True, exist_ok=True)
+    for number in range(4):
+        (folder / f"{number}.csv").write_text(f"{number}\n" * lines)
+    return folder.parent
+
+
+def apply(server: up.Up, *, backend: str = "auto", flow: str = FLOW) -> None:
+    manifest = SET.format(lake=lake(server), backend=backend, flow=flow)
+    server.kiln("apply", "-f", "-", stdin=manifest)
+
+
+def status(server: up.Up) -> dict[str, Any]:
+    found: dict[str, Any] = server.get("syncsets", "risk").get("status") or {}
+    return found
+
+
+def wait_phase(server: up.Up, phase: str, *, generation: int = 1) -> dict[str, Any]:
+    def reached() -> dict[str, Any] | None:
+        found = status(server)
+        same = (found.get("phase"), found.get("generation")) == (phase, generation)
+        final = found.get("phase") in ("Succeeded", "Failed", "Killed", "AdmissionError")
+        wrong = final and not same and found.get("generation") == generation
+        assert not wrong, json.dumps(found, indent=1)
+        return found if same else None
+
+    found = waiting.wait_until(reached, what=f"SyncSet is {phase}", timeout_s=60.0)
+    assert found is not None
+    return found
+
+
+def conditions(found: dict[str, Any]) -> dict[str, str]:
+    return {c["type"]: c["status"] for c in found["conditions"]}
+
+
+@pytest.mark.parametrize("backend", ["local", "pods"])
+def test_flow_runs_on_pinned_data_when_all_are_there(server: up.Up, backend: str) -> None:
+    """Facts 1 to 3: one object; no step before all workers and their data; workers at the data."""
+    apply(server, backend=backend)
+    found = wait_phase(server, "Succeeded")
+    digest = found["snapshots"]["trades"]["digest"]
+    assert found["result"]["value"] == {"parts": [40, 40, 40, 40], "digest": digest}
+    assert conditions(found) == {
+        "SnapshotPinned": "True",
+        "DataReady": "True",
+        "GangReady": "True",
+        "FlowRunning": "False",
+        "Succeeded": "True",
+    }
+    assert (found["dataReady"], found["gang"], found["progress"]) == ("1/1", "2/2", "5/5")
+    assert found["backendRef"]["backend"] == backend
+    assert server.kiln("why", "syncset/risk").stdout == (
+        "SyncSet risk is Succeeded (FlowSucceeded); 5 of 5 tasks have succeeded.\n"
+    )
+    waiting.wait_until(
+        lambda: "risk" not in server.kiln("get", "pods").stdout, what="workers are gone"
+    )
+
+
+@pytest.mark.parametrize("backend", ["local", "pods"])
+def test_source_that_changes_changes_no_generation(server: up.Up, backend: str) -> None:
+    """Fact 4: all read the same, and a replay reads it again, whatever the source has by then."""
+    flow = """
+    do:
+      - first: {command: [sh, -c, 'cat $KILN_DATA/trades/*.csv | wc -l > $KILN_OUTPUT']}
+      - pause: {command: [sh, -c, 'until [ -e go ]; do sleep 0.05; done']}
+      - second: {command: [sh, -c, 'cat $KILN_DATA/trades/*.csv | wc -l > $KILN_OUTPUT']}
+"""
+    apply(server, backend=backend, flow=flow)
+    before = wait_phase(server, "Running")
+    lake(server, lines=20)
+    (server.workdir / "go").touch()
+    assert wait_phase(server, "Succeeded")["result"]["value"] == 40
+    done = server.kiln("replay", "risk", "--wait")
+    assert "SyncSet risk starts anew as generation 2" in done.stdout
+    again = wait_phase(server, "Succeeded", generation=2)
+    assert again["result"]["value"] == 40
+    assert again["snapshots"]["trades"]["digest"] == before["snapshots"]["trades"]["digest"]
+    patch = {"spec": {"generation": 3, "replayOf": None}}
+    server.kubectl("patch", "kss", "risk", "--type=merge", "-p", json.dumps(patch))
+    fresh = wait_phase(server, "Succeeded", generation=3)
+    assert fresh["result"]["value"] == 80
+    assert [one["generation"] for one in fresh["generations"]] == [3, 2, 1]
+
+
+def test_set_is_paused_resumed_and_cancelled(server: up.Up) -> None:
+    flow = """
+    do:
+      - first: {command: [sh, -c, 'until [ -e go ]; do sleep 0.05; done']}
+      - second: {command: [sleep, "600"]}
+"""
+    apply(server, flow=flow)
+    wait_phase(server, "Running")
+    assert server.kiln("pause", "syncset/risk").stdout == "SyncSet risk is suspended\n"
+    wait_phase(server, "Suspended")
+    (server.workdir / "go").touch()
+
+    def first_is_over() -> bool:
+        return bool(status(server)["flow"]["steps"]["first"]["succeeded"] == 1)
+
+    waiting.wait_until(first_is_over, what="what ran has ended")
+    assert status(server)["flow"]["steps"]["second"]["running"] == 0
+    assert "`kiln resume syncset/risk` lets it go on." in server.kiln("why", "kss/risk").stdout
+    server.kiln("resume", "syncset/risk")
+
+    def second_runs() -> bool:
+        return bool(status(server)["flow"]["steps"]["second"]["running"] == 1)
+
+    waiting.wait_until(second_runs, what="the next step runs")
+    server.kiln("cancel", "syncset/risk", "--wait")
+    found = wait_phase(server, "Killed")
+    assert found["reason"] == "Killed"
+    done = server.kiln("wait", "syncset/risk", check=False)
+    assert done.returncode == 6
+    assert "`kiln replay risk --generation 1` runs the same data and flow again" in done.stderr
+
+
+def test_deleted_set_leaves_no_worker_and_no_data(server: up.Up) -> None:
+    apply(server, flow='\n    do: [{long: {command: [sleep, "600"]}}]\n')
+    wait_phase(server, "Running")
+    runs = next(server.data.glob("**/runs/default"))
+    assert [one.name for one in runs.iterdir()] == ["risk-g1"]
+    server.kiln("delete", "syncset/risk")
+    waiting.wait_until(
+        lambda: "risk" not in server.kiln("get", "pods").stdout, what="workers are gone"
+    )
+    waiting.wait_until(lambda: list(runs.iterdir()) == [], what="the data's directory is gone")
+
+
+@pytest.mark.parametrize("backend", ["local", "pods"])
+def test_server_that_is_killed_goes_on(server: up.Up, backend: str) -> None:
+    flow = """
+    do:
+      - first: {command: [sh, -c, 'echo x >> runs; echo 1 > $KILN_OUTPUT']}
+      - second: {command: [sh, -c, 'until [ -e go ]; do sleep 0.05; done'], retry: {maxLosses: 9}}
+      - third: {command: [sh, -c, 'cat $KILN_DATA/trades/*.csv | wc -l > $KILN_OUTPUT']}
+"""
+    apply(server, backend=backend, flow=flow)
+
+    def second_runs() -> bool:
+        steps = status(server).get("flow", {}).get("steps", {})
+        return bool(steps.get("second", {}).get("running") == 1)
+
+    waiting.wait_until(second_runs, what="the second step runs")
+    before = status(server)
+    server.kill()
+    server.start()
+    (server.workdir / "go").touch()
+    found = wait_phase(server, "Succeeded")
+    assert found["result"]["value"] == 40
+    assert found["admissionTime"] == before["admissionTime"]
+    assert (server.workdir / "runs").read_text() == "x\n"
+
+
+def test_bad_input_is_refused_with_its_field(server: up.Up) -> None:
+    text = SET.format(lake=lake(server), backend="pods", flow=FLOW)
+    for old, new, wanted in (
+        ("replicas: 2", "replicas: 2\n        min: 3", "groups[0].min: Invalid value"),
+        ("near: [trades]", "near: [market]", "names no snapshot: 'market'"),
+        ("cpu: 100m, ", "", "resources.requests"),
+        ("of: data.trades", "of: data.market", "spec.flow.do[0].price.of"),
+        ("name: risk}", f"name: {'r' * 45}}}", "have 51 characters together"),
+        (
+            "    groups:",
+            "    controller: {template: {}}\n    groups:",
+            "the manager drives the flow",
+        ),
+        (
+            "    groups:",
+            "    objects: [{apiVersion: v1, kind: Service, metadata: {name: x}}]\n    groups:",
+            "`kiln up` does not serve",
+        ),
+    ):
+        assert old in text
+        done = server.kiln("apply", "-f", "-", stdin=text.replace(old, new, 1), check=False)
+        assert done.returncode != 0
+        assert wanted in done.stdout + done.stderr
+    assert server.get("syncsets")["items"] == []
+
+
+def test_spec_is_frozen_within_a_generation(server: up.Up) -> None:
+    apply(server, flow='\n    do: [{long: {command: [sleep, "600"]}}]\n')
+    wait_phase(server, "Running")
+    patch = {"spec": {"flow": {"do": [{"other": {"command": ["true"]}}]}}}
+    done = server.kubectl(
+        "patch", "kss", "risk", "--type=merge", "-p", json.dumps(patch), check=False
+    )
+    assert "cannot be changed within a generation: raise spec.generation" in done.stderr

@@ -1,0 +1,38 @@
+"""The Job that is rendered for Volcano fulfils Volcano's own schema, as an API server checks it."""
+
+from pathlib import Path
+
+import yaml
+
+from kilnwork.api import resource, volcano_job
+from kilnwork.kube import errors
+from support import peers, served, waiting
+
+GOLDEN = Path(__file__).parents[1] / "support" / "volcano" / "volcano.yaml"
+
+JOBS = resource.Resource(
+    group="batch.volcano.sh", version="v1alpha1", kind="Job", plural="jobs", singular="job"
+)
+
+
+async def test_job_is_valid_and_nothing_of_it_is_unknown(tmp_path: Path) -> None:
+    text = peers.read("volcano", "volcano/config/crd/volcano/bases/batch.volcano.sh_jobs.yaml")
+    [job] = [
+        one
+        for one in yaml.safe_load_all(GOLDEN.read_text())
+        if one["apiVersion"] == volcano_job.API_VERSION
+    ]
+    async with served.kube(tmp_path) as kube:
+        await kube.create(resource.CUSTOM_RESOURCE_DEFINITIONS, yaml.safe_load(text))
+        spaces = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "quant"}}
+        await kube.create(resource.NAMESPACES, spaces)
+
+        async def made() -> dict[str, object] | None:
+            try:
+                return await kube.create(JOBS, job, "quant")
+            except errors.NotFound:  # the definition is not established yet
+                return None
+
+        found = await waiting.wait_until_async(made, what="the Job is made")
+        assert found is not None
+        assert found["spec"] == job["spec"]  # what is unknown would have been pruned

@@ -1,0 +1,31 @@
+"""Sources of other projects that tests compare with; they are not part of this repository."""
+
+import os
+import tarfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def archive(name: str) -> Path:
+    """The archive of a project; skips the test where there is none.
+
+    Looked for in $KILN_PEERS, then in ../shared/peers beside the checkout.
+    """
+    named = os.environ.get("KILN_PEERS")
+    folders = [Path(named)] if named else [ROOT.parent / "shared" / "peers"]
+    folders += [parent / "shared" / "peers" for parent in ROOT.parents]
+    for folder in folders:
+        if (found := folder / f"{name}.tar.xz").exists():
+            return found
+    pytest.skip(f"{name}.tar.xz is not there: KILN_PEERS names the folder; hack/peers says which")
+
+
+def read(name: str, path: str) -> str:
+    """The text of one file of a project."""
+    with tarfile.open(archive(name)) as files:
+        member = files.extractfile(path)
+        assert member is not None
+        return member.read().decode()

@@ -1,0 +1,248 @@
+"""Every rule of SyncSets is said with the field's path, the value and what to do."""
+
+import copy
+from typing import Any
+
+import msgspec
+import pytest
+
+from kilnwork.api import admission, meta, sync_set, sync_set_validation
+
+REQUESTS = {"requests": {"cpu": "1", "memory": "1Gi"}}
+TEMPLATE = {"spec": {"containers": [{"name": "worker", "resources": REQUESTS}]}}
+SNAPSHOT: dict[str, Any] = {"name": "trades", "from": {"inline": {"a": "1"}}}
+
+
+def problems(name: str = "risk", **spec: Any) -> dict[str, str]:
+    body = {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {
+            "resources": {"groups": [{"name": "worker"}]},
+            "flow": {"do": [{"x": {"command": ["true"]}}]},
+            **copy.deepcopy(spec),
+        },
+    }
+    return dict(admission.validate_sync_set(body))
+
+
+def group(**fields: Any) -> dict[str, Any]:
+    return {"resources": {"groups": [{"name": "worker", **fields}]}}
+
+
+def data(*snapshots: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"data": {"snapshots": list(snapshots), **more}}
+
+
+G = "spec.resources.groups[0]"
+S = "spec.data.snapshots[0]"
+O = "spec.resources.objects[0]"  # noqa: E741 - beside G and S
+
+CASES: dict[str, tuple[dict[str, Any], str, str]] = {
+    "min": (group(replicas=2, min=3), f"{G}.min", "is 3, more than replicas, 2"),
+    "elastic": (
+        group(replicas=5, elastic={"max": 4}),
+        f"{G}.replicas",
+        "is 5, more than elastic.max, 4",
+    ),
+    "both numbers": (
+        group(replicas=5, replicasOf={"snapshot": "trades"}),
+        f"{G}.replicas",
+        "give either replicas or replicasOf",
+    ),
+    "near": (group(near=["market"]), f"{G}.near[0]", "names no snapshot: 'market'"),
+    "near to nothing": (group(nearMode="required"), f"{G}.nearMode", "near names no snapshot"),
+    "required and follow": (
+        {
+            **group(nearMode="required", near=["trades"]),
+            **data(SNAPSHOT, pond={"order": "follow"}),
+        },
+        f"{G}.nearMode",
+        "needs data.pond.order lead or auto",
+    ),
+    "nodeName": (
+        group(template={"spec": {"nodeName": "a"}}),
+        f"{G}.template.spec.nodeName",
+        "use nodeSelector",
+    ),
+    "volume": (
+        group(template={"spec": {"volumes": [{"name": "kiln-data"}]}}),
+        f"{G}.template.spec.volumes[0].name",
+        "choose another",
+    ),
+    "requests": (
+        {**group(), "backend": "pods"},
+        f"{G}.template.spec.containers[0].resources.requests",
+        "must have cpu and memory",
+    ),
+    "deliver": (
+        {
+            **group(template=TEMPLATE),
+            **data({**SNAPSHOT, "shard": {"by": "files"}, "deliver": "shard"}),
+            "backend": "pods",
+        },
+        f"{S}.deliver",
+        "write deliver: all",
+    ),
+    "deliver without shards": (data({**SNAPSHOT, "deliver": "shard"}), f"{S}.deliver", "no shard"),
+    "controller": (
+        {"resources": {"groups": [{"name": "worker"}], "controller": {"template": {}}}},
+        "spec.resources.controller",
+        "the manager drives the flow",
+    ),
+    "outputs": (data(outputs=[{"name": "x"}]), "spec.data.outputs", "may not be given yet"),
+    "two sources": (
+        data({"name": "x", "from": {"uri": "file:///x", "inline": {"a": ""}}}),
+        f"{S}.from",
+        "must have one of source, uri, inline and files",
+    ),
+    "twice": (data(SNAPSHOT, SNAPSHOT), "spec.data.snapshots[1].name", "is there twice"),
+    "shard of no group": (
+        data({**SNAPSHOT, "shard": {"by": "files", "group": "other"}}),
+        f"{S}.shard.group",
+        "names no group: 'other'; there are worker",
+    ),
+    "shard without a number": (
+        data({**SNAPSHOT, "shard": {"by": "hash"}}),
+        f"{S}.shard.count",
+        "must be given, or group",
+    ),
+    "replicas of no shards": (
+        {**group(replicasOf={"snapshot": "trades"}), **data(SNAPSHOT)},
+        f"{G}.replicasOf.snapshot",
+        "has no shards",
+    ),
+    "replicas of themselves": (
+        {
+            **group(replicasOf={"snapshot": "trades"}),
+            **data({**SNAPSHOT, "shard": {"by": "files", "group": "worker"}}),
+        },
+        f"{G}.replicasOf.snapshot",
+        "would follow from itself",
+    ),
+    "object without a kind": (
+        {"resources": {"groups": [{"name": "worker"}], "objects": [{"kind": "X"}]}},
+        O,
+        "must have apiVersion and kind",
+    ),
+    "object with an owner": (
+        {
+            "resources": {
+                "groups": [{"name": "worker"}],
+                "objects": [
+                    {
+                        "apiVersion": "v1",
+                        "kind": "ConfigMap",
+                        "metadata": {"name": "x", "ownerReferences": []},
+                    }
+                ],
+            }
+        },
+        f"{O}.metadata.ownerReferences",
+        "the SyncSet owns the object",
+    ),
+    "object elsewhere": (
+        {
+            "resources": {
+                "groups": [{"name": "worker"}],
+                "objects": [
+                    {
+                        "apiVersion": "v1",
+                        "kind": "ConfigMap",
+                        "metadata": {"name": "x", "namespace": "other"},
+                    }
+                ],
+            }
+        },
+        f"{O}.metadata.namespace",
+        "must be that of the SyncSet, default",
+    ),
+    "replay of itself": (
+        {"generation": 3, "replayOf": 3},
+        "spec.replayOf",
+        "must be an earlier generation",
+    ),
+    "time": ({"killTimestamp": "soon"}, "spec.killTimestamp", "must be a time"),
+    "flow": (
+        {"flow": {"do": [{"x": {"each": "s", "of": "data.trades", "command": ["true"]}}]}},
+        "spec.flow.do[0].x.of",
+        "trades",
+    ),
+    "group of a step": (
+        {"flow": {"do": [{"x": {"group": "gpu", "command": ["true"]}}]}},
+        "spec.flow.do[0].x.group",
+        "gpu",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bad_input_is_refused_with_its_path(case: str) -> None:
+    spec, path, text = CASES[case]
+    found = problems(**spec)
+    assert path in found
+    assert text in found[path]
+
+
+def test_plain_set_has_no_problem() -> None:
+    assert problems(**group(template=TEMPLATE), **data(SNAPSHOT), backend="pods") == {}
+
+
+def test_names_leave_room_for_generation_and_largest_index() -> None:
+    assert problems("r" * 44, **group()) == {}  # 44 and the 6 of `worker`
+    found = problems("r" * 45, **group())
+    assert "have 51 characters together; at most 50" in found[f"{G}.name"]
+
+
+def update(**changes: Any) -> dict[str, str]:
+    def made(**spec: Any) -> sync_set.SyncSet:
+        body = {**group(replicas=2, min=1, elastic={"max": 4}), "flow": FLOW, **spec}
+        return sync_set.SyncSet(
+            metadata=meta.ObjectMeta(name="risk"), spec=msgspec.convert(body, sync_set.SyncSetSpec)
+        )
+
+    return dict(sync_set_validation.validate_sync_set_update(made(), made(**changes)))
+
+
+FLOW = {"do": [{"x": {"command": ["true"]}}]}
+OTHER = {"do": [{"x": {"command": ["false"]}}]}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"suspend": True},
+        {"deadlineSeconds": 5},
+        {"keep": {"generations": 1}},
+        {"killTimestamp": "2026-01-02T03:04:05Z"},
+        group(replicas=4, min=1, elastic={"max": 4}),
+        {"generation": 2, "flow": OTHER},
+        {"generation": 2, "replayOf": 1},
+    ],
+)
+def test_what_may_change_may(changes: dict[str, Any]) -> None:
+    assert update(**changes) == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        ({"flow": OTHER}, "spec.flow"),
+        ({"backend": "local"}, "spec.backend"),
+        ({"replayOf": 1}, "spec.replayOf"),
+        ({"priority": 1}, "spec.priority"),
+        (data(SNAPSHOT), "spec.data"),
+        (group(replicas=2, min=2, elastic={"max": 4}), "spec.resources"),
+        (group(replicas=2, min=1), "spec.resources"),
+    ],
+)
+def test_the_rest_is_frozen_within_a_generation(changes: dict[str, Any], path: str) -> None:
+    assert "cannot be changed within a generation" in update(**changes)[path]
+
+
+def test_generation_only_rises() -> None:
+    body = {**group(), "flow": FLOW}
+    old = msgspec.convert({**body, "generation": 2}, sync_set.SyncSetSpec)
+    new = msgspec.convert(body, sync_set.SyncSetSpec)
+    sets = [sync_set.SyncSet(metadata=meta.ObjectMeta(name="x"), spec=s) for s in (old, new)]
+    found = dict(sync_set_validation.validate_sync_set_update(*sets))
+    assert found == {"spec.generation": "may only rise, it was 2"}

@@ -1,0 +1,129 @@
+"""Room for gangs: nobody is put where there is none, and nobody is left out where there is."""
+
+import decimal
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kilnwork.api import fitting
+from kilnwork.controllers.gangs import capacity
+
+
+def node(name: str, cpu: int, **more: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": f"host-{name}"}},
+        "spec": more,
+        "status": {
+            "allocatable": {"cpu": str(cpu), "memory": "64Gi", "pods": "110"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def pod(name: str, cpu: int, **spec: Any) -> dict[str, Any]:
+    container = {"name": "worker", "resources": {"requests": {"cpu": str(cpu)}}}
+    return {
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"containers": [container], **spec},
+    }
+
+
+def members(*sizes: int, **more: Any) -> list[capacity.Member]:
+    return [capacity.Member(f"p{i}", "g", pod(f"p{i}", cpu), **more) for i, cpu in enumerate(sizes)]
+
+
+def room(*cpus: int, pods: tuple[dict[str, Any], ...] = ()) -> capacity.Room:
+    return capacity.Room(nodes=tuple(node(f"n{i}", cpu) for i, cpu in enumerate(cpus)), pods=pods)
+
+
+SIZES = st.lists(st.integers(1, 5), min_size=1, max_size=12)
+NODES = st.lists(st.integers(0, 12), min_size=1, max_size=6)
+
+
+@given(sizes=SIZES, cpus=NODES, taken=st.lists(st.integers(1, 3), max_size=4))
+def test_no_node_gets_more_than_it_has(sizes: list[int], cpus: list[int], taken: list[int]) -> None:
+    there = tuple(pod(f"t{i}", cpu, nodeName=f"n{i % len(cpus)}") for i, cpu in enumerate(taken))
+    found = capacity.place(room(*cpus, pods=there), members(*sizes), ready=frozenset())
+    used = dict.fromkeys((f"n{i}" for i in range(len(cpus))), 0)
+    for one, cpu in zip(there, taken, strict=True):
+        used[one["spec"]["nodeName"]] += cpu
+    before = dict(used)
+    for name, where in found.assigned.items():
+        used[where] += sizes[int(name[1:])]
+    for i, cpu in enumerate(cpus):
+        assert used[f"n{i}"] <= max(cpu, before[f"n{i}"])
+    assert len(found.assigned) + len(found.unplaced) == len(sizes)
+
+
+@given(size=st.integers(1, 4), count=st.integers(1, 20), cpus=NODES)
+def test_equal_members_all_have_room_exactly_if_there_is(
+    size: int, count: int, cpus: list[int]
+) -> None:
+    found = capacity.place(room(*cpus), members(*[size] * count), ready=frozenset())
+    assert len(found.assigned) == min(count, sum(cpu // size for cpu in cpus))
+
+
+@given(sizes=SIZES, cpus=NODES)
+def test_the_same_room_gives_the_same_places(sizes: list[int], cpus: list[int]) -> None:
+    first = capacity.place(room(*cpus), members(*sizes), ready=frozenset())
+    again = capacity.place(room(*reversed(cpus)), members(*sizes), ready=frozenset())
+    assert first == capacity.place(room(*cpus), members(*sizes), ready=frozenset())
+    assert len(again.assigned) + len(again.unplaced) == len(sizes)
+
+
+def test_pods_that_were_let_go_are_reckoned_with_before_they_have_a_node() -> None:
+    waiting = pod("other", 3)
+    gated = pod("gated", 3, schedulingGates=[{"name": "x"}])
+    found = capacity.place(room(4, pods=(waiting, gated)), members(1, 1), ready=frozenset())
+    assert len(found.assigned) == 1
+
+
+def test_pods_that_are_over_take_nothing() -> None:
+    over = {**pod("over", 4, nodeName="n0"), "status": {"phase": "Succeeded"}}
+    assert capacity.place(room(4, pods=(over,)), members(4), ready=frozenset()).assigned
+
+
+def test_ready_nodes_are_filled_first_then_those_with_most_data() -> None:
+    near = {"n1": 10, "n2": 20}
+    found = capacity.place(room(1, 1, 1, 1), members(1, 1, 1, near=near), ready=frozenset({"n3"}))
+    assert [found.assigned[f"p{i}"] for i in range(3)] == ["n3", "n2", "n1"]
+
+
+def test_nobody_goes_where_it_may_not() -> None:
+    found = capacity.place(room(4, 4), members(1, allowed=frozenset()), ready=frozenset())
+    assert found.assigned == {}
+    assert "2 node(s) were not next to the data" in capacity.lacks(found, room(4, 4))
+
+
+def test_lacks_names_group_request_reason_and_what_is_free() -> None:
+    here = capacity.Room(
+        nodes=(node("a", 2), node("b", 8, taints=[{"key": "gpu", "effect": "NoSchedule"}])),
+        pods=(pod("x", 1, nodeName="a"),),
+    )
+    found = capacity.place(here, members(2, 2), ready=frozenset())
+    assert capacity.lacks(found, here) == (
+        "2 workers have no node in group g: each needs cpu 2; 0/2 nodes are available: "
+        "1 Insufficient cpu, 1 node(s) had untolerated taint {gpu: }; "
+        "free: node a cpu 1, memory 64Gi; node b cpu 8, memory 64Gi"
+    )
+
+
+def test_affinity_is_narrowed_and_keeps_what_the_template_says() -> None:
+    own = {"key": "pool", "operator": "In", "values": ["batch"]}
+    key = "requiredDuringSchedulingIgnoredDuringExecution"
+    given_affinity = {
+        "nodeAffinity": {key: {"nodeSelectorTerms": [{"matchExpressions": [own]}]}},
+        "podAntiAffinity": {"x": 1},
+    }
+    nodes = [node("a", 1), node("b", 1), node("c", 1)]
+    made = capacity.affinity_to(pod("p", 1, affinity=given_affinity), frozenset({"a", "c"}), nodes)
+    assert made["podAntiAffinity"] == {"x": 1}
+    [term] = made["nodeAffinity"][key]["nodeSelectorTerms"]
+    assert term["matchExpressions"] == [
+        own,
+        {"key": "kubernetes.io/hostname", "operator": "In", "values": ["host-a", "host-c"]},
+    ]
+    fits = {n["metadata"]["name"]: fitting.misfit(n, pod("p", 1, affinity=made), {}) for n in nodes}
+    assert "didn't match" in fits["b"]
+    assert decimal.Decimal(1) == fitting.requests(pod("p", 1)["spec"])["cpu"]

@@ -1,0 +1,258 @@
+"""What is decided about a SyncSet: data before digest, digest before gang, gang before flow."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from kilnwork.api import meta, reasons, sync_set
+from kilnwork.controllers.data_pond import model as pond_model
+from kilnwork.controllers.gangs import port
+from kilnwork.controllers.sync_set import plan, ports
+from kilnwork.data.pond import manifest
+from kilnwork.jobs.flows import model
+from kilnwork.kit import clock
+
+NOW = 1_800_000_000.0
+DIGEST = f"sha256:{'1' * 64}"
+Reason = reasons.SetReason
+Phase = sync_set.Phase
+
+MANIFEST = manifest.Manifest(
+    [manifest.File(path=f"{i}.csv", size=10, mode=0o644, digest=f"sha256:{i * 64}") for i in "123"]
+)
+PIN = pond_model.Pin(state="Pinned", digest=MANIFEST.digest, manifest=MANIFEST, bytes=30)
+POND = ports.Pond(path="/pond/runs/default/risk-g1", nodes=frozenset({"a", "b"}))
+READY = pond_model.Readiness(ready=True, bytes_done=30, bytes_total=30)
+
+
+def declared(
+    *, data: bool = True, status: sync_set.SyncSetStatus | None = None, **spec: Any
+) -> sync_set.SyncSet:
+    snapshots = [
+        {"name": "trades", "from": {"inline": {"a": "1"}}, "shard": {"by": "files"}},
+    ]
+    body = {
+        "resources": {"groups": [{"name": "worker", "replicas": 2}]},
+        "flow": {"do": [{"x": {"command": ["true"]}}]},
+        "data": {"snapshots": snapshots} if data else {},
+        "backend": "local",
+        **spec,
+    }
+    return sync_set.SyncSet(
+        metadata=meta.ObjectMeta(name="risk", namespace="default", uid="u", generation=1),
+        spec=msgspec.convert(body, sync_set.SyncSetSpec),
+        status=status or sync_set.SyncSetStatus(),
+    )
+
+
+def facts(seen: sync_set.SyncSet | None, **more: Any) -> plan.Facts:
+    given = {"backend": sync_set.Backend.LOCAL, "pond": POND, "now": NOW, **more}
+    return plan.Facts(seen=seen, **given)
+
+
+def moved(seen: sync_set.SyncSet, decided: plan.Plan) -> sync_set.SyncSet:
+    """The object when the status is written."""
+    assert decided.status is not None
+    return msgspec.structs.replace(seen, status=decided.status)
+
+
+def admitted(**spec: Any) -> sync_set.SyncSet:
+    seen = declared(**spec)
+    return moved(seen, plan.decide(facts(seen)))
+
+
+def pinned(**spec: Any) -> sync_set.SyncSet:
+    seen = admitted(**spec)
+    return moved(seen, plan.decide(facts(seen, pins={"trades": PIN})))
+
+
+def gang(*, ready: bool = True, nodes: str = "a", **more: Any) -> port.GangState:
+    group = port.GroupState(desired=2, min=2, ready=2 if ready else 0)
+    return port.GangState(groups={"worker": group}, ready=ready, nodes=frozenset(nodes), **more)
+
+
+def view(phase: model.Phase = model.Phase.RUNNING, **more: Any) -> model.FlowRunView:
+    given: dict[str, Any] = {
+        "uid": "u",
+        "namespace": "default",
+        "set_name": "risk",
+        "generation": 1,
+        "version": 1,
+        "phase": phase,
+        "reason": "",
+        "message": "",
+        "suspended": False,
+        "started": NOW,
+        "finished": NOW + 1 if phase.final else None,
+        "steps": {},
+    }
+    return model.FlowRunView(**given | more)
+
+
+def test_admission_is_written_before_anything_is_made() -> None:
+    decided = plan.decide(facts(declared()))
+    assert decided.status is not None
+    assert (decided.status.generation, decided.status.phase) == (1, "Pending")
+    assert decided.status.admission_time == clock.rfc3339(NOW)
+    assert (decided.gang, decided.lease, decided.start) == (None, None, None)
+
+
+def test_digest_is_written_before_the_gang_is_asked_for() -> None:
+    seen = admitted()
+    decided = plan.decide(facts(seen, pins={"trades": PIN}))
+    assert decided.gang is None
+    assert decided.again_s == 0.0
+    written = moved(seen, decided)
+    assert written.status.snapshots["trades"].digest == MANIFEST.digest
+    assert written.status.snapshots["trades"].shards == 3
+    assert plan.decide(facts(written, pins={"trades": PIN})).gang is not None
+
+
+def test_written_digest_is_never_replaced() -> None:
+    """A pin of another digest fails the generation: nobody reads a mix."""
+    other = msgspec.structs.replace(PIN, digest=DIGEST)
+    decided = plan.decide(facts(pinned(), pins={"trades": other}))
+    assert decided.status is not None
+    assert (decided.status.phase, decided.status.reason) == ("Failed", Reason.SOURCE_CHANGED)
+
+
+@pytest.mark.parametrize("ready_gang", [True, False])
+@pytest.mark.parametrize("ready_data", [True, False])
+def test_flow_starts_exactly_when_gang_and_data_are_ready(
+    ready_gang: bool,  # noqa: FBT001 - pytest
+    ready_data: bool,  # noqa: FBT001 - pytest
+) -> None:
+    readiness = {"a": READY} if ready_data else {}
+    known = facts(pinned(), pins={"trades": PIN}, gang=gang(ready=ready_gang), readiness=readiness)
+    decided = plan.decide(known)
+    assert (decided.start is not None) == (ready_gang and ready_data)
+    assert decided.lease is not None
+    assert decided.lease.nodes == {"a"}
+
+
+def test_every_node_of_the_gang_needs_the_data() -> None:
+    known = facts(pinned(), pins={"trades": PIN}, gang=gang(nodes="ab"), readiness={"a": READY})
+    decided = plan.decide(known)
+    assert decided.start is None
+    assert decided.status is not None
+    assert (decided.status.phase, decided.status.reason) == ("Fetching", Reason.FETCHING)
+    assert "node b has 0 of 0 bytes" in decided.status.message
+    assert decided.status.data_ready == "1/2"
+
+
+def test_started_flow_has_the_pinned_digests_and_shards() -> None:
+    known = facts(pinned(), pins={"trades": PIN}, gang=gang(), readiness={"a": READY})
+    start = plan.decide(known).start
+    assert start is not None
+    assert start.snapshots["trades"].digest == MANIFEST.digest
+    assert [s["index"] for s in start.snapshots["trades"].shards or ()] == [0, 1, 2]
+    assert start.clusters == {"worker": "risk-g1-worker"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"pond": None}, Reason.WAITING_FOR_POND),
+        ({"pond": ports.Pond(path="/x")}, Reason.WAITING_FOR_POND),
+        ({"pins": {}}, Reason.PINNING),
+    ],
+)
+def test_what_is_waited_for_is_told(changes: dict[str, Any], reason: str) -> None:
+    decided = plan.decide(facts(admitted(), **changes))
+    assert decided.status is not None
+    assert decided.status.reason == reason
+    [condition] = [c for c in decided.status.conditions if c.type == "SnapshotPinned"]
+    assert (condition.status, condition.reason) == ("False", reason)
+
+
+def test_pinning_has_an_end() -> None:
+    seen = admitted()
+    decided = plan.decide(facts(seen, pins={}, now=NOW + 901))
+    assert decided.status is not None
+    assert (decided.status.phase, decided.status.reason) == ("Failed", Reason.DATA_TIMED_OUT)
+
+
+def test_fetching_has_an_end() -> None:
+    known = facts(pinned(), pins={"trades": PIN}, gang=gang(), now=NOW + 901)
+    decided = plan.decide(known)
+    assert decided.status is not None
+    assert decided.status.reason == Reason.DATA_TIMED_OUT
+    assert "fetching took longer than data.pond.timeoutSeconds, 900" in decided.status.message
+
+
+def test_corrupt_data_fails_the_generation() -> None:
+    broken = pond_model.Readiness(reason="DataCorrupt", message="b.csv", lasting=True)
+    known = facts(pinned(), pins={"trades": PIN}, gang=gang(), readiness={"a": broken})
+    decided = plan.decide(known)
+    assert decided.status is not None
+    assert (decided.status.phase, decided.status.reason) == ("Failed", Reason.DATA_CORRUPT)
+    assert decided.status.message == "node a: b.csv"
+
+
+def test_failed_pin_fails_the_generation() -> None:
+    failed = pond_model.Pin(state="Failed", reason="SourceMissing", message="no such file")
+    decided = plan.decide(facts(admitted(), pins={"trades": failed}))
+    assert decided.status is not None
+    assert (decided.status.phase, decided.status.reason) == ("Failed", Reason.PIN_FAILED)
+    assert decided.status.message == "snapshot trades: no such file"
+
+
+def test_large_data_leads_and_small_data_follows() -> None:
+    seen = pinned()
+    asked = plan.decide(facts(seen, pins={"trades": PIN})).gang
+    assert asked is not None
+    assert asked.data is not None
+    assert not asked.data.lead
+    large = msgspec.structs.replace(PIN, bytes=1 << 30)
+    asked = plan.decide(facts(seen, pins={"trades": large})).gang
+    assert asked is not None
+    assert asked.data is not None
+    assert asked.data.lead
+
+
+@pytest.mark.parametrize("phase", [p for p in Phase if p.final])
+def test_what_is_over_stays_and_gives_everything_back(phase: Phase) -> None:
+    over = sync_set.SyncSetStatus(generation=1, phase=str(phase), reason="X")
+    decided = plan.decide(facts(declared(status=over), left=True))
+    assert decided.release_groups
+    assert decided.release_lease
+    assert decided.status is not None
+    assert decided.status.phase == phase
+    assert (decided.start, decided.gang, decided.kill) == (None, None, None)
+
+
+def test_set_that_is_gone_is_forgotten() -> None:
+    assert plan.decide(plan.Facts(seen=None, known=(1, 2))).forget == (1, 2)
+
+
+def test_object_that_cannot_be_made_holds_everything_up() -> None:
+    known = facts(pinned(), pins={"trades": PIN}, obstacle="spec.resources.objects[0]: no")
+    decided = plan.decide(known)
+    assert decided.gang is None
+    assert decided.status is not None
+    assert decided.status.reason == Reason.OBJECT_REFUSED
+
+
+def test_flow_that_the_engine_refuses_fails_the_generation() -> None:
+    decided = plan.decide(facts(pinned(), pins={"trades": PIN}, refused="spec.flow.do: no"))
+    assert decided.status is not None
+    assert (decided.status.phase, decided.status.reason) == ("Failed", Reason.INVALID_SPEC)
+
+
+def test_deciding_again_changes_nothing() -> None:
+    known = facts(pinned(), pins={"trades": PIN}, gang=gang(ready=False), readiness={})
+    first = plan.decide(known)
+    written = moved(pinned(), first)
+    again = plan.decide(msgspec.structs.replace(known, seen=written))
+    assert again.status == written.status
+    assert again.lease == first.lease
+
+
+def test_reason_of_a_kill_says_how_the_set_ends() -> None:
+    seen = pinned()
+    for reason, phase in (("DeadlineExceeded", "Failed"), ("Killed", "Killed")):
+        ended = view(model.Phase.KILLED, reason=reason, message="m")
+        decided = plan.decide(facts(seen, flow=ended))
+        assert decided.status is not None
+        assert (decided.status.phase, decided.status.reason) == (phase, reason)

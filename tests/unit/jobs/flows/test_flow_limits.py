@@ -1,0 +1,188 @@
+"""Time limits of steps and flows, pauses, kills; and what is listed of a run."""
+
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kilnwork.api import task as api_task
+from kilnwork.jobs import errors
+from kilnwork.jobs.flows import model, plan
+from support import flow_world, job_world
+
+_P = model.Phase
+_S = model.State
+
+FUNCTIONS: dict[str, Any] = {
+    "f:load": lambda: 1,
+    "f:price": lambda s: s,
+    "f:echo": lambda **given: given,
+}
+
+
+def running(world: flow_world.FlowWorld) -> list[job_world.Entry]:
+    tasks = world.dispatcher.tasks.values()
+    return [one for one in tasks if one.state is api_task.State.RUNNING]
+
+
+async def begin(world: flow_world.FlowWorld, new: model.NewFlowRun, count: int = 1) -> None:
+    """Start a run and let tasks begin, without an end of any."""
+    await world.flows.start(new)
+    await world.until(lambda: len(world.dispatcher.queued) >= count, step=False)
+    for entry in world.dispatcher.queued[:count]:
+        world.dispatcher.begin(entry)
+
+
+async def pass_time(world: flow_world.FlowWorld, seconds: float) -> None:
+    world.clock.advance(seconds)
+    world.flows._on_timer()
+
+
+async def test_a_step_that_takes_too_long_fails(tmp_path: Path) -> None:
+    declared = {
+        "do": [{"slow": {"call": "f.load", "timeoutSeconds": 10}}],
+        "catch": [{"causes": ["StepTimedOut"], "do": [{"page": {"call": "f.load"}}]}],
+    }
+    async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
+        new = flow_world.new(declared)
+        await begin(world, new)
+        await pass_time(world, 9)
+        assert world.flows.view(new.key).steps["slow"].state is _S.RUNNING
+        await pass_time(world, 2)
+        found = await world.over(new.key)
+    assert (found.phase, found.reason) == (_P.FAILED, "StepTimedOut")
+    assert found.message == "step slow: it has taken 10 s, timeoutSeconds"
+    assert found.steps["catch[0].page"].state is _S.SUCCEEDED
+
+
+async def test_the_outer_limit_stops_what_is_inside(tmp_path: Path) -> None:
+    inner = {"one": {"call": "f.load", "timeoutSeconds": 100}}
+    group = {"do": [{"outer": {"fork": inner, "timeoutSeconds": 5}}], "timeoutSeconds": 50}
+    async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
+        new = flow_world.new(group)
+        await begin(world, new)
+        await pass_time(world, 6)
+        found = await world.over(new.key)
+    assert (found.reason, found.steps["outer.one"].state) == ("StepTimedOut", _S.KILLED)
+
+
+async def test_the_flow_has_a_limit_that_counts_over_restarts(tmp_path: Path) -> None:
+    declared = {
+        "do": [{"slow": {"call": "f.load"}}],
+        "finally": [{"clean": {"call": "f.load"}}],
+        "timeoutSeconds": 60,
+    }
+    async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
+        new = flow_world.new(declared)
+        await begin(world, new)
+        await pass_time(world, 40)
+        await world.restart()
+        await pass_time(world, 19)
+        assert world.flows.view(new.key).steps["slow"].state is _S.RUNNING
+        await pass_time(world, 2)
+        found = await world.over(new.key)
+    assert (found.phase, found.reason) == (_P.FAILED, "FlowTimedOut")
+    assert found.steps["finally.clean"].state is _S.SUCCEEDED
+
+
+async def test_finally_has_a_limit(tmp_path: Path) -> None:
+    declared = {"do": [{"one": {"call": "f.load"}}], "finally": [{"clean": {"call": "f.load"}}]}
+    async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
+        new = flow_world.new(declared)
+        await begin(world, new)
+        await world.until(lambda: len(world.dispatcher.ran) == 1)
+        await world.until(lambda: world.dispatcher.queued, step=False)
+        world.dispatcher.begin(world.dispatcher.queued[0])
+        await pass_time(world, plan.FINALLY_S + 1)
+        found = await world.over(new.key)
+    assert (found.phase, found.reason) == (_P.FAILED, "FinallyTimedOut")
+
+
+async def test_a_run_is_not_over_before_its_jobs_are(tmp_path: Path) -> None:
+    fork = {"fork": {"one": {"call": "f.load"}, "two": {"call": "f.load"}}, "wait": "any"}
+    async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
+        world.dispatcher.kill_now = lambda *a, **k: None  # type: ignore[method-assign]
+        new = flow_world.new({"do": [{"either": fork}]})
+        await begin(world, new, 2)
+        first, second = running(world)
+        world.dispatcher.finish(first)
+        await world.until(
+            lambda: world.flows.view(new.key).steps["either"].state is _S.SUCCEEDED, step=False
+        )
+        assert world.flows.view(new.key).phase is _P.RUNNING
+        world.dispatcher._kill(second)
+        world.dispatcher.tell(second)
+        await world.until(lambda: world.flows.view(new.key).phase.final, step=False)
+    assert second.state is api_task.State.KILLED
+
+
+async def test_no_step_begins_in_a_pause(tmp_path: Path) -> None:
+    declared = {"do": [{"one": {"call": "f.load"}}, {"two": {"call": "f.load"}}]}
+    async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
+        new = flow_world.new(declared)
+        await begin(world, new)
+        await world.flows.suspend(new.key, suspended=True)
+        await world.until(lambda: world.flows.view(new.key).steps["one"].state is _S.SUCCEEDED)
+        assert world.flows.view(new.key).suspended
+        assert world.flows.view(new.key).steps["two"].state is _S.WAITING
+        await world.restart()
+        assert not world.dispatcher.queued
+        await world.flows.suspend(new.key, suspended=False)
+        assert (await world.over(new.key)).phase is _P.SUCCEEDED
+
+
+async def test_instances_and_shards_are_listed_by_page(tmp_path: Path) -> None:
+    declared = {
+        "do": [
+            {"price": {"each": "s", "of": "data.trades", "call": "f.price"}},
+            {
+                "solve": {
+                    "until": "${ solve.iteration == 1 }",
+                    "max": 2,
+                    "do": [{"go": {"call": "f.load"}}],
+                }
+            },
+        ]
+    }
+    async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
+        new = flow_world.new(declared, data={"trades": [1, 2, 3]})
+        await world.run(new)
+        listed = await world.flows.steps(new.key)
+        assert [one.key for one in listed] == [
+            *(f"price[{number}]" for number in range(3)),
+            *("solve", "solve[0].go", "solve[1].go"),
+        ]
+        assert {one.state for one in listed} == {_S.SUCCEEDED}
+        assert [one.task_name for one in listed[:2]] == ["flow-g1-price-0", "flow-g1-price-1"]
+        tasks = {str(uuid.UUID(bytes=task)) for task in world.dispatcher.tasks}
+        assert {one.task for one in listed if one.task} == tasks
+        page = await world.flows.steps(new.key, after="price[1]", limit=2)
+        assert [one.key for one in page] == ["price[2]", "solve"]
+        rounds = await world.flows.steps(new.key, step="solve.go")
+        assert [one.key for one in rounds] == ["solve[0].go", "solve[1].go"]
+        with pytest.raises(errors.NoSuchJob):
+            await world.flows.steps(model.FlowKey(new.uid, 2))
+
+
+async def test_a_run_is_started_once_and_can_be_read_back(tmp_path: Path) -> None:
+    new = flow_world.new({"do": [{"one": {"call": "f.load"}}], "params": {"a": 0}}, params={"a": 1})
+    async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
+        await world.run(new)
+        again = await world.flows.start(new)
+        assert (again.phase, world.dispatcher.ran) == (_P.SUCCEEDED, ["flow-g1-one"])
+        assert world.flows.stored(new.key) == new
+        _, changed = await world.flows.changes(0)
+        assert [view.key for view in changed] == [new.key]
+        await world.flows.forget(new.key)
+        assert (world.flows.view(new.key), world.flows.stored(new.key)) == (None, None)
+        await world.run(new)
+        assert world.dispatcher.ran == ["flow-g1-one"] * 2
+
+
+async def test_what_cannot_run_is_refused_with_its_path(tmp_path: Path) -> None:
+    async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
+        new = flow_world.new({"do": [{"one": {"call": "f.load", "with": {"x": "${ two.value }"}}}]})
+        with pytest.raises(errors.InvalidJob, match=r"spec.flow.do\[0\].one.with.x: names two"):
+            await world.flows.start(new)
+        assert world.flows.view(new.key) is None
