@@ -1,4 +1,4 @@
-"""The functions of a portfolio's risk: plain Python on files. Workers get this module sent along."""
+"""The risk of a portfolio: plain functions on files. Workers get this module sent along."""
 
 import collections
 from typing import Any

@@ -1,4 +1,4 @@
-"""A step that drives: it spawns tasks over shards with ordinary futures, and decides by their results.
+"""A step that drives: it spawns tasks over shards with ordinary futures, and decides by results.
 
 The set has one step. It runs on a worker, and what it spawns runs on the workers of its group.
 """
@@ -25,7 +25,7 @@ def count(shard: kiln.Shard, above: int) -> int:
 
 
 def drive(trades: dict[str, Any]) -> dict[str, Any]:
-    """Find an amount that a tenth of all trades are above: nobody knows beforehand in how many rounds."""
+    """Find an amount that a tenth of all trades are above, in rounds that nobody can count."""
     snapshot = kiln.Snapshot(trades)
     coarse = snapshot.shards()  # one for each file
     amount, name = max(future.result() for future in largest.map(coarse))

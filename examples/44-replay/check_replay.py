@@ -1,4 +1,4 @@
-"""Check a generation: `check_replay.py GENERATION RESULT REUSED`; the set comes on standard input."""
+"""Check a generation: its number, result and reused results; the set comes on standard input."""
 
 import json
 import sys

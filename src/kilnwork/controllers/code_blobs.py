@@ -1,8 +1,9 @@
-"""Keeps the code that JobConfigs and Jobs name, for as long as their objects are there.
+"""Keeps the code that JobConfigs, Jobs and SyncSets name, for as long as their objects are there.
 
-Started by `assembly`. What `kiln deploy` sends along is a blob that no row of the journal names
-until an index gets its task, which may be months later. So its modification time is renewed, as by
-whoever holds a blob (docs/decisions/0008). Not for results and arguments, which rows name.
+Started by `assembly`. What `kiln deploy` and `submit` send along is a blob that no row of the
+journal names until an index or a step gets its task, which may be months later. So its modification
+time is renewed, as by whoever holds a blob (docs/decisions/0008). Not for results and
+arguments, which rows name.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
-from kilnwork.api import job, names, task
+from kilnwork.api import flow, flow_program, job, names, task
 from kilnwork.controllers import caches
 from kilnwork.data import blobs, holding
 from kilnwork.kit import clock
@@ -60,6 +61,9 @@ class CodeBlobs:
             found.setdefault(metadata.namespace, set()).update(code_digests(template))
             if position % AT_ONCE == 0:
                 await asyncio.sleep(0)
+        for one in self._caches.sync_sets.list():
+            found.setdefault(one.metadata.namespace, set()).update(flow_digests(one.spec.flow))
+            await asyncio.sleep(0)
         return found
 
 
@@ -70,6 +74,14 @@ def code_digests(template: job.JobTemplate) -> Iterator[bytes]:
     for one in (template.what, *hooks, *finalizer):
         if one is not None and one.call is not None:
             yield from _of_call(one.call)
+
+
+def flow_digests(declared: flow.Flow) -> Iterator[bytes]:
+    """Return the digests of the blobs with the code of a flow's steps."""
+    program, _ = flow_program.build(declared)
+    for node in program.every():
+        if node.task is not None and node.task.call is not None:
+            yield from _of_call(node.task.call)
 
 
 def _of_call(call: task.Call) -> Iterator[bytes]:

@@ -224,7 +224,10 @@ def _bound(
     function: Callable[..., Any], inputs: Mapping[str, Any], first: list[Any], *, of: str
 ) -> dict[str, Any]:
     """Inputs by name, as the function has them."""
-    signature = inspect.signature(function)
+    try:
+        signature = inspect.signature(function)
+    except ValueError as error:  # some of those that are written in C
+        raise errors.BadOption(f"{of}: {error}: write a function around it") from error
     by_name = [p.name for p in signature.parameters.values() if p.kind in _BY_NAME]
     leading = dict(zip([name for name in by_name if name not in inputs], first, strict=False))
     found = {**leading, **inputs}

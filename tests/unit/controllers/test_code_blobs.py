@@ -2,8 +2,11 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
-from kilnwork.api import job, job_config, meta, task
+import msgspec
+
+from kilnwork.api import job, job_config, meta, sync_set, task
 from kilnwork.controllers import caches, code_blobs
 from kilnwork.data import blobs
 from kilnwork.kit import clock
@@ -36,6 +39,32 @@ async def test_what_objects_name_is_renewed_and_nothing_else(tmp_path: Path) -> 
     await code_blobs.CodeBlobs(known, tmp_path, time=time).renew()
     old = [kept.path(digest).stat().st_mtime == 1 for digest in digests]
     assert old == [False, False, False, True]
+
+
+async def test_code_of_the_steps_of_a_set_is_renewed_at_any_depth(tmp_path: Path) -> None:
+    time = clock.ManualClock()
+    kept = blobs.Blobs(tmp_path / "ns", durable=False, time=time)
+    digests = [kept.put((text,))[0] for text in (b"1", b"2", b"3", b"4")]
+    outer, inner, last, other = map(blobs.text, digests)
+
+    def step(digest: str) -> dict[str, Any]:
+        return {"taskTemplate": {"call": {"function": "a:b", "code": digest}}}
+
+    steps = [{"one": step(outer)}, {"many": {"fork": {"left": step(inner), "right": step(outer)}}}]
+    body = {
+        "metadata": {"name": "x", "namespace": "ns"},
+        "spec": {
+            "resources": {"groups": [{"name": "worker"}]},
+            "flow": {"do": steps, "finally": [{"end": step(last)}]},
+        },
+    }
+    known = caches.Caches()
+    known.sync_sets.put(msgspec.convert(body, sync_set.SyncSet))
+    for digest in digests:
+        os.utime(kept.path(digest), (1, 1))
+    await code_blobs.CodeBlobs(known, tmp_path, time=time).renew()
+    old = [kept.path(digest).stat().st_mtime == 1 for digest in digests]
+    assert old == [False, False, False, True], other
 
 
 async def test_what_is_gone_is_no_error(tmp_path: Path) -> None:
