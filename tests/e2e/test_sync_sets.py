@@ -246,3 +246,25 @@ def test_spec_is_frozen_within_a_generation(server: up.Up) -> None:
         "patch", "kss", "risk", "--type=merge", "-p", json.dumps(patch), check=False
     )
     assert "cannot be changed within a generation: raise spec.generation" in done.stderr
+
+
+def test_logs_of_steps(server: up.Up) -> None:
+    flow = """
+    do:
+      - price: {each: i, of: "[1, 2, 3]", command: [sh, -c, 'echo price of $KILN_TASK_ID']}
+      - total: {command: [echo, "all priced"]}
+"""
+    apply(server, flow=flow)
+    wait_phase(server, "Succeeded")
+    printed = server.kiln("logs", "syncset/risk").stdout.splitlines()
+    assert sorted(line.partition("]")[0] for line in printed) == [
+        "[price[0",
+        "[price[1",
+        "[price[2",
+        "[total",
+    ]
+    assert server.kiln("logs", "syncset/risk", "--step", "total").stdout == "all priced\n"
+    [one] = server.kiln("logs", "syncset/risk", "--step", "price[1]").stdout.splitlines()
+    assert one.startswith("price of ")
+    missing = server.kiln("logs", "syncset/risk", "--step", "none")
+    assert "step none has printed nothing: SyncSet risk is Succeeded" in missing.stderr

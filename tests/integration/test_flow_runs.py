@@ -115,6 +115,20 @@ async def test_a_failed_shard_names_the_task_that_failed(tmp_path: Path) -> None
         assert [(one.key, one.task_name) for one in failed] == [("price[1]", "set-g1-price-1")]
 
 
+async def test_a_step_says_what_it_waits_for(tmp_path: Path) -> None:
+    async with world.house_in(tmp_path) as house:
+        wanted = msgspec.structs.replace(new(house, fan_out()), clusters={"workers": "nobody"})
+        await house.services.flows.start(wanted)
+        view = house.services.flows.view(wanted.key)
+        assert view is not None
+        assert (view.steps["price"].state, view.steps["price"].total) == (_S.RUNNING, 3)
+        assert view.steps["price"].reason in ("WaitingForCluster", "NoWorker")
+        await house.services.flows.forget(wanted.key)
+        assert house.services.flows.view(wanted.key) is None
+        await house.flush()
+        assert house.services.engine.live == {}
+
+
 async def test_a_kill_reaches_what_runs(tmp_path: Path) -> None:
     (tmp_path / "hold").touch()
     async with world.house_in(tmp_path) as house:

@@ -94,10 +94,10 @@ class SetWorld(controlled.World):
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[SetWorld]:
+async def running(folder: Path, kind: type[SetWorld] = SetWorld) -> AsyncIterator[SetWorld]:
     """A world of its own in `folder`."""
     async with served.kube(folder) as kube:
-        made = SetWorld(kube)
+        made = kind(kube)
         await made.start()
         try:
             yield made

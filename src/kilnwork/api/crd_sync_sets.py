@@ -22,6 +22,7 @@ NAMES_RULE = (
     f"the names of the SyncSet and of each group may have {MAX_NAMES} characters together: "
     "<set>-g9999-<group>-99999 is the name of a Pod, of at most 63"
 )
+NAME_RULE = "metadata.name must be a DNS label: it is part of the names of Pods"
 CONTROLLER_RULE = "may not be given: the manager drives the flow, and no Pod is needed for it"
 OUTPUTS_RULE = (
     "may not be given yet: the results of steps are in the status, and a last step can write files"
@@ -62,6 +63,8 @@ def _frozen() -> Iterator[meta.JsonObject]:
     for field in ("backend", "replayOf", "data", "flow", "priority"):
         rule = f"self.generation != oldSelf.generation || ({_same(field)})"
         yield crd_parts.rule(rule, f"{field} {FROZEN}", fieldPath=f".{field}")
+    gang = f"self.generation != oldSelf.generation || ({_same('resources.gang')})"
+    yield crd_parts.rule(gang, f"resources.gang {FROZEN}", fieldPath=".resources.gang")
     groups = (
         "self.generation != oldSelf.generation || "
         "(self.resources.groups.size() == oldSelf.resources.groups.size() && "
@@ -99,7 +102,10 @@ SYNC_SET = crd_parts.Kind(
                 "self.spec.resources.groups.all(g, "
                 f"self.metadata.name.size() + g.name.size() <= {MAX_NAMES})",
                 NAMES_RULE,
-            )
+            ),
+            crd_parts.rule(
+                "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')", NAME_RULE
+            ),
         ),
         "spec": crd_parts.rules(
             crd_parts.rule(

@@ -465,12 +465,34 @@ class PondReason(_Explained):
     NAME_TAKEN = "NameTaken", "Something of somebody else has the name of a Pod or of the Secret."
 
 
+class FlowReason(_Explained):
+    """Why a step of a flow, or the flow, is in its state, beside the reasons of the step's task."""
+
+    SHARDS_FAILED = "ShardsFailed", "More items of an `each` failed for good than `allow.failed`."
+    BRANCHES_SKIPPED = "BranchesSkipped", "Too many branches of a fork were skipped for `wait`."
+    MAX_ROUNDS_REACHED = "MaxRoundsReached", "`until` was still false after `max` rounds."
+    EXPRESSION_FAILED = "ExpressionFailed", "An expression has no value; the message says why."
+    RESULT_TOO_LARGE = "ResultTooLarge", "Another step reads its result, which it cannot be given."
+    INPUT_TOO_LARGE = "InputTooLarge", "Its inputs and items together are larger than 16 MiB."
+    INVALID_SPEC = "InvalidSpec", "It names a group or shards that the run has not got."
+    STEP_TIMED_OUT = "StepTimedOut", "It took longer than its `timeoutSeconds`."
+    FLOW_TIMED_OUT = "FlowTimedOut", "The steps of `do` took longer than `flow.timeoutSeconds`."
+    FINALLY_TIMED_OUT = "FinallyTimedOut", "The steps of `finally` took longer than 600 s."
+    JOB_LOST = "JobLost", "The journal has lost what it had of the step."
+    CONDITION_FALSE = "ConditionFalse", "Its `if` is false, and it has no `else`."
+    INPUT_SKIPPED = "InputSkipped", "It reads the value of a step that was skipped."
+    STOPPED = "Stopped", "It was not needed any more, or something around it has ended."
+    KILLED = "Killed", "Somebody asked for the end of the run."
+    DELETED = "Deleted", "The generation was deleted while it ran."
+
+
 Family = (
     type[Reason]
     | type[ClusterReason]
     | type[JobReason]
     | type[ConfigReason]
     | type[SetReason]
+    | type[FlowReason]
     | type[PondReason]
 )
 
@@ -480,6 +502,7 @@ ALL: tuple[Family, ...] = (
     JobReason,
     ConfigReason,
     SetReason,
+    FlowReason,
     PondReason,
 )
 """Every family of reasons, in the order in which the docs list them."""
@@ -500,6 +523,7 @@ _HEADINGS: dict[Family, str] = {
     PondReason: "## DataPond\n\nIn its conditions and in its kube events.",
     ConfigReason: "## JobConfig\n\nIn `status.missed` and in its kube events.",
     SetReason: "## SyncSet\n\nIn `status.reason`, in its conditions and in its kube events.",
+    FlowReason: "## Steps of flows\n\nIn `status.flow` of a SyncSet, beside the reasons of tasks.",
 }
 
 

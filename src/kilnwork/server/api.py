@@ -12,6 +12,7 @@
 | GET /tasks/REF/why | one sentence, and the Python error if there is one |
 | /dataponds/NAME/… | nodes and leases of a DataPond, see `ponds` |
 | GET /jobs/NAME/indexes | indexes of a Job, by number: `after`, `limit`, `state` |
+| GET /syncsets/NAME/steps | steps of a SyncSet: `step`, `state`, `generation`, `after`, `limit` |
 | POST /tasks/REF/cancel | stop it |
 | POST /tasks/REF/retry | a new run of a spawned task; `force` for one that has succeeded |
 
@@ -38,6 +39,7 @@ from kilnwork.server import (
     ports,
     problems,
     results,
+    steps,
     why,
 )
 
@@ -66,6 +68,7 @@ class Api:
         jobs: ports.Jobs,
         outputs: ports.Outputs,
         ponds: ponds.Ponds,
+        flows: ports.Flows,
         channel: str,
         blobs: Path,
         time: clock.Clock,
@@ -79,6 +82,7 @@ class Api:
         self._clusters = clusters
         self._clock = time
         self._indexes = indexes.Indexes(jobs, rights)
+        self._steps = steps.Steps(flows, rights)
         self._subs: dict[tuple[str, str], _Handler] = {
             ("GET", ""): self._task,
             ("GET", "result"): self._result,
@@ -107,6 +111,8 @@ class Api:
                 await self._one(request, (namespace, ref, sub[0] if sub else ""), response)
             case ["v1", "namespaces", namespace, "jobs", name, "indexes"]:
                 await self._indexes.send(request, namespace, name, response=response)
+            case ["v1", "namespaces", namespace, "syncsets", name, "steps"]:
+                await self._steps.send(request, namespace, name, response=response)
             case ["v1", "namespaces", namespace, "dataponds", name, *rest] if rest:
                 await self._ponds.send(request, (namespace, name, rest), response)
             case _:

@@ -10,6 +10,7 @@ import msgspec
 from kilnwork.api import attempts, kinds
 from kilnwork.dispatch import model
 from kilnwork.jobs import index_model
+from kilnwork.jobs.flows import model as flow_model
 from kilnwork.kit import asgi, ids
 
 Extra = Mapping[str, tuple[str, ...]] | tuple[tuple[str, tuple[str, ...]], ...]
@@ -164,5 +165,28 @@ class Jobs(Protocol):
         """At most `limit` indexes with numbers above `after`, in order.
 
         Raises `jobs.errors.NoSuchJob` when the Job has not been taken up yet.
+        """
+        ...
+
+
+class Flows(Protocol):
+    """Reading the steps of SyncSets."""
+
+    def newest(self, namespace: str, name: str) -> flow_model.FlowKey | None:
+        """The newest generation of the SyncSet of that name, None when there is none."""
+        ...
+
+    async def steps(
+        self,
+        key: flow_model.FlowKey,
+        *,
+        step: str,
+        after: str,
+        limit: int,
+        state: flow_model.State | None,
+    ) -> list[flow_model.InstanceView]:
+        """At most `limit` instances behind the key `after`, in the order in which they began.
+
+        Raises `jobs.errors.NoSuchJob` when the flow has not begun.
         """
         ...

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import msgspec
 
-from kilnwork.api import expressions, flow, flow_program, flow_validation, job_settings
+from kilnwork.api import expressions, flow, flow_program, flow_validation, job_settings, reasons
 from kilnwork.api import task as api_task
 from kilnwork.jobs import completion
 from kilnwork.jobs import records as job_records
@@ -28,6 +28,7 @@ from kilnwork.jobs.flows import (
 from kilnwork.kit import errors
 from kilnwork.sdk import plain
 
+_R = reasons.FlowReason
 _UID = "00000000-0000-0000-0000-000000000000"
 _LOCAL = "here"
 
@@ -117,7 +118,7 @@ class _Process:
             self._queue.remove(start)
             size = start.work.size
             counts = model.Counts(total=size, cancelled=size)
-            plan.job_ended(self._run, key, records.JobEnd(False, "Stopped", counts=counts))
+            plan.job_ended(self._run, key, records.JobEnd(False, _R.STOPPED, counts=counts))
 
     def _done(self, work: step_inputs.StepWork) -> records.JobEnd:
         """Call what a step calls, for each of its items."""
@@ -145,7 +146,7 @@ class _Process:
             cancelled=work.size - len(found),
         )
         if failed > work.max_failed:
-            reason = "ShardsFailed" if work.variable else cause
+            reason = step_items.StepItems.failed_reason if work.variable else cause
             return records.JobEnd(False, reason, _message(work, failed, first), cause, counts)
         value = b"[%b]" % b",".join(found) if work.variable else found[0]
         if work.wanted and len(value) > results.MAX_BYTES:
@@ -153,7 +154,7 @@ class _Process:
         if trouble and not work.needed:
             return records.JobEnd(True, "", "", cause, counts)
         if work.wanted and trouble:
-            return records.JobEnd(False, "ResultTooLarge", trouble, cause, counts)
+            return records.JobEnd(False, _R.RESULT_TOO_LARGE, trouble, cause, counts)
         return records.JobEnd(True, "", "", cause, counts, value if work.wanted else None)
 
     def _called(self, work: step_inputs.StepWork, given: bytes) -> bytes:

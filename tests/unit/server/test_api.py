@@ -14,6 +14,7 @@ from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
 from kilnwork.jobs import errors as jobs_errors
 from kilnwork.jobs import index_model
+from kilnwork.jobs.flows import model as flow_model
 from kilnwork.kit import asgi, clock, ids
 from kilnwork.server import api, errors, ponds, ports
 from support import told_views
@@ -138,6 +139,34 @@ def index(number: int) -> index_model.IndexView:
     )
 
 
+class Flows:
+    """One SyncSet, `risk`, whose newest generation is the second."""
+
+    def newest(self, namespace: str, name: str) -> flow_model.FlowKey | None:
+        return flow_model.FlowKey("u", 2) if (namespace, name) == ("default", "risk") else None
+
+    async def steps(
+        self,
+        key: flow_model.FlowKey,
+        *,
+        step: str,
+        after: str,
+        limit: int,
+        state: flow_model.State | None,
+    ) -> list[flow_model.InstanceView]:
+        """Three shards of `price`."""
+        if key.generation != 2:
+            raise jobs_errors.NoSuchJob("there is no run")
+        made = [
+            flow_model.InstanceView(
+                key=f"price[{n}]", step="price", state=flow_model.State.SUCCEEDED, task=f"t{n}"
+            )
+            for n in range(3)
+        ]
+        found = [one for one in made if one.key > after and step in ("", one.step)]
+        return [one for one in found if state in (None, one.state)][:limit]
+
+
 class Exchange:
     """One request driven by hand: what was sent, and hanging up."""
 
@@ -191,6 +220,7 @@ def app(journal: Journal, outputs: Outputs) -> api.Api:
         Clusters(),
         jobs=Jobs(),
         outputs=outputs,
+        flows=Flows(),
         ponds=ponds.Ponds(ledger.Ledger(clock.ManualClock()), Rights(), time=clock.ManualClock()),
         channel="/run/channel.sock",
         blobs=journal.folder / "blobs",
@@ -499,3 +529,36 @@ async def test_indexes_take_the_right_to_the_job(app: api.Api) -> None:
     other = "/v1/namespaces/other/jobs/five/indexes"
     assert (await Exchange(app, other, user="guest").run()).status == 403
     assert (await Exchange(app, INDEXES, user="reader").run()).status == 403
+
+
+STEPS = "/v1/namespaces/default/syncsets/risk/steps"
+
+
+async def test_steps_are_paged(app: api.Api) -> None:
+    first = (await Exchange(app, f"{STEPS}?limit=2").run()).json()
+    assert [one["key"] for one in first["items"]] == ["price[0]", "price[1]"]
+    assert first["items"][0]["task"] == "t0"
+    rest = (await Exchange(app, f"{STEPS}?limit=2&after={first['after']}").run()).json()
+    assert [one["key"] for one in rest["items"]] == ["price[2]"]
+    assert "after" not in rest
+
+
+async def test_steps_in_a_state_and_of_a_step(app: api.Api) -> None:
+    assert (await Exchange(app, f"{STEPS}?state=Failed").run()).json() == {"items": []}
+    assert (await Exchange(app, f"{STEPS}?step=total").run()).json() == {"items": []}
+    refused = await Exchange(app, f"{STEPS}?state=Odd").run()
+    assert refused.status == 400
+
+
+async def test_steps_of_a_generation_that_is_not_kept(app: api.Api) -> None:
+    assert (await Exchange(app, f"{STEPS}?generation=1").run()).json() == {"items": []}
+
+
+async def test_steps_of_a_set_that_is_not_there(app: api.Api) -> None:
+    other = STEPS.replace("risk", "other")
+    assert (await Exchange(app, other).run()).status == 404
+
+
+async def test_steps_take_the_right_to_the_set(app: api.Api) -> None:
+    refused = await Exchange(app, STEPS.replace("default", "secret"), user="guest").run()
+    assert refused.status == 403

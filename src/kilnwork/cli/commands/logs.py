@@ -11,6 +11,8 @@ from kilnwork.cli import (
     kinds,
     options,
     session,
+    set_logs,
+    set_objects,
     task_logs,
 )
 
@@ -22,14 +24,14 @@ from kilnwork.cli import (
 @click.option("--run", type=click.IntRange(min=1), help="Of this run; default the newest.")
 @click.option("--attempt", type=click.IntRange(min=1), help="Of this attempt; default the newest.")
 @click.option("--index", metavar="N|KEY", help="Of a Job: this index, by number, key or label.")
+@click.option("--step", metavar="STEP", help="Of a SyncSet: this step, or an instance: price[17].")
 @click.option("--tail", type=click.IntRange(min=0), help="Only the last N lines.")
 def command(
     task: str,
     follow: bool,  # noqa: FBT001
-    run: int | None,
-    attempt: int | None,
     index: str | None,
-    tail: int | None,
+    step: str | None,
+    **asked: int | None,
 ) -> None:
     """Print what a task printed, standard output and error in one.
 
@@ -38,22 +40,38 @@ def command(
     kiln logs --tail 20 0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10
     kiln logs -f job/report-x7k2p
     kiln logs job/report-x7k2p --index oslo --attempt 1
+    kiln logs syncset/eod-risk --step price
 
     With -f and no --attempt the next attempts follow, until the task is over. Of a task that waits
     it is said what for. Of a file job, by id
     or name, a part is shown: the first that failed, else the first; NAME-3 is part 3.
 
     Of a Job with several indexes it prints those of up to 20, what failed first, each line with
-    the index before it; --index chooses one.
+    the index before it; --index chooses one. Of a SyncSet each line has the step before it; --step
+    chooses one, --run another generation.
     """
-    asked = {"run": run, "attempt": attempt, "tail": tail}
     query = {key: str(value) for key, value in asked.items() if value is not None}
     if follow:
         query["follow"] = "true"
-    session.run(lambda s: _logs(s, task, query, index=index))
+    session.run(lambda s: _logs(s, task, query, index=index, step=step))
 
 
-async def _logs(s: session.Session, word: str, query: dict[str, str], *, index: str | None) -> None:
+async def _logs(
+    s: session.Session,
+    word: str,
+    query: dict[str, str],
+    *,
+    index: str | None,
+    step: str | None,
+) -> None:
+    if (name := set_objects.said(word)) is not None:
+        if index is not None:
+            raise errors.Unusable(f"--index is of a Job: write --step 'STEP[{index}]'")
+        await set_logs.show(s, name, query, step=step)
+        return
+    if step is not None:
+        raise errors.Unusable(f"--step is of a SyncSet: write syncset/{word}")
+
     async def of_task(name: str) -> None:
         if index is not None:
             raise errors.Unusable(f"--index is of a Job: write job/{name}")

@@ -21,6 +21,8 @@ from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal.sqlite import queries
 from kilnwork.jobs import index_jobs, index_model, service
+from kilnwork.jobs.flows import model as flow_model
+from kilnwork.jobs.flows import runs
 from kilnwork.kit import asgi, ids
 from kilnwork.kube import errors as kube_errors
 from kilnwork.server import errors as server_errors
@@ -220,6 +222,33 @@ class KnownJobs:
     ) -> list[index_model.IndexView]:
         """Indexes of a Job, in order."""
         return await self._engine.indexes(uid, after=after, limit=limit, state=state)
+
+
+class KnownFlows:
+    """`server.ports.Flows`: names from the cache of objects, steps from the engine."""
+
+    def __init__(self, engine: runs.FlowRuns, known: Callable[[], known_caches.Caches]) -> None:
+        self._engine = engine
+        self._known = known
+
+    def newest(self, namespace: str, name: str) -> flow_model.FlowKey | None:
+        """The newest generation of a SyncSet."""
+        found = self._known().sync_sets.get((namespace, name))
+        if found is None:
+            return None
+        return flow_model.FlowKey(found.metadata.uid, found.status.generation)
+
+    async def steps(
+        self,
+        key: flow_model.FlowKey,
+        *,
+        step: str,
+        after: str,
+        limit: int,
+        state: flow_model.State | None,
+    ) -> list[flow_model.InstanceView]:
+        """Instances of steps, in order."""
+        return await self._engine.steps(key, step=step, after=after, limit=limit, state=state)
 
 
 class HubJournal:

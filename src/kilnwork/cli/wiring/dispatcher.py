@@ -197,6 +197,7 @@ class Dispatcher:
             clusters,
             jobs=adapters.KnownJobs(self.indexes, self._known),
             outputs=callers.outputs,
+            flows=adapters.KnownFlows(self.flows, self._known),
             ponds=ponds.Ponds(callers.ledger, callers.rights, time=self._clock),
             channel=str(self.socket),
             blobs=self.blobs,

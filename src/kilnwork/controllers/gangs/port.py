@@ -41,8 +41,7 @@ class DataPlaces(msgspec.Struct, frozen=True, kw_only=True):
     ready: frozenset[str] = frozenset()
     """Nodes that hold all of it, checked, where workers can see it."""
     near: Mapping[str, Mapping[str, int]] = {}
-    """By group, how many bytes a node holds of what the group wants to be near to; no entry for
-    nodes that do not hold all of it."""
+    """By group, how many bytes a node holds of what the group wants to be near to."""
     path: str = ""
     """Directory of it on every node."""
     writable: bool = False

@@ -269,7 +269,7 @@ class Reconciler:
         return self._books().ready(namespace, pond, _lease(seen))
 
     def _near(self, seen: sync_set.SyncSet) -> dict[str, dict[str, int]]:
-        """By group, the bytes that nodes hold of what it is to be near to; whole snapshots only."""
+        """By group, the bytes that nodes hold of what it is to be near to."""
         namespace, pond = seen.metadata.namespace, seen.spec.data.pond.name
         found: dict[str, dict[str, int]] = {}
         for group in seen.spec.resources.groups:

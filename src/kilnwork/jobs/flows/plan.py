@@ -12,7 +12,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from kilnwork.api import expressions, flow_program
+from kilnwork.api import expressions, flow_program, reasons
 from kilnwork.jobs.flows import model, records, scope, step_work
 
 FINALLY_S = 600.0
@@ -24,6 +24,7 @@ MAX_VALUE_BYTES = 512 * 1024
 MAX_MESSAGE = 2000
 """Characters of a message: one goes into that of each step around it."""
 
+_R = reasons.FlowReason
 _S = model.State
 _P = model.Phase
 _Kind = flow_program.Kind
@@ -72,7 +73,7 @@ def kill(run: records.Run, reason: str, message: str) -> None:
 def abandon(run: records.Run) -> None:
     """Stop all, `finally` too: nobody wants to see anything of it any more."""
     if not run.state.deleting:
-        killed = run.state.killed or ("Deleted", "it was deleted")
+        killed = run.state.killed or (_R.DELETED, "it was deleted")
         run.update(deleting=True, killed=killed, suspended=False)
 
 
@@ -90,7 +91,7 @@ class _Planner:
         run, state = self.run, self.run.state
         if state.deleting and state.stage < _Stage.ENDING:
             self.stop("", "the run was deleted")
-            reason, message = state.killed or ("Deleted", "")
+            reason, message = state.killed or (_R.DELETED, "")
             phase = _P.KILLED if state.phase is _P.RUNNING else state.phase
             if state.phase is _P.RUNNING:
                 run.update(reason=reason, message=message)
@@ -113,7 +114,7 @@ class _Planner:
         if "" in run.late:
             self.stop("", "the flow has taken too long")
             message = f"its steps have taken {program.timeout_s:g} s, flow.timeoutSeconds"
-            self._end(_P.FAILED, "FlowTimedOut", message)
+            self._end(_P.FAILED, _R.FLOW_TIMED_OUT, message)
             return
         last = self.steps("", program.nodes, scope.Scope(run, {}))
         if last is None:
@@ -139,7 +140,7 @@ class _Planner:
             except scope.SkippedStep:
                 value = None
             except expressions.ExpressionError as error:
-                raise step_work.StepFailure("ExpressionFailed", f"result: {error}") from error
+                raise step_work.StepFailure(_R.EXPRESSION_FAILED, f"result: {error}") from error
         if value is not None:
             self.run.keep_value("", value)
 
@@ -181,9 +182,10 @@ class _Planner:
     def _finally(self) -> None:
         run = self.run
         last: records.Record | None
+        trouble: tuple[str, str]
         if _FINALLY in run.late:
             self.stop(_FINALLY, "the steps of finally have taken too long")
-            trouble = ("FinallyTimedOut", f"the steps of finally have taken {FINALLY_S:g} s")
+            trouble = (_R.FINALLY_TIMED_OUT, f"the steps of finally have taken {FINALLY_S:g} s")
         else:
             last = self.steps(f"{_FINALLY}.", run.program.last, self._top())
             if last is None:
@@ -226,7 +228,7 @@ class _Planner:
             limit = node.step.timeout_seconds or 0.0
             self.stop(key, "its step has taken too long")
             message = f"it has taken {limit:g} s, timeoutSeconds"
-            return self._close(self.run.records[key], _S.FAILED, "StepTimedOut", message)
+            return self._close(self.run.records[key], _S.FAILED, _R.STEP_TIMED_OUT, message)
         chosen = node.otherwise if record.alternative and node.otherwise is not None else node
         try:
             return _GOING_ON[chosen.kind](self, record, chosen, here)
@@ -239,11 +241,11 @@ class _Planner:
         try:
             chosen, alternative = self._choose(node, here)
             if chosen is None:
-                return self._close(record, _S.SKIPPED, "ConditionFalse", "its `if` is false")
+                return self._close(record, _S.SKIPPED, _R.CONDITION_FALSE, "its `if` is false")
             work = step_work.make(self.run, key, chosen, here) if chosen.kind.leaf else None
         except scope.SkippedStep as skipped:
             message = f"it needs step {skipped.step}, which was skipped"
-            return self._close(record, _S.SKIPPED, "InputSkipped", message)
+            return self._close(record, _S.SKIPPED, _R.INPUT_SKIPPED, message)
         except step_work.StepFailure as failure:
             return self._close(record, _S.FAILED, failure.reason, failure.message)
         opened = work is not None
@@ -264,7 +266,7 @@ class _Planner:
             if node.condition.truth(here.lookup):
                 return node, False
         except expressions.ExpressionError as error:
-            raise step_work.StepFailure("ExpressionFailed", f"if: {error}") from error
+            raise step_work.StepFailure(_R.EXPRESSION_FAILED, f"if: {error}") from error
         return node.otherwise, True
 
     # what goes on
@@ -296,7 +298,7 @@ class _Planner:
             failed = next((one for one in found if one.state is _S.FAILED), None)
             if failed is None:
                 raise step_work.StepFailure(
-                    "BranchesSkipped", f"{good} branches have succeeded, and {wanted} must"
+                    _R.BRANCHES_SKIPPED, f"{good} branches have succeeded, and {wanted} must"
                 )
             self._stop_branches(key, found, "another branch has failed")
             message = f"step {failed.key}: {failed.message}"
@@ -323,7 +325,7 @@ class _Planner:
         value = b"{%b}" % b",".join(parts)
         if len(value) > MAX_VALUE_BYTES:
             message = f"the values of its branches take {len(value)} bytes, more than 512 KiB"
-            raise step_work.StepFailure("ResultTooLarge", message)
+            raise step_work.StepFailure(_R.RESULT_TOO_LARGE, message)
         self.run.keep_value(key, value)
 
     def _group(
@@ -365,7 +367,7 @@ class _Planner:
                 return self._close(record, _S.SUCCEEDED)
             if record.iteration + 1 >= most:
                 message = f"`until` is still false after {most} rounds, `max`"
-                return self._close(record, _S.FAILED, "MaxRoundsReached", message)
+                return self._close(record, _S.FAILED, _R.MAX_ROUNDS_REACHED, message)
             record = msgspec.structs.replace(record, iteration=record.iteration + 1)
             self.run.put(record)
 
@@ -377,9 +379,9 @@ class _Planner:
             return condition.truth(inside.lookup)
         except scope.SkippedStep as skipped:
             message = f"until: it needs step {skipped.step}, which was skipped"
-            raise step_work.StepFailure("ExpressionFailed", message) from skipped
+            raise step_work.StepFailure(_R.EXPRESSION_FAILED, message) from skipped
         except expressions.ExpressionError as error:
-            raise step_work.StepFailure("ExpressionFailed", f"until: {error}") from error
+            raise step_work.StepFailure(_R.EXPRESSION_FAILED, f"until: {error}") from error
 
     # ends
 
@@ -411,7 +413,7 @@ class _Planner:
             if one.open:
                 self.found.append(records.Stop(one.key, message))
             self.run.ends.pop(one.key, None)
-            self._close(one, _S.KILLED, "Stopped", message)
+            self._close(one, _S.KILLED, _R.STOPPED, message)
 
 
 _GOING_ON = {

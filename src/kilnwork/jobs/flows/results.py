@@ -67,7 +67,7 @@ class Results:
                 self._bytes += len(found) + 1
                 self._check()
         self._next = end
-        return end < self._size
+        return end < self._size and not (self.trouble and not self._work.memo)
 
     def _check(self) -> None:
         if self._bytes > MAX_BYTES:

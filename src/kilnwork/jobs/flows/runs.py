@@ -59,6 +59,8 @@ class FlowRuns:
         """Of those, as they are on disk."""
         self._new: dict[model.FlowKey, None] = {}
         self._ready: dict[records.Run, None] = {}
+        self._touched: dict[records.Run, None] = {}
+        """Those of the batch that is being made."""
         self._joined: list[tuple[records.Run, model.FlowRunView | None]] = []
         """What the batch on its way shows."""
         self._waiters: defaultdict[model.FlowKey, list[asyncio.Future[None]]] = defaultdict(list)
@@ -246,12 +248,16 @@ class FlowRuns:
                 continue
             for instruction in plan.advance(run, now=now):
                 self._carry_out(run, instruction)
-            if run not in self._ready:
-                self._touched(run)
+            self._touched[run] = None
+            if run.state.deleting and run.state.stage is records.Stage.OVER:
+                self._jobs.delete(run)
         self._set_timer()
 
     def gather(self) -> instructions.Writes:
         """Return what this batch is to write of runs."""
+        touched, self._touched = self._touched, {}
+        for run in touched:
+            self._gather(run)
         return self._writes.take()
 
     def committed(self) -> None:
@@ -282,7 +288,8 @@ class FlowRuns:
             self._feed.publish((run.new.key,))
 
     def released(self, job: job_records.Job) -> None:
-        """Do nothing: the journal has all of it."""
+        """A step's job was dropped from memory."""
+        self._jobs.released(job)
 
     # inside
 
@@ -343,7 +350,7 @@ class FlowRuns:
     def _limit(self, run: records.Run, key: str, seconds: float, *, started: float) -> None:
         self._timers.set((run.new.key, key), seconds, started=started)
 
-    def _touched(self, run: records.Run) -> None:
+    def _gather(self, run: records.Run) -> None:
         """Write what has changed of a run, and show it when it is on disk."""
         key = run.new.key
         over = run.state.stage is records.Stage.OVER
@@ -354,7 +361,6 @@ class FlowRuns:
         if over and run.state.deleting:
             if key not in self._new:
                 self._writes.delete(run)
-            self._jobs.delete(run)
             self._joined.append((run, None))
         else:
             if key in self._new:

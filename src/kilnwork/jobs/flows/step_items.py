@@ -9,7 +9,7 @@ from typing import cast
 
 import msgspec
 
-from kilnwork.api import attempts, expressions, filejobs, inputs, job_settings
+from kilnwork.api import attempts, expressions, filejobs, inputs, job_settings, reasons
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.jobs import errors, index_items, item_source, records, rows, steps
@@ -73,7 +73,7 @@ class StepItems:
     ends_with_task = True
     window = index_items.WINDOW
     finalizer = False
-    failed_reason, finalizer_reason = "ShardsFailed", ""
+    failed_reason, finalizer_reason = reasons.FlowReason.SHARDS_FAILED.value, ""
     results: bytes | None = None
 
     def __init__(self, definition: step_inputs.StepWork, progress: StepProgress) -> None:

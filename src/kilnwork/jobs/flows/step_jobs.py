@@ -7,7 +7,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable
 
-from kilnwork.api import filejobs
+from kilnwork.api import filejobs, reasons
 from kilnwork.jobs import engine as engines
 from kilnwork.jobs import facts, index_items, items, task_hub
 from kilnwork.jobs import model as job_model
@@ -23,6 +23,8 @@ from kilnwork.jobs.flows import (
 )
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
+
+_R = reasons.FlowReason
 
 MAX_DEFINITION_BYTES = 16 << 20
 """Longest definition of a step: its items and inputs."""
@@ -43,8 +45,8 @@ class StepJobs:
     ) -> None:
         self._hub, self._engine, self._clock = hub, engine, clock
         self._tables, self._writes, self._heard = kept, writes, heard
-        self._reading: dict[bytes, views.OpenJob] = {}
-        """Jobs that are over and whose results are being read."""
+        self._known: dict[bytes, views.OpenJob] = {}
+        """Jobs that memory let go of: their results are being read, or they pause."""
         self._jobs: dict[bytes, tuple[records.Run, str]] = {}
         """Whose step a job is that is not over, by UUID."""
 
@@ -57,8 +59,14 @@ class StepJobs:
         """A job is over in the batch that is being made."""
         found = self._jobs.pop(job.id.uuid, None)
         if found is not None:
+            self._known.pop(job.id.uuid, None)
             found[0].shown_version = max(found[0].shown_version, job.version)
             self._read(*found, job)
+
+    def released(self, job: job_records.Job) -> None:
+        """Memory lets go of a job: in a pause it may not be over."""
+        if job.id.uuid in self._jobs:
+            self._known[job.id.uuid] = views.OpenJob(step_items.counts(job), 0, job.version)
 
     def suspend(self, run: records.Run) -> None:
         """Pause the jobs of a run, or let them go on, as the run says."""
@@ -73,7 +81,7 @@ class StepJobs:
         """End the job of a step."""
         job = self._engine.find(job_uuid(run, key))
         if job is not None:
-            facts.kill(job, "Stopped", message, now=self._clock.wall())
+            facts.kill(job, _R.STOPPED, message, now=self._clock.wall())
             self._engine.wake(job)
 
     def counts(self, run: records.Run) -> dict[str, list[views.OpenJob]]:
@@ -83,20 +91,29 @@ class StepJobs:
         for key in run.open_jobs:
             uuid = job_uuid(run, key)
             job = self._engine.live.get(uuid)
-            one = self._reading.get(uuid)
-            if one is None and job is not None:
-                running = step_items.running(job)
-                one = views.OpenJob(step_items.counts(job), running, job.version)
+            one = self._known.get(uuid) if job is None else self._open(job)
             if one is not None:
                 found.setdefault(records.step_path(key), []).append(one)
         return found
+
+    def _open(self, job: job_records.Job) -> views.OpenJob:
+        """Return what is known of a job, and what its first task waits for if none runs."""
+        running = step_items.running(job)
+        found = views.OpenJob(step_items.counts(job), running, job.version)
+        item = next((n for n, task in job.tasks.items() if task.ended is None), None)
+        if running or item is None:
+            return found
+        known = self._hub.view(task_hub.task_id(job.id.uuid, item))
+        if known is None:
+            return found
+        return found._replace(reason=known.reason, message=known.message)
 
     def follow(self, run: records.Run, key: str) -> None:
         """Follow the job of a step that was open."""
         uuid = job_uuid(run, key)
         job = self._engine.find(uuid)
         if job is None:
-            lost = records.JobEnd(False, "JobLost", "its job is not in the journal")
+            lost = records.JobEnd(False, _R.JOB_LOST, "its job is not in the journal")
             plan.job_ended(run, key, lost)
         elif job.stage is job_records.FINISHED:
             self._read(run, key, job)
@@ -109,7 +126,7 @@ class StepJobs:
         size = sum(map(len, map(bytes, (*work.items, *work.shared.values()))))
         if size > MAX_DEFINITION_BYTES:
             message = f"its items and inputs take {size} bytes, more than 16 MiB"
-            plan.job_ended(run, key, records.JobEnd(False, "InputTooLarge", message))
+            plan.job_ended(run, key, records.JobEnd(False, _R.INPUT_TOO_LARGE, message))
             self._heard(run)
             return
         uuid, now = job_uuid(run, key), self._clock.wall()
@@ -137,12 +154,11 @@ class StepJobs:
 
     def _reuse(self, run: records.Run, job: job_records.Job, source: step_items.StepItems) -> None:
         """Let items have succeeded whose results are kept."""
-        reused = 0
-        for number in range(job.size):
+        reused, kept = 0, self._tables.memo_keys(source.definition.memo)
+        for number in range(job.size) if kept else ():
             key = source.inputs.memo_key(number)
-            value = self._tables.memo(key)
-            if value is not None:
-                self._writes.memo(key, run.new.key, value)
+            if key in kept:
+                self._writes.use_memo(key, run.new.key)
                 job.items.set(number + 1, items.State.SUCCEEDED, 1)
                 reused += 1
         job.counts.succeeded = reused
@@ -159,7 +175,7 @@ class StepJobs:
             job,
             self._hub,
             kept=self._tables,
-            keep=lambda memo, value: self._writes.memo(memo, run.new.key, value),
+            keep=lambda memo, value: self._writes.memo(memo, work.memo, run.new.key, value),
         )
 
         def go_on() -> None:
@@ -172,12 +188,12 @@ class StepJobs:
             except Exception as error:  # noqa: BLE001 - half of it is in: only a restart mends that
                 self._engine.failed(error)
                 return
-            self._reading.pop(job.id.uuid, None)
+            self._known.pop(job.id.uuid, None)
             self._hear(run, key, _with_results(end, reading, needed=work.needed))
             self._hub.wake()
 
         loop = asyncio.get_running_loop()
-        self._reading[job.id.uuid] = views.OpenJob(end.counts, 0, job.version)
+        self._known[job.id.uuid] = views.OpenJob(end.counts, 0, job.version)
         go_on()
 
     def _hear(self, run: records.Run, key: str, end: records.JobEnd) -> None:
@@ -222,5 +238,5 @@ def _with_results(end: records.JobEnd, reading: results.Results, *, needed: bool
     if reading.trouble and not needed:
         return end
     if reading.trouble:
-        return end._replace(succeeded=False, reason="ResultTooLarge", message=reading.trouble)
+        return end._replace(succeeded=False, reason=_R.RESULT_TOO_LARGE, message=reading.trouble)
     return end._replace(value=reading.value) if end.succeeded else end

@@ -7,13 +7,14 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import expressions, flow_program, job_settings
+from kilnwork.api import expressions, flow_program, job_settings, reasons
 from kilnwork.api import task as api_task
 from kilnwork.jobs.flows import records, scope, step_inputs
 
 MAX_ITEMS = 1_000_000
 """Most items of one step, as indexes of a Job."""
 
+_R = reasons.FlowReason
 _encode = expressions.encode
 
 
@@ -66,19 +67,19 @@ def _items(run: records.Run, node: flow_program.Node, here: scope.Scope) -> tupl
     if len(path) == 2 and path[0] == "data":
         snapshot = run.new.snapshots.get(path[1])
         if snapshot is None or snapshot.shards is None:
-            raise StepFailure("InvalidSpec", f"of: snapshot {path[1]} has no shards")
+            raise StepFailure(_R.INVALID_SPEC, f"of: snapshot {path[1]} has no shards")
         found: Any = snapshot.shards
     else:
         try:
             found = node.items.evaluate(here.lookup)
         except expressions.ExpressionError as error:
-            raise StepFailure("ExpressionFailed", f"of: {error}") from error
+            raise StepFailure(_R.EXPRESSION_FAILED, f"of: {error}") from error
     if not isinstance(found, list):
         text = f"of: gives {type(found).__name__}, and a list is needed"
-        raise StepFailure("ExpressionFailed", text)
+        raise StepFailure(_R.EXPRESSION_FAILED, text)
     if len(found) > MAX_ITEMS:
         text = f"of: gives {len(found)} items; {MAX_ITEMS} are allowed"
-        raise StepFailure("ExpressionFailed", text)
+        raise StepFailure(_R.EXPRESSION_FAILED, text)
     return tuple(msgspec.Raw(_encode(one)) for one in found)
 
 
@@ -88,7 +89,7 @@ def _shared(node: flow_program.Node, here: scope.Scope) -> dict[str, msgspec.Raw
         try:
             found[name] = msgspec.Raw(_encode(document.evaluate(here.lookup)))
         except expressions.ExpressionError as error:
-            raise StepFailure("ExpressionFailed", f"with.{name}: {error}") from error
+            raise StepFailure(_R.EXPRESSION_FAILED, f"with.{name}: {error}") from error
     return found
 
 
@@ -98,7 +99,7 @@ def _scope(node: flow_program.Node, here: scope.Scope) -> dict[str, Any]:
         try:
             value = here.lookup(name)
         except expressions.ExpressionError as error:
-            raise StepFailure("ExpressionFailed", f"with: {error}") from error
+            raise StepFailure(_R.EXPRESSION_FAILED, f"with: {error}") from error
         found.setdefault(name.root, {})[name.member or ""] = value
     return found
 
@@ -106,10 +107,10 @@ def _scope(node: flow_program.Node, here: scope.Scope) -> dict[str, Any]:
 def _template(run: records.Run, node: flow_program.Node) -> api_task.TaskTemplate:
     template, clusters = node.task, run.new.clusters
     if template is None:
-        raise StepFailure("InvalidSpec", "it has nothing to run")
+        raise StepFailure(_R.INVALID_SPEC, "it has nothing to run")
     if node.own_cluster:
         return template
     group = node.step.group or next(iter(clusters), "")
     if group not in clusters:
-        raise StepFailure("InvalidSpec", f"there is no group {group or 'of workers'} in the set")
+        raise StepFailure(_R.INVALID_SPEC, f"there is no group {group or 'of workers'} in the set")
     return msgspec.structs.replace(template, cluster_name=clusters[group])

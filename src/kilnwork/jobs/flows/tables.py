@@ -84,6 +84,10 @@ class FlowTables:
         run.dirty = False
         return run
 
+    def memo_keys(self, step: str) -> set[bytes]:
+        """Return the keys of all results that are kept of a deterministic step."""
+        return {bytes(key) for (key,) in self._select("flow_memo_keys", step)}
+
     def memo(self, key: bytes) -> bytes | None:
         """Return the result that is kept for a task of a deterministic step."""
         for (value,) in self._select("flow_memo", key):
@@ -100,8 +104,22 @@ def uid_bytes(uid: str) -> bytes:
     return uuids.UUID(uid).bytes
 
 
+_ORDER = (
+    "insert_flow_run",
+    "update_flow_run",
+    "put_flow_step",
+    "put_flow_value",
+    "put_flow_memo",
+    "use_flow_memo",
+    "delete_flow_memo",
+    "delete_flow_steps",
+    "delete_flow_run",
+)
+"""What is new goes before what changes it, and that before what deletes it."""
+
+
 class FlowWrites:
-    """Rows of one batch."""
+    """Rows of one batch; of each run at most once."""
 
     def __init__(self) -> None:
         self._rows: dict[str, list[instructions.Row]] = {}
@@ -136,11 +154,16 @@ class FlowWrites:
         self._add("delete_flow_steps", run.row)
         self._add("delete_flow_run", run.row)
 
-    def memo(self, key: bytes, owner: model.FlowKey, value: bytes) -> None:
+    def memo(self, key: bytes, step: str, owner: model.FlowKey, value: bytes) -> None:
         """Keep the result of a task, for generations to come."""
-        self._add("put_flow_memo", key, uid_bytes(owner.uid), owner.generation, value)
+        uid = uid_bytes(owner.uid)
+        self._add("put_flow_memo", key, step, uid, owner.generation, value)
+
+    def use_memo(self, key: bytes, owner: model.FlowKey) -> None:
+        """A result that is kept is used by this generation too."""
+        self._add("use_flow_memo", uid_bytes(owner.uid), owner.generation, key)
 
     def take(self) -> list[tuple[str, list[instructions.Row]]]:
         """Return all, in the order in which it is to be written."""
-        found, self._rows = list(self._rows.items()), {}
-        return found
+        rows, self._rows = self._rows, {}
+        return [(name, rows[name]) for name in _ORDER if name in rows]

@@ -42,6 +42,9 @@ class OpenJob(NamedTuple):
     counts: model.Counts
     running: int
     version: int
+    reason: str = ""
+    """Why nothing of it runs, as `message`."""
+    message: str = ""
 
 
 def with_jobs(view: model.FlowRunView, jobs: Mapping[str, Iterable[OpenJob]]) -> model.FlowRunView:
@@ -49,7 +52,7 @@ def with_jobs(view: model.FlowRunView, jobs: Mapping[str, Iterable[OpenJob]]) ->
     steps, latest = dict(view.steps), view.version
     for path, found in jobs.items():
         one = steps[path]
-        for counts, running, version in found:
+        for counts, running, version, reason, message in found:
             latest = max(latest, version)
             one = msgspec.structs.replace(
                 one,
@@ -58,6 +61,8 @@ def with_jobs(view: model.FlowRunView, jobs: Mapping[str, Iterable[OpenJob]]) ->
                 failed=one.failed + counts.failed,
                 reused=one.reused + counts.reused,
                 running=one.running + running,
+                reason=one.reason or reason,
+                message=one.message or message,
             )
         steps[path] = one
     return msgspec.structs.replace(view, steps=steps, version=latest)

@@ -1,5 +1,6 @@
 """Time limits of steps and flows, pauses, kills; and what is listed of a run."""
 
+import asyncio
 import uuid
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,85 @@ async def test_no_step_begins_in_a_pause(tmp_path: Path) -> None:
         assert not world.dispatcher.queued
         await world.flows.suspend(new.key, suspended=False)
         assert (await world.over(new.key)).phase is _P.SUCCEEDED
+
+
+@pytest.mark.parametrize("how", ["kill", "late"])
+async def test_a_paused_run_that_ends_does_finally(how: str, tmp_path: Path) -> None:
+    declared = {
+        "do": [{"one": {"call": "f.load"}}, {"two": {"call": "f.load"}}],
+        "finally": [{"clean": {"call": "f.load"}}],
+        "timeoutSeconds": 30,
+    }
+    async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
+        new = flow_world.new(declared)
+        await begin(world, new)
+        await world.flows.suspend(new.key, suspended=True)
+        if how == "kill":
+            await world.flows.kill(new.key)
+        else:
+            await pass_time(world, 31)
+        found = await world.over(new.key)
+    assert found.reason == ("Killed" if how == "kill" else "FlowTimedOut")
+    assert (found.suspended, found.steps["finally.clean"].state) == (False, _S.SUCCEEDED)
+
+
+async def test_a_paused_step_shows_its_counts(tmp_path: Path) -> None:
+    declared = {"do": [{"price": {"each": "s", "of": "data.d", "call": "f.price", "parallel": 2}}]}
+    async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
+        new = flow_world.new(declared, data={"d": [1, 2, 3, 4, 5, 6]})
+        await begin(world, new, 2)
+        await world.flows.suspend(new.key, suspended=True)
+        await world.until(lambda: len(world.dispatcher.ran) == 2)
+        await world.until(lambda: not world.services.engine.tasks, step=False)
+        step = world.flows.view(new.key).steps["price"]
+        assert (step.total, step.succeeded, step.state) == (6, 2, _S.RUNNING)
+        await world.flows.suspend(new.key, suspended=False)
+        assert (await world.over(new.key)).value == [1, 2, 3, 4, 5, 6]
+
+
+async def test_results_are_kept_until_the_last_generation_that_used_them(tmp_path: Path) -> None:
+    each = {"each": "s", "of": "data.d", "call": "f.price", "deterministic": True}
+    runs = [
+        flow_world.new({"do": [{"price": each}]}, data={"d": [1, 2]}, generation=number)
+        for number in (1, 2, 3, 4)
+    ]
+
+    async def reused(new: model.NewFlowRun) -> int:
+        found = await world.run(new)
+        assert found.value == [1, 2]
+        return found.steps["price"].reused
+
+    async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
+        assert [await reused(new) for new in runs[:2]] == [0, 2]
+        listed = await world.flows.steps(runs[1].key)
+        assert [(one.reused, one.task) for one in listed] == [(True, "")] * 2
+        await world.flows.forget(runs[0].key)
+        assert await reused(runs[2]) == 2
+        for new in runs[1:3]:
+            await world.flows.forget(new.key)
+        assert await reused(runs[3]) == 0
+
+
+async def test_many_runs_at_once_do_not_mix(tmp_path: Path) -> None:
+    declared = {
+        "do": [
+            {"price": {"each": "s", "of": "data.d", "call": "f.price"}},
+            {"all": {"call": "f.echo", "with": {"got": "${ price.results }"}}},
+        ]
+    }
+    runs = [flow_world.new(declared, data={"d": [n, n + 1]}, generation=n) for n in range(1, 25)]
+    async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
+        await asyncio.gather(*(world.flows.start(new) for new in runs))
+        half = runs[::2]
+        await asyncio.gather(*(world.flows.forget(new.key) for new in half))
+        for new in runs[1::2]:
+            found = await world.over(new.key)
+            assert found.value == {"got": [new.generation, new.generation + 1]}
+        await world.restart()
+        _, views = await world.flows.changes(0)
+        assert [view.generation for view in views] == list(range(2, 25, 2))
+        assert all(view.phase is _P.SUCCEEDED for view in views)
+        await world.until(lambda: len(world.dispatcher.select("job_ends", 0, 100)) == 24)
 
 
 async def test_instances_and_shards_are_listed_by_page(tmp_path: Path) -> None:

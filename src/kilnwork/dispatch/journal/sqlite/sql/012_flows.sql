@@ -25,8 +25,10 @@ CREATE UNIQUE INDEX flow_step_key ON flow_step (run, key);
 -- Results of deterministic steps, by the digest of all that they depend on.
 CREATE TABLE flow_memo (
     key        BLOB PRIMARY KEY,
+    step       TEXT NOT NULL,      -- digest of the step and of all data
     uid        BLOB NOT NULL,      -- of the SyncSet that used it last
     generation INTEGER NOT NULL,   -- that used it last
     value      BLOB NOT NULL       -- JSON
 ) WITHOUT ROWID;
+CREATE INDEX flow_memo_step ON flow_memo (step);
 CREATE INDEX flow_memo_owner ON flow_memo (uid, generation);

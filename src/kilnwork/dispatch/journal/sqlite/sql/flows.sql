@@ -30,8 +30,13 @@ INSERT INTO flow_step (run, key, value) VALUES (?, ?, ?)
 ON CONFLICT (run, key) DO UPDATE SET value = excluded.value;
 
 -- name: put_flow_memo
--- The result of a task of a deterministic step, or who has used it last.
-INSERT OR REPLACE INTO flow_memo (key, uid, generation, value) VALUES (?, ?, ?, ?);
+-- The result of a task of a deterministic step.
+INSERT OR REPLACE INTO flow_memo (key, step, uid, generation, value) VALUES (?, ?, ?, ?, ?);
+
+-- name: use_flow_memo
+-- Who has used a result last: UUID, generation, key.
+UPDATE flow_memo SET uid = v.column1, generation = v.column2
+FROM (VALUES (?, ?, ?)) AS v WHERE flow_memo.key = v.column3;
 
 -- name: delete_flow_memo
 -- Results that only this generation, or earlier ones, have used: UUID, generation.
@@ -65,6 +70,10 @@ SELECT record FROM flow_step WHERE run = ? AND record IS NOT NULL ORDER BY row;
 -- name: flow_value
 -- The value of one step instance: run, key.
 SELECT value FROM flow_step WHERE run = ? AND key = ?;
+
+-- name: flow_memo_keys
+-- The results that are kept of a step.
+SELECT key FROM flow_memo WHERE step = ?;
 
 -- name: flow_memo
 -- The result that is kept for a task.

@@ -1,0 +1,72 @@
+"""What the steps of a SyncSet print: each line with the step and its shard before it.
+
+Used by `kiln logs syncset/NAME`.
+"""
+
+import contextlib
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
+
+import click
+
+from kilnwork.cli import errors, job_logs, session, set_objects, task_logs
+from kilnwork.kube import errors as kube_errors
+
+MAX_SHOWN = 20
+"""Of a flow with more tasks so many are shown: those that failed first."""
+
+
+def _path(s: session.Session, name: str) -> str:
+    namespace = session.quoted(s.one_namespace())
+    return f"/v1/namespaces/{namespace}/syncsets/{session.quoted(name)}/steps"
+
+
+async def listed(
+    s: session.Session, name: str, **wanted: str
+) -> AsyncGenerator[dict[str, Any], None]:
+    """Instances of steps in the order in which they began. `wanted`: step, state, generation."""
+    query = {key: value for key, value in wanted.items() if value}
+    while True:
+        page = await s.ask("GET", _path(s, name), query={**query, "limit": str(session.PAGE)})
+        for item in page["items"]:
+            yield item
+        if "after" not in page:
+            return
+        query["after"] = str(page["after"])
+
+
+async def show(
+    s: session.Session, name: str, query: Mapping[str, str], *, step: str | None
+) -> None:
+    """Print the output of one instance, of a step, or of all steps, up to MAX_SHOWN tasks.
+
+    `step`: a step's path (`price`), or an instance (`price[17]`). Raises `errors.Missing`.
+    """
+    if "follow" in query:
+        raise errors.Unusable("of a SyncSet logs are not followed: leave out -f, or name a task")
+    query = dict(query)
+    generation = query.pop("run", "")  # what a task calls a run, a SyncSet calls a generation
+    plain = "" if step is None else step.partition("[")[0] if "." not in step else ""
+    found = [
+        item
+        async for item in listed(s, name, step=plain, generation=generation)
+        if item.get("task") and (step is None or step in (item["key"], item["step"]))
+    ]
+    if not found:
+        where = await set_objects.get(s, name)
+        what = "nothing was printed yet" if step is None else f"step {step} has printed nothing"
+        click.echo(f"{what}: {set_objects.sentence(where)}", err=True)
+        return
+    if len(found) == 1 and step is not None:
+        await task_logs.of_task(s, str(found[0]["task"]), query)
+        return
+    found.sort(key=lambda item: item["state"] != "Failed")
+    for item in found[:MAX_SHOWN]:
+        lines = job_logs.Prefixed(f"[{item['key']}] ")
+        copy = task_logs.Copy(s, str(item["task"]), query, write=lines.write)
+        with contextlib.suppress(kube_errors.NotFound):
+            await copy.run()
+        lines.close()
+    if len(found) > MAX_SHOWN:
+        another = f"`kiln logs syncset/{name} --step '{found[-1]['key']}'` shows another"
+        click.echo(f"these are {MAX_SHOWN} of {len(found):,} tasks: {another}", err=True)

@@ -1,0 +1,94 @@
+"""`GET /v1/namespaces/NS/syncsets/NAME/steps`: steps of a SyncSet with their shards, page by page.
+
+Mounted by `api`. The status of a SyncSet has counts of each step alone; here are all instances.
+"""
+
+from typing import Any
+
+from kilnwork.api import kinds
+from kilnwork.jobs import errors as jobs_errors
+from kilnwork.jobs.flows import model
+from kilnwork.kit import asgi, clock
+from kilnwork.server import errors, ports
+
+MAX_LIMIT = 1000
+DEFAULT_LIMIT = 500
+MAX_GENERATION = 1 << 31
+
+
+class Steps:
+    """Answers requests for steps. `flows`, `rights`: ports."""
+
+    def __init__(self, flows: ports.Flows, rights: ports.Rights) -> None:
+        self._flows = flows
+        self._rights = rights
+
+    async def send(
+        self, request: asgi.Request, namespace: str, name: str, *, response: asgi.Response
+    ) -> None:
+        """Answer with a page: `step`, `state`, `generation` (default the newest), `after`, `limit`.
+        It takes the right to `get` the SyncSet."""
+        if request.method != "GET":
+            raise errors.MethodNotAllowed
+        question = ports.Question(
+            verb="get", namespace=namespace, name=name, resource=kinds.SYNC_SETS.plural
+        )
+        refused = await self._rights.refusal(request.user, question)
+        if refused is not None:
+            raise errors.Forbidden(refused)
+        limit = request.number("limit", least=1, most=MAX_LIMIT) or DEFAULT_LIMIT
+        generation = request.number("generation", least=1, most=MAX_GENERATION)
+        state = _state(request)
+        newest = self._flows.newest(namespace, name)
+        if newest is None:
+            raise errors.NotFound(f'there is no SyncSet "{name}" in namespace "{namespace}"')
+        key = model.FlowKey(newest.uid, generation or newest.generation)
+        try:
+            found = await self._flows.steps(
+                key,
+                step=request.query.get("step") or "",
+                after=request.query.get("after") or "",
+                limit=limit + 1,
+                state=state,
+            )
+        except jobs_errors.NoSuchJob:
+            found = []  # its flow has not begun, or is not kept
+        page: dict[str, Any] = {"items": [document(one) for one in found[:limit]]}
+        if len(found) > limit:
+            page["after"] = found[limit - 1].key
+        await response.json(page)
+
+
+def document(view: model.InstanceView) -> dict[str, Any]:
+    """Return one instance of a step; members without a value are left out."""
+    members = {
+        "key": view.key,
+        "step": view.step,
+        "state": str(view.state),
+        "task": view.task or None,
+        "name": view.task_name or None,
+        "attempt": view.attempt or None,
+        "podName": view.worker or None,
+        "nodeName": view.node or None,
+        "reason": view.reason or None,
+        "message": view.message or None,
+        "reused": view.reused or None,
+        "startTime": _time(view.started),
+        "finishTime": _time(view.finished),
+    }
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def _state(request: asgi.Request) -> model.State | None:
+    text = request.query.get("state") or None
+    if text is None:
+        return None
+    try:
+        return model.State(text)
+    except ValueError as error:
+        known = ", ".join(model.State)
+        raise errors.BadRequest(f"state={text[:100]}: known states are {known}") from error
+
+
+def _time(seconds: float | None) -> str | None:
+    return None if seconds is None else clock.rfc3339_micro(seconds)
