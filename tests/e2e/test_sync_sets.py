@@ -136,7 +136,7 @@ def test_source_that_changes_changes_no_generation(server: up.Up, backend: str) 
     again = wait_phase(server, "Succeeded", generation=2)
     assert again["result"]["value"] == 40
     assert again["snapshots"]["trades"]["digest"] == before["snapshots"]["trades"]["digest"]
-    patch = {"spec": {"generation": 3, "replayOf": None}}
+    patch = {"spec": {"generation": 3}}
     server.kubectl("patch", "kss", "risk", "--type=merge", "-p", json.dumps(patch))
     fresh = wait_phase(server, "Succeeded", generation=3)
     assert fresh["result"]["value"] == 80

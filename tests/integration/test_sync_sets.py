@@ -171,7 +171,11 @@ async def test_replay_repeats_flow_and_data_of_a_generation(world: set_world.Set
     world.flows.move(1, model.Phase.SUCCEEDED)
     await world.set_is("Succeeded")
     await world.pods_end()
-    await world.change(generation=2, replayOf=1, flow={"do": [{"other": {"command": ["false"]}}]})
+    await world.change(
+        generation=2,
+        replay={"generation": 2, "of": 1},
+        flow={"do": [{"other": {"command": ["false"]}}]},
+    )
     await world.gathered()
     status = await world.set_is("Running", generation=2)
     first, second = world.flows.started
@@ -181,7 +185,7 @@ async def test_replay_repeats_flow_and_data_of_a_generation(world: set_world.Set
 
 async def test_replay_of_what_is_not_kept_fails(world: set_world.SetWorld) -> None:
     await world.gangs.node("a")
-    await world.set(generation=5, replayOf=3)
+    await world.set(generation=5, replay={"generation": 5, "of": 3})
     status = await world.set_is("Failed", "NoGeneration", generation=5)
     assert "generation 3 is not kept" in status["message"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from kilnwork.api import kinds, resource
 from kilnwork.jobs.flows import model
-from support import controlled, played_agents, set_world, waiting
+from support import controlled, played_agents, ponds, set_world, waiting
 
 
 class World(set_world.SetWorld):
@@ -168,7 +168,7 @@ async def test_managers_that_die_all_the_time_start_the_flow_once(
     async def runs() -> bool:
         await world.agents.work("a", "b")
         await world.gangs.connect()
-        return (await world.set_status())["phase"] == "Running"
+        return bool((await world.set_status())["phase"] == "Running")
 
     await waiting.wait_until_async(runs, what="the flow runs")
     assert len(world.flows.started) == 1
@@ -187,12 +187,12 @@ async def test_corrupt_data_fails_the_generation(world: World) -> None:
     await world.restart()
     world.agents.ledger = world.controllers.ledger
     changed = {**played_agents.FILES, "0.csv": b"other\n"}
-    world.agents.snapshot = played_agents.ponds.manifest_of(changed)
+    world.agents.snapshot = ponds.manifest_of(changed)
     world.agents.start("a")
 
     async def told() -> bool:
         await world.agents.work("a")
-        return (await world.set_status())["phase"] == "Failed"
+        return bool((await world.set_status())["phase"] == "Failed")
 
     await waiting.wait_until_async(told, what="it has failed")
     assert (await world.set_status())["reason"] in ("SourceChanged", "DataCorrupt")

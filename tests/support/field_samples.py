@@ -149,6 +149,12 @@ VALUES: dict[str, Any] = {
     "spec.flow.do[]": {"x": {"command": ["true"]}},
     "spec.flow.finally[]": {"y": {"command": ["true"]}},
     "spec.flow.result": "x.value",
+    "spec.replay.generation": 2,
+    "spec.capacity": "1Gi",
+    "spec.path": "/x",
+    "spec.lowWatermark": 0.5,
+    "spec.sources[].uri": "https://data.example/",
+    "spec.sources[].allowAddresses[]": "10.0.0.0/8",
     "spec.resources.objects[]": {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -263,8 +269,8 @@ def _fit_set(spec: dict[str, Any], path: str) -> None:
         spec["resources"]["groups"][0]["near"] = ["x"]
     if path == "spec.flow.catch[].causes[]":
         spec["flow"]["catch"] = [{"do": [{"y": {"command": ["true"]}}]}]
-    if path == "spec.replayOf":
-        spec["generation"] = 2
+    if path.startswith("spec.replay."):
+        spec["replay"] = {"generation": 2, "of": 1}
 
 
 def _job_spec(kind: resource.Resource, path: str) -> dict[str, Any]:

@@ -32,7 +32,7 @@ MIN_RULE = "min may not be more than replicas"
 ELASTIC_RULE = "replicas may not be more than elastic.max"
 NEAR_RULE = "nearMode required needs a snapshot in near"
 SHARD_RULE = "give either count or group"
-REPLAY_RULE = "must be an earlier generation than spec.generation"
+REPLAY_RULE = "must be an earlier generation than replay.generation"
 
 _SAME_GENERATION = "self.generation == oldSelf.generation"
 
@@ -60,9 +60,12 @@ def _frozen() -> Iterator[meta.JsonObject]:
     CEL cannot see what has no type: templates, manifests, parameters and parts of the flow. The
     controller keeps those of a running generation as they were.
     """
-    for field in ("backend", "replayOf", "data", "flow", "priority"):
+    for field in ("backend", "data", "flow", "priority"):
         rule = f"self.generation != oldSelf.generation || ({_same(field)})"
         yield crd_parts.rule(rule, f"{field} {FROZEN}", fieldPath=f".{field}")
+    replay = "!has(self.replay) || has(oldSelf.replay) && self.replay == oldSelf.replay"
+    rule = f"self.generation != oldSelf.generation || {replay}"
+    yield crd_parts.rule(rule, f"replay {FROZEN}", fieldPath=".replay")
     gang = f"self.generation != oldSelf.generation || ({_same('resources.gang')})"
     yield crd_parts.rule(gang, f"resources.gang {FROZEN}", fieldPath=".resources.gang")
     groups = (
@@ -114,9 +117,9 @@ SYNC_SET = crd_parts.Kind(
                 fieldPath=".generation",
             ),
             crd_parts.rule(
-                "!has(self.replayOf) || self.replayOf < self.generation",
-                f"replayOf {REPLAY_RULE}",
-                fieldPath=".replayOf",
+                "!has(self.replay) || self.replay.of < self.replay.generation",
+                f"replay.of {REPLAY_RULE}",
+                fieldPath=".replay",
             ),
             *_frozen(),
         ),

@@ -252,6 +252,16 @@ class Data(Wire, frozen=True):
     journal; a last step can write files anywhere."""
 
 
+class Replay(Wire, frozen=True):
+    """A generation that repeats an earlier one."""
+
+    generation: Annotated[int, msgspec.Meta(ge=1, le=MAX_GENERATION)]
+    """Number of the generation that is a replay: of another one this says nothing."""
+    of: Annotated[int, msgspec.Meta(ge=1, le=MAX_GENERATION)]
+    """Number of the earlier generation whose data and flow it repeats, whatever else the spec says
+    of them."""
+
+
 class SyncSetSpec(Wire, frozen=True):
     """What runs, where, and on which data.
 
@@ -268,9 +278,8 @@ class SyncSetSpec(Wire, frozen=True):
     generation: Annotated[int, msgspec.Meta(ge=1, le=MAX_GENERATION)] = 1
     """Number of the generation that is wanted. It may only rise; a higher one ends the one before
     and starts anew, on data as it is then."""
-    replay_of: Annotated[int, msgspec.Meta(ge=1, le=MAX_GENERATION)] | None = None
-    """Number of an earlier generation whose data and flow this one repeats, whatever
-    else the spec says of them. `kiln replay` writes it."""
+    replay: Replay | None = None
+    """Which earlier generation this one repeats. `kiln replay` writes it."""
     backend: Backend = Backend.AUTO
     """How groups start together. `local`: the workers are processes of one machine; the flow starts
     when all are connected. `pods`: Pods wait at a gate until there is room for all, and data.
@@ -285,6 +294,13 @@ class SyncSetSpec(Wire, frozen=True):
     """Time (RFC 3339) when the generation is killed. `kiln cancel` writes it."""
     keep: Keep = Keep()
     """How long what is over is kept."""
+
+    @property
+    def replay_of(self) -> int | None:
+        """The generation that the wanted one repeats, None if it is none."""
+        if self.replay is None or self.replay.generation != self.generation:
+            return None
+        return self.replay.of
 
 
 class Status(msgspec.Struct, frozen=True, rename="camel", kw_only=True):

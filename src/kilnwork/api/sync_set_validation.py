@@ -296,8 +296,8 @@ def _metadata_problems(at: str, metadata: dict[str, Any], namespace: str) -> Ite
 
 
 def _generation_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
-    if spec.replay_of is not None and spec.replay_of >= spec.generation:
-        yield "spec.replayOf", crd_sync_sets.REPLAY_RULE
+    if spec.replay is not None and spec.replay.of >= spec.replay.generation:
+        yield "spec.replay.of", crd_sync_sets.REPLAY_RULE
     yield from validation.time_problems((("spec.killTimestamp", spec.kill_timestamp),))
 
 
@@ -329,6 +329,8 @@ def _unknown(what: str, name: str, known: Iterable[str]) -> str:
 
 def _frozen_problems(old: sync_set.SyncSetSpec, new: sync_set.SyncSetSpec) -> Iterator[Problem]:
     before, after = _frozen(old), _frozen(new)
+    if new.replay is None:  # it was read when the generation was admitted
+        before.pop("replay", None)
     for field in sorted(before.keys() | after.keys()):
         if before.get(field) != after.get(field):
             yield f"spec.{field}", crd_sync_sets.FROZEN

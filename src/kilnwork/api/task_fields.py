@@ -150,7 +150,7 @@ SYNC_SET: Sequence[Row] = (
         _same(f"spec.{field}", Effect.HONOURED, whole=True)
         for field in (
             "backend", "data.pin", "data.pond", "data.snapshots", "deadlineSeconds", "flow",
-            "generation", "keep", "killTimestamp", "priority", "replayOf",
+            "generation", "keep", "killTimestamp", "priority", "replay",
             "resources.gang", "resources.groups", "resources.objects", "suspend",
         )
     ),

@@ -162,6 +162,10 @@ async def replay(s: session.Session, name: str, generation: int | None) -> int:
             f"SyncSet {name}: {what} can be repeated; kept are: {listed} (spec.keep.generations)"
         )
     wanted = max(int(found["spec"].get("generation", 1)), int(status(found)["generation"])) + 1
-    change = {"generation": wanted, "replayOf": asked, "killTimestamp": None}
+    change = {
+        "generation": wanted,
+        "replay": {"generation": wanted, "of": asked},
+        "killTimestamp": None,
+    }
     await job_names.change(s, name, change, SERVED)
     return wanted

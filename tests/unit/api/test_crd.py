@@ -176,6 +176,10 @@ def test_frozen_fields_of_sync_sets_in_cel() -> None:
     assert len(refused(**groups(first))) == 1
     assert len(refused(**groups(first, {**second, "slotsPerWorker": 2}))) == 1
     assert len(refused(backend="pods")) == 1
-    assert len(refused(replayOf=1)) == 2
-    assert refused(backend="pods", generation=2, replayOf=1, **groups(first)) == []
+    assert len(refused(replay={"generation": 2, "of": 1})) == 1
+    assert len(refused(replay={"generation": 1, "of": 1})) == 2
+    assert (
+        refused(backend="pods", generation=2, replay={"generation": 2, "of": 1}, **groups(first))
+        == []
+    )
     assert len(refused(generation=0)) == 1

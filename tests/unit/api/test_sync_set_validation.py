@@ -157,8 +157,8 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         "must be that of the SyncSet, default",
     ),
     "replay of itself": (
-        {"generation": 3, "replayOf": 3},
-        "spec.replayOf",
+        {"generation": 3, "replay": {"generation": 3, "of": 3}},
+        "spec.replay.of",
         "must be an earlier generation",
     ),
     "time": ({"killTimestamp": "soon"}, "spec.killTimestamp", "must be a time"),
@@ -216,7 +216,7 @@ OTHER = {"do": [{"x": {"command": ["false"]}}]}
         {"killTimestamp": "2026-01-02T03:04:05Z"},
         group(replicas=4, min=1, elastic={"max": 4}),
         {"generation": 2, "flow": OTHER},
-        {"generation": 2, "replayOf": 1},
+        {"generation": 2, "replay": {"generation": 2, "of": 1}},
     ],
 )
 def test_what_may_change_may(changes: dict[str, Any]) -> None:
@@ -228,7 +228,7 @@ def test_what_may_change_may(changes: dict[str, Any]) -> None:
     [
         ({"flow": OTHER}, "spec.flow"),
         ({"backend": "local"}, "spec.backend"),
-        ({"replayOf": 1}, "spec.replayOf"),
+        ({"replay": {"generation": 2, "of": 1}}, "spec.replay"),
         ({"priority": 1}, "spec.priority"),
         (data(SNAPSHOT), "spec.data"),
         (group(replicas=2, min=2, elastic={"max": 4}), "spec.resources"),
