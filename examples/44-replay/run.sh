@@ -22,7 +22,7 @@ rm "$lake/lima"
 kiln replay nightly-sum --wait --timeout 90s # nothing is read from the source
 check 2 265 2
 
-sed "s|DIRECTORY|$lake|; s|PROGRAMS|$here|; s|^  keep:|  generation: 3\n  replayOf: null\n&|" "$here/set.yaml" | kiln apply -f -
+sed "s|DIRECTORY|$lake|; s|PROGRAMS|$here|; s|^  keep:|  generation: 3\n&|" "$here/set.yaml" | kiln apply -f -
 kiln wait syncset/nightly-sum --for=final --timeout 90s >/dev/null
 check 3 1000055 0
 

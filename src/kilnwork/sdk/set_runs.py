@@ -204,7 +204,11 @@ class SetRun:
                 "one that has ended"
             )
         newest = int(self._read()["spec"].get("generation", 1))
-        change = {"generation": newest + 1, "replayOf": self.generation, "killTimestamp": None}
+        change = {
+            "generation": newest + 1,
+            "replay": {"generation": newest + 1, "of": self.generation},
+            "killTimestamp": None,
+        }
         return SetRun(self._server, self._patch(change))
 
     def __repr__(self) -> str:
