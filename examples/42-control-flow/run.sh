@@ -1,12 +1,11 @@
 #!/usr/bin/env bash
-# What a flow can do beside fanning out: fork, until, if, allow, retry, catch, finally; and how it is paused.
+# What a flow can do beside fanning out: fork, until, if, allow, retry, catch, finally; and how it is resumed.
 # Needs a server: `kiln up`.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 trap 'kiln delete -f "$here/sets.yaml" --ignore-not-found >/dev/null' EXIT
 
 kiln apply -f "$here/sets.yaml"
-kiln pause syncset/every-turn # starts nothing more; what runs goes on
 kiln wait syncset/goes-wrong --for=condition=Succeeded=False --timeout 90s >/dev/null
 kiln why syncset/goes-wrong
 kiln resume syncset/every-turn

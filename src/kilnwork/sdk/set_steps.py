@@ -1,6 +1,7 @@
 """Steps of a SyncSet that Python declares: what each runs, on which inputs, with which options.
 
-Used by `sync_sets`, which makes them and puts them in order; a step renders itself as `spec.flow`
+Used by `sync_sets`, which makes them and puts them in order, and by `set_blocks`, steps that hold
+others; a step renders itself as `spec.flow`
 has it (`api.flow`). No I/O. What an expression may name is checked there too, by the same rules as
 on the server.
 """
@@ -8,8 +9,8 @@ on the server.
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal, Self, TypedDict, Unpack
+from dataclasses import dataclass
+from typing import Any, Self, TypedDict, Unpack
 
 import msgspec
 
@@ -309,87 +310,6 @@ class ChoiceStep(CallStep):
         shared = {"group", "attemptSeconds", "retry", "deterministic"} & body.keys()
         body["else"] = {**{name: body[name] for name in sorted(shared)}, **body["else"]}
         return body
-
-
-@dataclass(slots=True)
-class Steps:
-    """Steps in the order in which they were declared."""
-
-    listed: list[Step] = field(default_factory=list)
-
-    def render(self, locate: Locate) -> list[dict[str, Any]]:
-        """Return them as a flow has them."""
-        return [{step.name: step.render(locate)} for step in self.listed]
-
-
-class Opener(Owner):
-    """A set whose steps can be declared into a block."""
-
-    def enter_block(self, steps: Steps) -> None:
-        """Declare what comes into these."""
-        raise NotImplementedError
-
-    def leave_block(self, steps: Steps) -> None:
-        """Declare what comes into those around them again."""
-        raise NotImplementedError
-
-
-class Block(Step):
-    """Steps in a step: what is declared within `with` belongs to it."""
-
-    def __init__(self, name: str, of: Opener) -> None:
-        super().__init__(name, of)
-        self._opener = of
-        self._steps = Steps()
-
-    def __enter__(self) -> Self:
-        self._opener.enter_block(self._steps)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._opener.leave_block(self._steps)
-
-    def _body(self, locate: Locate) -> dict[str, Any]:
-        return {"do": self._steps.render(locate)}
-
-
-class ForkBlock(Block):
-    """Steps that run side by side; its value has theirs, by their names."""
-
-    def __init__(self, name: str, of: Opener, *, wait: Literal["all", "any"] | int) -> None:
-        super().__init__(name, of)
-        self._wait = wait
-
-    def _body(self, locate: Locate) -> dict[str, Any]:
-        branches = {name: step for one in self._steps.render(locate) for name, step in one.items()}
-        return {"fork": branches, "wait": self._wait}
-
-
-class RepeatBlock(Block):
-    """Steps that are repeated; its value is that of the last of them, None before."""
-
-    def __init__(self, name: str, of: Opener, *, most: int) -> None:
-        super().__init__(name, of)
-        self._most = most
-        self._until: Expression | None = None
-
-    @property
-    def iteration(self) -> Expression:
-        """The number of the round, from 0."""
-        return Expression(self, ".iteration")
-
-    def until(self, condition: Expression) -> Self:
-        """End when this is true; it is looked at after each round."""
-        self._until = condition
-        return self
-
-    def _body(self, locate: Locate) -> dict[str, Any]:
-        if self._until is None:
-            raise errors.BadOption(
-                f"{self._owner.of}: step {self.name}: has no end: say .until(condition)"
-            )
-        until = f"${{ {set_expressions.text(self._until)} }}"
-        return {"until": until, "max": self._most, **super()._body(locate)}
 
 
 def step_name(runs: Runs) -> str:

@@ -7,12 +7,21 @@ decide on results, let a step call a function that spawns tasks instead.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Self, TypedDict, TypeVar, Unpack
+from typing import Any, Literal, Self, TypeVar, Unpack
 
 import msgspec
 
 from kilnwork.api import expressions, flow_program, kinds, sync_set, sync_set_validation
-from kilnwork.sdk import errors, job_parameters, pickling, set_expressions, set_runs, set_steps
+from kilnwork.sdk import (
+    errors,
+    job_parameters,
+    pickling,
+    set_blocks,
+    set_expressions,
+    set_options,
+    set_runs,
+    set_steps,
+)
 from kilnwork.sdk import task as sdk_task
 
 Expression = set_expressions.Expression
@@ -20,108 +29,20 @@ Expression = set_expressions.Expression
 S = TypeVar("S", bound=set_steps.Step)
 
 
-class GroupOptions(TypedDict, total=False):
-    """What `SyncSet.group` takes.
-
-    `replicas`: number of workers, or a snapshot: one for each of its shards. `slots`: tasks that a
-    worker runs at once. `least`: without so many workers nothing starts; without it all of them.
-    `most`: how many there may be when the number is changed while the flow runs. `near`: snapshots
-    next to which the workers should be, and `near_mode` how much that matters. `template`: a
-    PodTemplateSpec. `service_account`: whose rights the tasks get. `on_pod_failed`: what follows
-    when a worker ends.
-    """
-
-    replicas: "int | SnapshotHandle"
-    slots: int
-    least: int
-    most: int
-    near: "Sequence[SnapshotHandle]"
-    near_mode: Literal["preferred", "required", "none"]
-    template: Mapping[str, Any]
-    service_account: str
-    on_pod_failed: Literal["replace", "fail"]
-
-
-_GROUP = {
-    "slots": "slotsPerWorker",
-    "least": "min",
-    "near_mode": "nearMode",
-    "template": "template",
-    "service_account": "serviceAccountName",
-    "on_pod_failed": "onPodFailed",
-}
-
-
-class SnapshotHandle:
-    """A snapshot of a set: an input of steps, and what `each` goes over if it has shards."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    @property
-    def as_expression(self) -> Expression:
-        """What it is as an input: a document for `kiln.Snapshot`."""
-        return Expression("data.", self.name)
-
-    def __repr__(self) -> str:
-        return f"<SnapshotHandle {self.name}>"
-
-
-class Setting(NamedTuple):
-    """An option of a set with a place in its spec."""
-
-    name: str
-    path: tuple[str, ...]
-
-
-_SETTINGS = (
-    Setting("backend", ("backend",)),
-    Setting("priority", ("priority",)),
-    Setting("deadline", ("deadlineSeconds",)),
-    Setting("timeout", ("flow", "timeoutSeconds")),
-    Setting("keep", ("keep", "generations")),
-    Setting("ttl", ("keep", "ttlSeconds")),
-    Setting("order", ("data", "pond", "order")),
-    Setting("data_timeout", ("data", "pond", "timeoutSeconds")),
-    Setting("gang_wait", ("resources", "gang", "waitSeconds")),
-    Setting("gang_timeout", ("resources", "gang", "onTimeout")),
-)
-
-
-class SetOptions(TypedDict, total=False):
-    """What `SyncSet` takes beside its name. Times are in seconds.
-
-    `backend`: how workers start together. `priority`: of its tasks. `deadline`: for the whole
-    generation; `timeout`: for its flow. `keep`: how many generations can be replayed. `ttl`: until
-    a set that is over is deleted. `order`: whether data or workers come first, and `data_timeout`
-    how long pinning and fetching may take. `gang_wait`: how long workers that have a node wait for
-    the others, and `gang_timeout` what follows.
-    """
-
-    backend: Literal["auto", "local", "pods"]
-    priority: int
-    deadline: int
-    timeout: float
-    keep: int
-    ttl: int
-    order: Literal["auto", "lead", "follow"]
-    data_timeout: int
-    gang_wait: int
-    gang_timeout: Literal["requeue", "fail"]
-
-
-class SyncSet(set_steps.Opener):
+class SyncSet(set_blocks.Opener):
     """A SyncSet under construction; `with` checks it as a whole at its end.
 
     `name`: of the object. `pond`: the DataPond with its data.
     """
 
-    def __init__(self, name: str, *, pond: str = "default", **given: Unpack[SetOptions]) -> None:
+    def __init__(
+        self, name: str, *, pond: str = "default", **given: Unpack[set_options.SetOptions]
+    ) -> None:
         self.name = name
         self.of = f"kiln.SyncSet({name!r})"
-        unknown = given.keys() - {setting.name for setting in _SETTINGS}
+        unknown = given.keys() - {setting.name for setting in set_options.SETTINGS}
         if unknown:
-            known = ", ".join(setting.name for setting in _SETTINGS)
+            known = ", ".join(setting.name for setting in set_options.SETTINGS)
             raise errors.BadOption(f"{self.of}: no option is called {min(unknown)!r}: use {known}")
         self._pond, self._given = pond, dict(given)
         self._groups: list[dict[str, Any]] = []
@@ -129,8 +50,8 @@ class SyncSet(set_steps.Opener):
         self._params: dict[str, Any] = {}
         self._names: dict[str, None] = {}
         self._result: Expression | None = None
-        self._steps, self._finally = set_steps.Steps(), set_steps.Steps()
-        self._catch: dict[tuple[str, ...], set_steps.Steps] = {}
+        self._steps, self._finally = set_blocks.Steps(), set_blocks.Steps()
+        self._catch: dict[tuple[str, ...], set_blocks.Steps] = {}
         self._open = [self._steps]
 
     def __enter__(self) -> Self:
@@ -142,18 +63,25 @@ class SyncSet(set_steps.Opener):
 
     # workers and data
 
-    def group(self, name: str, **given: Unpack[GroupOptions]) -> str:
-        """Declare a group of workers, and return its name; see `GroupOptions`. Raises BadOption."""
-        unknown = given.keys() - GroupOptions.__annotations__.keys()
+    def group(self, name: str, **given: Unpack[set_options.GroupOptions]) -> str:
+        """Declare a group of workers, and return its name; see `GroupOptions`.
+
+        Raises BadOption.
+        """
+        unknown = given.keys() - set_options.GroupOptions.__annotations__.keys()
         if unknown:
             raise errors.BadOption(
                 f"{self.of}: group {name}: no option is called {min(unknown)!r}: use "
-                f"{', '.join(GroupOptions.__annotations__)}"
+                f"{', '.join(set_options.GroupOptions.__annotations__)}"
             )
         options: dict[str, Any] = dict(given)
-        body = {field: options[option] for option, field in _GROUP.items() if option in options}
+        body = {
+            field: options[option]
+            for option, field in set_options.GROUP_FIELDS.items()
+            if option in options
+        }
         replicas = options.get("replicas", 1)
-        if isinstance(replicas, SnapshotHandle):
+        if isinstance(replicas, set_options.SnapshotHandle):
             most = {"max": options["most"]} if "most" in options else {}
             body["replicasOf"] = {"snapshot": replicas.name, **most}
         else:
@@ -181,7 +109,7 @@ class SyncSet(set_steps.Opener):
         key: str = "",
         patterns: Sequence[str] = (),
         copy: bool = False,
-    ) -> SnapshotHandle:
+    ) -> set_options.SnapshotHandle:
         """Declare data that all steps of a generation see unchanged.
 
         It comes from a `source` of the pond, an `uri` below one, or is given `inline`, text by
@@ -212,7 +140,7 @@ class SyncSet(set_steps.Opener):
             default = "hash" if key else "glob" if patterns else "files"
             body["shard"] = {"by": by or default, **scheme}
         self._snapshots.append(body)
-        return SnapshotHandle(name)
+        return set_options.SnapshotHandle(name)
 
     def param(self, name: str, value: Any) -> Expression:
         """Declare a parameter of the flow, any JSON, and return what stands for it."""
@@ -243,7 +171,7 @@ class SyncSet(set_steps.Opener):
 
     def each(
         self,
-        items: SnapshotHandle | set_steps.Step | Expression | Sequence[Any],
+        items: set_options.SnapshotHandle | set_steps.Step | Expression | Sequence[Any],
         runs: set_steps.Runs,
         /,
         **inputs: Any,
@@ -257,7 +185,7 @@ class SyncSet(set_steps.Opener):
         given = items if isinstance(items, Expression) else getattr(items, "as_expression", None)
         if given is None:
             given = self.param(f"{name}Items", items)
-        item = "shard" if isinstance(items, SnapshotHandle) else "item"
+        item = "shard" if isinstance(items, set_options.SnapshotHandle) else "item"
         while item in self._names:
             item += "Of"
         does = set_steps.work(runs, inputs, first={item: Expression(item)}, of=of)
@@ -301,31 +229,31 @@ class SyncSet(set_steps.Opener):
 
     def fork(
         self, name: str = "fork", *, wait: Literal["all", "any"] | int = "all"
-    ) -> set_steps.ForkBlock:
+    ) -> set_blocks.ForkBlock:
         """Add steps that run side by side: those declared within `with`.
 
         `wait`: for all of them, for the first that succeeds, or for so many.
         """
-        return self._add(set_steps.ForkBlock(self.take_name(name), self, wait=wait))
+        return self._add(set_blocks.ForkBlock(self.take_name(name), self, wait=wait))
 
-    def repeat(self, name: str = "repeat", *, most: int) -> set_steps.RepeatBlock:
+    def repeat(self, name: str = "repeat", *, most: int) -> set_blocks.RepeatBlock:
         """Add steps that are repeated: those declared within `with`, until its `.until(…)` is true.
 
         `most`: rounds after which it fails.
         """
-        return self._add(set_steps.RepeatBlock(self.take_name(name), self, most=most))
+        return self._add(set_blocks.RepeatBlock(self.take_name(name), self, most=most))
 
-    def sequence(self, name: str = "sequence") -> set_steps.Block:
+    def sequence(self, name: str = "sequence") -> set_blocks.Block:
         """Add steps that follow each other and are one: a branch of a fork, or what has a condition
         or a timeout in common."""
-        return self._add(set_steps.Block(self.take_name(name), self))
+        return self._add(set_blocks.Block(self.take_name(name), self))
 
     def on_failure(
         self, runs: set_steps.Runs, /, *, causes: Sequence[str] = (), **inputs: Any
     ) -> set_steps.CallStep:
         """Add a step for a flow that has failed, for one of these reasons if any are given. The
         first that fits is done, with others of the same causes. It stays failed."""
-        steps = self._catch.setdefault(tuple(causes), set_steps.Steps())
+        steps = self._catch.setdefault(tuple(causes), set_blocks.Steps())
         return self._aside(steps, runs, inputs)
 
     def finally_(self, runs: set_steps.Runs, /, **inputs: Any) -> set_steps.CallStep:
@@ -400,11 +328,11 @@ class SyncSet(set_steps.Opener):
         self._names[name] = None
         return name
 
-    def enter_block(self, steps: set_steps.Steps) -> None:
+    def enter_block(self, steps: set_blocks.Steps) -> None:
         """Declare what comes into these."""
         self._open.append(steps)
 
-    def leave_block(self, steps: set_steps.Steps) -> None:
+    def leave_block(self, steps: set_blocks.Steps) -> None:
         """Declare what comes into those around them again."""
         self._open.remove(steps)
 
@@ -418,7 +346,7 @@ class SyncSet(set_steps.Opener):
         return step
 
     def _aside(
-        self, steps: set_steps.Steps, runs: set_steps.Runs, inputs: Mapping[str, Any]
+        self, steps: set_blocks.Steps, runs: set_steps.Runs, inputs: Mapping[str, Any]
     ) -> set_steps.CallStep:
         name, of = self._named(runs)
         does = set_steps.work(runs, inputs, first={}, of=of)
@@ -444,7 +372,7 @@ class SyncSet(set_steps.Opener):
         spec: dict[str, Any] = {"resources": {"groups": self._groups}, "flow": _given(flow)}
         if self._snapshots:
             spec["data"] = {"snapshots": self._snapshots, "pond": {"name": self._pond}}
-        for setting in _SETTINGS:
+        for setting in set_options.SETTINGS:
             if setting.name in self._given:
                 _put(spec, setting.path, self._given[setting.name])
         return {

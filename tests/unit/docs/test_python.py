@@ -10,7 +10,7 @@ import pytest
 import kilnwork as kiln
 from kilnwork import files, testing
 from kilnwork.api import task as api_task
-from kilnwork.sdk import driver, local, options, session, set_steps, sync_sets, values
+from kilnwork.sdk import driver, local, options, session, set_options, set_steps, values
 from kilnwork.testing import record
 from support import pages
 
@@ -182,13 +182,13 @@ def test_what_a_class_defines_is_in_its_table(kind: type, hidden: set[str]) -> N
 def test_options_of_a_set_are_in_their_table() -> None:
     rows = [row for row in pages.table(SECTIONS["SyncSet"]) if len(row.cells) == 4]
     named = {name for row in rows for name in re.findall(r"\w+", row.key)}
-    assert named == {"pond", *sync_sets.SetOptions.__annotations__}
+    assert named == {"pond", *set_options.SetOptions.__annotations__}
 
 
 def test_options_of_steps_and_groups_are_told() -> None:
     told = set(re.findall(r"`(\w+)`", SECTIONS["SyncSet"]))
     assert set(set_steps.StepOptions.__annotations__) <= told
-    assert set(sync_sets.GroupOptions.__annotations__) <= told
+    assert set(set_options.GroupOptions.__annotations__) <= told
     given = set(inspect.signature(kiln.SyncSet.data).parameters) - {"self", "name", "by"}
     assert given <= told
 
