@@ -115,11 +115,14 @@ bench: $(VENV)/.dev ## Measure what docs/reference/performance.md states; fails 
 	$(BIN)/python bench/pods.py
 	$(BIN)/python bench/jobs.py
 	$(BIN)/python bench/http_requests.py
+	$(BIN)/python bench/pond.py
 
 bench-cluster: $(VENV)/.dev ## Measure on the real Kubernetes that hack/kube builds (root, Go)
 	$(BIN)/python bench/cluster.py
 	$(BIN)/python -m hack.kube run --node --image "$$($(BIN)/python -m hack.image)" \
 		$(addprefix --crd ,$(wildcard src/kilnwork/api/crds/*.yaml)) -- $(BIN)/python bench/kubelet_pods.py
+	$(BIN)/python -m hack.kube run --node --image "$$($(BIN)/python -m hack.image)" \
+		$(addprefix --crd ,$(wildcard src/kilnwork/api/crds/*.yaml)) -- $(BIN)/python bench/jobs_real.py
 
 bench-proxy: $(VENV)/.dev ## Calls through the API server's proxy, beside the same ones without it (root, Go)
 	$(BIN)/python -m hack.kube prepare

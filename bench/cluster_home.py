@@ -91,15 +91,20 @@ class Home:
             await until(ready, what="a worker is connected", timeout_s=60)
 
     def writes(self) -> Counter[str]:
-        """Requests that wrote, so far, by resource and subresource; leases are renewed anyway."""
-        text = self._running.kubectl("get", "--raw", "/metrics")
-        counts: Counter[str] = Counter()
-        for labels, value in _REQUESTS.findall(text):
-            found = dict(_LABEL.findall(labels))
-            if found["verb"] in WRITES and found["resource"] != "leases":
-                name = "/".join(filter(None, (found["resource"], found["subresource"])))
-                counts[name] += int(float(value))
-        return counts
+        """Requests that wrote, so far, by resource and subresource."""
+        return count_writes(self._running.kubectl("get", "--raw", "/metrics"))
+
+
+def count_writes(metrics: str) -> Counter[str]:
+    """Requests that wrote, by resource and subresource, of what an API server says at /metrics;
+    leases are renewed anyway."""
+    counts: Counter[str] = Counter()
+    for labels, value in _REQUESTS.findall(metrics):
+        found = dict(_LABEL.findall(labels))
+        if found["verb"] in WRITES and found["resource"] != "leases":
+            name = "/".join(filter(None, (found["resource"], found["subresource"])))
+            counts[name] += int(float(value))
+    return counts
 
 
 def task(name: str, *command: str, **spec: Any) -> meta.JsonObject:

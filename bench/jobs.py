@@ -99,9 +99,16 @@ class Seen:
     def take(self, found: dict[str, Any]) -> None:
         name, status = found["metadata"]["name"], found.get("status") or {}
         self.there.setdefault(name, time.time())
-        if (status.get("phase") or status.get("state")) in _FINAL:
+        if is_over(status):
             self.over.setdefault(name, time.time())
         self._news.set()
+
+
+def is_over(status: meta.JsonObject) -> bool:
+    """Whether a Job, a Task or a batch Job is over, by its status."""
+    ends = {c["type"] for c in status.get("conditions") or () if c["status"] == "True"}
+    said = (status.get("phase") or status.get("state")) in _FINAL
+    return said or bool(ends & {"Complete", "Failed"})
 
 
 @contextlib.asynccontextmanager
@@ -164,11 +171,15 @@ async def bare_rates(kube: kube_client.Client, count: int, word: str) -> tuple[f
     return count / created, count / (created + deleted)
 
 
-async def run_all(kube: kube_client.Client, bodies: list[meta.JsonObject]) -> float:
+async def run_all(
+    kube: kube_client.Client,
+    bodies: list[meta.JsonObject],
+    kind: resource.Resource = kinds.JOBS,
+) -> float:
     """Create Jobs and wait until all are over; seconds."""
-    async with following(kube) as seen:
+    async with following(kube, kind) as seen:
         began = time.perf_counter()
-        await create_all(kube, kinds.JOBS, bodies)
+        await create_all(kube, kind, bodies)
         await seen.until(lambda: len(seen.over) >= len(bodies))
         return time.perf_counter() - began
 

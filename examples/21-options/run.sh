@@ -12,7 +12,7 @@ diff - <(kiln logs refund-full-0) <<'END'
 order A-4711 $(reboot) of 5 Mar 2026: late, 1999 * 0.5
 copy for stock
 copy for law
-goods: [{"sku":"tea","count":2}]
+goods: [{"count":2,"sku":"tea"}]
 END
 diff - <(kiln logs refund-short-0) <<'END'
 order A-4712 ${job.name} of : damaged, 500 * 1.0

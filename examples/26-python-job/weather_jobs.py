@@ -27,7 +27,12 @@ def measure(key: str, offset: float = 0.0) -> dict[str, float]:
     return {"degrees": len(key) + offset}
 
 
-@kiln.job(timeout=60)
+def wake_up(job: str, phase: str) -> None:
+    """Tell somebody."""
+    print(f"{job} is {phase}")
+
+
+@kiln.job(timeout=60, hooks={("Failed", "Killed"): wake_up})
 def report(
     day: datetime.date,
     unit: Literal["C", "F"] = "C",

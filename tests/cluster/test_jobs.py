@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -102,6 +102,22 @@ def test_job_of_a_config_is_expanded_and_owned(world: World) -> None:
     assert "wo" in world.phase("greet-typo", "AdmissionError")["message"]
 
 
+def test_jobs_of_a_config_start_in_the_order_in_which_they_were_made(world: World) -> None:
+    world.apply(
+        "JobConfig", "line",
+        concurrency={"policy": "Enqueue", "maxQueued": 100},
+        template={"spec": command("sh", "-c", "date +%s%N > $KILN_OUTPUT")},
+    )  # fmt: skip
+    http, path = world.manager.kube.http, f"{GROUP}/{world.namespace}/jobs"
+    names = [f"line-{number:02}" for number in range(40)]
+    for name in names:  # faster than what is done for each: they overtake each other on the way
+        made = {"apiVersion": "kilnwork.dev/v1alpha1", "kind": "Job", "metadata": {"name": name}}
+        http.post(path, {**made, "spec": {"configName": "line"}}).ok()
+    ran = {name: world.phase(name, "Succeeded")["result"]["value"] for name in names}
+    order = sorted(names, key=lambda name: int(ran[name]))
+    assert order == names
+
+
 def test_forbid_and_kill(world: World) -> None:
     world.apply(
         "JobConfig", "alone",
@@ -122,7 +138,11 @@ def test_schedule_makes_one_job_for_each_tick(world: World) -> None:
     world.apply(
         "JobConfig", "ticks",
         concurrency={"policy": "Allow"},
-        schedule={"cron": {"expression": "*/2 * * * * * *"}},
+        # All: a tick that a slow machine notices after the next one is not missed
+        schedule={
+            "cron": {"expression": "*/2 * * * * * *"},
+            "missedRuns": {"policy": "All", "maxRuns": 20},
+        },
         template={"spec": command("true")},
     )  # fmt: skip
 
@@ -155,3 +175,68 @@ def test_immutable_fields_are_refused(world: World) -> None:
 
 def test_the_manager_has_the_rights_that_it_needs(world: World) -> None:
     assert world.manager.refusals() == []
+
+
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
+
+
+@pytest.fixture
+def barred(world: World) -> Iterator[str]:
+    """The name of a JobConfig of which a policy lets no Job be made."""
+    http, name = world.manager.kube.http, "barred"
+    rule = {
+        "apiGroups": ["kilnwork.dev"],
+        "apiVersions": ["*"],
+        "operations": ["CREATE"],
+        "resources": ["jobs"],
+    }
+    refused = {
+        "expression": f"!object.metadata.name.startsWith('{name}-')",
+        "message": "no Jobs of this sort today",
+    }
+    group = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": name}}
+    spec = {"matchConstraints": {"resourceRules": [rule]}, "validations": [refused]}
+    http.post(POLICIES, {**group, "kind": "ValidatingAdmissionPolicy", "spec": spec}).ok()
+    spec = {"policyName": name, "validationActions": ["Deny"]}
+    http.post(BINDINGS, {**group, "kind": "ValidatingAdmissionPolicyBinding", "spec": spec}).ok()
+    probe = {
+        "apiVersion": "kilnwork.dev/v1alpha1",
+        "kind": "Job",
+        "metadata": {"name": f"{name}-probe"},
+        "spec": {"template": command("true")},
+    }
+    jobs = f"{GROUP}/{world.namespace}/jobs"
+    waiting.wait_until(
+        lambda: http.post(jobs, probe, dryRun="All").status == 422, what="the policy holds"
+    )
+    yield name
+    http.delete(f"{BINDINGS}/{name}")
+    http.delete(f"{POLICIES}/{name}")
+
+
+def test_job_that_a_policy_refuses_is_said_and_made_later(world: World, barred: str) -> None:
+    world.apply(
+        "JobConfig", barred,
+        concurrency={"policy": "Forbid"},
+        schedule={"cron": {"expression": "*/2 * * * * * *"}},
+        template={"spec": command("true")},
+    )  # fmt: skip
+
+    def refused(status: dict[str, Any]) -> bool:
+        found = {c["type"]: c for c in status.get("conditions", ())}.get("Scheduled", {})
+        return (
+            found.get("reason") == "JobNotMade" and "no Jobs of this sort today" in found["message"]
+        )
+
+    world.wait(barred, refused, plural="jobconfigs")
+    world.manager.kube.http.delete(f"{BINDINGS}/{barred}").ok()
+
+    def made() -> bool:
+        names = [one["metadata"]["name"] for one in world.get("jobs")["items"]]
+        return any(name.startswith(f"{barred}-") for name in names)
+
+    waiting.wait_until(made, what="a Job is made once it may be", timeout_s=60)
+    world.patch("jobconfigs", barred, {"schedule": {"disabled": True}})
+    found = world.wait(barred, lambda s: not refused(s), plural="jobconfigs")
+    assert set(found["missed"]["reasons"]) <= {"Forbidden", "Disabled", "MissedRunsPolicy"}

@@ -322,3 +322,58 @@ def test_deleted_job_is_missed(server: up_support.Up, jobs: Any, tmp_path: Path)
 def test_session_without_a_server_says_what_to_do() -> None:
     with kiln.start(slots=1), pytest.raises(kiln.ConfigurationError, match=r"kiln\.connect\(\)"):
         kiln.job("report").submit()
+
+
+# Jobs that follow each other
+
+CHAIN = '''\
+"""A chain of jobs, deployed as a file."""
+
+import kilnwork as kiln
+
+
+def note(job: str, phase: str) -> None:
+    with open("LOG", "a") as file:
+        file.write(f"{job} {phase}\\n")
+
+
+def total(results: list[int]) -> int:
+    return sum(results)
+
+
+@kiln.job
+def numbers(count: int = 3) -> list[int]:
+    return list(range(count))
+
+
+@kiln.job(with_result_of=numbers, finalizer=total, hooks={"Succeeded": note})
+def squares(item: int) -> int:
+    return item * item
+'''
+
+
+def test_job_on_the_list_of_another_with_a_hook(server: up_support.Up, tmp_path: Path) -> None:
+    log, file = tmp_path / "log", server.workdir / "chain.py"
+    text = CHAIN.replace("LOG", str(log))
+    file.write_text(text)
+    server.kiln("deploy", str(file))
+    assert "unchanged" in server.kiln("deploy", str(file)).stdout
+    with kiln.connect(server.data):
+        kiln.job("numbers").submit(count=4)
+        run = kiln.job("squares").submit()
+        assert run.result(timeout=PATIENCE_S) == 14
+    waiting.wait_until(log.exists, what="the hook", timeout_s=PATIENCE_S)
+    assert log.read_text() == f"{run.name} Succeeded\n"
+
+    file.write_text(text.replace(', hooks={"Succeeded": note}', ', depends_on=["numbers"]'))
+    done = server.kiln("deploy", str(file)).stdout
+    assert "spec.template.spec.hooks: removed" in done
+    assert "spec.dependsOn: added" in done
+    found = server.get("jobconfigs", "squares")["spec"]
+    assert "hooks" not in found["template"]["spec"]
+    wanted = [{"kind": "JobConfig", "name": "numbers", "outcome": "Success"}]
+    assert found["dependsOn"] == wanted
+    assert "unchanged" in server.kiln("deploy", str(file)).stdout
+
+    file.write_text(text.partition("@kiln.job(with")[0])
+    assert "squares pruned" in server.kiln("deploy", str(file), "--prune").stdout

@@ -19,8 +19,6 @@ EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 COUNTER = "01-counter"
 SCRIPTS = sorted([*EXAMPLES.glob("0[2-6]-*/*.py"), *EXAMPLES.glob("31-*/*.py")])
 ON_A_SERVER = sorted(EXAMPLES.glob("[1234]*/run.sh"))
-ALLOWED_KINDS = ["--allow-kind", "*", "--allow-kind", "jobs.kilnwork.dev"]
-"""For 27-pipeline, whose finalizer is a Job."""
 KINDS = ("tasks", "taskobjects", "jobs", "jobconfigs", "syncsets", "dataponds")
 
 
@@ -141,7 +139,7 @@ def test_all_examples_run_on_one_server(tmp_path: Path, subtests: pytest.Subtest
     """As they are: with `kiln up` in one terminal, the counter in another, the rest in a third."""
     home = shutil.copytree(EXAMPLES / COUNTER, tmp_path / "home")
     with (
-        up_support.serving(home, slots=2, options=ALLOWED_KINDS) as server,
+        up_support.serving(home, slots=2) as server,
         concurrent.futures.ThreadPoolExecutor() as beside,
     ):
         shared = Shared(server, tmp_path)

@@ -315,6 +315,36 @@ def test_indexes_of_a_list_that_a_task_returns(server: up_support.Up, tmp_path: 
     assert sorted(lines(log)) == ["a", "b", "c"]
 
 
+LIST_JOB = {
+    "finalizer": {"taskTemplate": {"command": ["sh", "-c", 'cp "$KILN_INPUT" "$KILN_OUTPUT"']}}
+}
+"""More of a template: its result has the list `results`."""
+
+
+def test_indexes_of_a_list_that_a_job_returns(server: up_support.Up, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    listed = {"parallelism": {"withResultOf": {"job": "numbers", "path": "$.results"}}}
+    apply(server, job("of-numbers", *append(log, "${task.index_item}"), template=listed))
+    told = wait_for(server, "of-numbers", lambda s: s.get("reason") == "WaitingForDependency")
+    assert told["message"] == "Job numbers does not exist in namespace default"
+    prints = ("sh", "-c", "echo ${task.index_num} > $KILN_OUTPUT")
+    apply(server, job("numbers", *prints, template={"parallelism": {"withCount": 3}, **LIST_JOB}))
+    assert wait_phase(server, "of-numbers", "Succeeded")["indexes"]["total"] == 3
+    assert sorted(lines(log)) == ["0", "1", "2"]
+
+
+def test_list_of_a_job_without_a_result(server: up_support.Up) -> None:
+    listed = {"parallelism": {"withResultOf": {"job": "many"}}}
+    apply(
+        server,
+        job("many", "true", template={"parallelism": {"withCount": 2}}),
+        job("of-many", "true", template=listed),
+    )
+    found = wait_phase(server, "of-many", "Failed")
+    assert found["reason"] == "InputFailed"
+    assert "Job many has no result: give it a finalizer" in found["message"]
+
+
 def test_cluster_may_come_later(server: up_support.Up) -> None:
     made = job("without-cluster", "true")
     made["spec"]["template"]["taskTemplate"]["clusterName"] = "late"
@@ -347,7 +377,184 @@ def test_locks_exclude_each_other(server: up_support.Up, tmp_path: Path) -> None
     assert lines(log) == ["in", "out"] * 3
 
 
+ON_WITHOUT_QUOTES = """
+apiVersion: kilnwork.dev/v1alpha1
+kind: Job
+metadata: {name: NAME}
+spec:
+  template:
+    taskTemplate: {command: ["false"]}
+    retry: {maxAttempts: 2, delaySeconds: 0, on: ["exit:9"]}
+    hooks:
+      - FIELD: [Failed]
+        taskTemplate: {command: [sh, -c, "echo ${job.phase} >> LOG"]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("field", "tool"), [("on", "kiln"), ('"on"', "kiln"), ("phases", "kiln"), ("phases", "kubectl")]
+)
+def test_phases_of_a_hook_in_each_form(
+    server: up_support.Up, tmp_path: Path, field: str, tool: str
+) -> None:
+    log, name = tmp_path / "log", f"hook-{tool}-{len(field)}"
+    text = ON_WITHOUT_QUOTES.replace("LOG", str(log)).replace("FIELD", field).replace("NAME", name)
+    if tool == "kubectl":
+        text = text.replace(" on:", ' "on":')
+    getattr(server, tool)("apply", "-f", "-", stdin=text)
+    wait_phase(server, name, "Failed")
+    waiting.wait_until(lambda: lines(log) == ["Failed"], what="the hook", timeout_s=PATIENCE_S)
+
+
+def test_hook_without_phases_says_what_to_write(server: up_support.Up) -> None:
+    made = job("hookless", "true", template={"hooks": [{"taskTemplate": {"command": ["true"]}}]})
+    refused = server.kiln("apply", "-f", "-", stdin=json.dumps(made), check=False)
+    assert refused.returncode != 0
+    assert "spec.template.hooks[0].phases" in refused.stderr
+    assert "give one of phases and on, which YAML reads as true" in refused.stderr
+
+
+def test_field_without_effect_is_warned_of(server: up_support.Up) -> None:
+    template = {"forbidTaskForceDeletion": True}
+    made = [job("forced", "true", template=template), config("forced", "true", template=template)]
+    text = json.dumps({"kind": "List", "apiVersion": "v1", "items": made})
+    warned = server.kubectl("apply", "-f", "-", stdin=text).stderr
+    assert "spec.template.forbidTaskForceDeletion: has no effect here" in warned
+    assert "spec.template.spec.forbidTaskForceDeletion: has no effect here" in warned
+    for kind, state in (("jobs", "phase"), ("jobconfigs", "state")):
+        found = wait_for(server, "forced", lambda s, at=state: bool(s.get(at)), kind=kind)  # type: ignore[misc]
+        ignored = [one for one in found["conditions"] if one["type"] == "FieldsIgnored"]
+        assert len(ignored) == 1
+        assert "nothing of a task is removed by force" in ignored[0]["message"]
+
+
+def test_deleted_job_with_the_finalizer_of_a_stranger(
+    server: up_support.Up, tmp_path: Path
+) -> None:
+    log = tmp_path / "log"
+    made = job("kept", "sh", "-c", f"trap 'echo end >> {log}; exit 1' TERM; sleep 60 & wait")
+    made["metadata"]["finalizers"] = ["example.com/audit"]
+    apply(server, made)
+    wait_for(server, "kept", lambda s: s.get("phase") == "Running")
+    server.kubectl("delete", "job.kilnwork.dev/kept", "--wait=false")
+    found = wait_phase(server, "kept", "Killed")
+    assert found["message"] == "its object was deleted"
+    assert found.get("runningTasks", 0) == 0
+    assert lines(log) == ["end"]
+    told = server.kiln("why", "job/kept").stdout
+    assert "It is being deleted, and stays until example.com/audit is removed." in told
+    patch = json.dumps({"metadata": {"finalizers": None}})
+    server.kubectl("patch", "job.kilnwork.dev/kept", "--type=merge", "-p", patch)
+    gone = server.kubectl("get", "job.kilnwork.dev/kept", check=False)
+    assert gone.returncode != 0
+
+
+def test_options_as_json_schema(server: up_support.Up) -> None:
+    options = [{"type": "Select", "name": "city", "select": {"values": ["oslo", "lima"]}}]
+    apply(server, config("form", "true", option={"options": options}))
+    schema = json.loads(server.kiln("run-job", "form", "--options-schema").stdout)
+    assert schema["properties"]["city"]["enum"] == ["oslo", "lima", ""]
+    refused = server.kiln("run-job", "form", "--options-schema", "--watch", check=False)
+    assert "give nothing but -o with it" in refused.stderr
+
+
 # JobConfigs
+
+
+def steps(prefix: str, log: Path, *, load: str = "true", **spec: Any) -> list[dict[str, Any]]:
+    """Two JobConfigs of each second, the second of which depends on the first."""
+    schedule: dict[str, Any] = {"schedule": {"cron": {"expression": "* * * * * * *"}}}
+    needs: dict[str, Any] = {"dependsOn": [{"kind": "JobConfig", "name": f"{prefix}-load"}]}
+    writes = ("sh", "-c", f"{load} && echo load=${{job.scheduled_time}} >> {log}")
+    return [
+        config(f"{prefix}-load", *writes, **schedule, **spec),
+        config(f"{prefix}-use", *append(log, "use=${job.scheduled_time}"), **schedule, **needs),
+    ]
+
+
+def stop(server: up_support.Up, *names: str) -> None:
+    server.kiln("disable", *names)
+    server.kiln("delete", *(f"jobconfig/{name}" for name in names))
+
+
+def jobs_of(server: up_support.Up, name: str) -> list[dict[str, Any]]:
+    text = server.kubectl("get", "jobs.kilnwork.dev", "-o", "json").stdout
+    return [one for one in json.loads(text)["items"] if one["metadata"]["name"].startswith(name)]
+
+
+def phases(server: up_support.Up, name: str) -> list[str]:
+    return [(one.get("status") or {}).get("phase", "") for one in jobs_of(server, f"{name}-")]
+
+
+def test_jobs_of_one_tick_depend_on_each_other(server: up_support.Up, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    made = steps("tick", log, load="sleep 1.5")
+    apply(server, *reversed(made))
+    waiting.wait_until(
+        lambda: phases(server, "tick-use").count("Succeeded") >= 4,
+        what="four ticks",
+        timeout_s=PATIENCE_S,
+    )
+    stop(server, "tick-load", "tick-use")
+    written = lines(log)
+    used, loaded = (
+        [line.removeprefix(what) for line in written if line.startswith(what)]
+        for what in ("use=", "load=")
+    )
+    # The first may be of a tick before there was tick-load: it waits for the next one's Job.
+    assert set(used[1:]) <= set(loaded)
+    assert len(used) >= 4
+    for one in used[1:]:
+        assert written.index(f"load={one}") < written.index(f"use={one}")
+
+
+def test_job_of_a_tick_fails_with_that_of_the_same_tick(
+    server: up_support.Up, tmp_path: Path
+) -> None:
+    apply(server, *steps("bad", tmp_path / "log", load="false"))
+    waiting.wait_until(
+        lambda: "Failed" in phases(server, "bad-use"), what="a failure", timeout_s=PATIENCE_S
+    )
+    failed = [
+        one for one in jobs_of(server, "bad-use-") if one.get("status", {}).get("phase") == "Failed"
+    ]
+    stop(server, "bad-load", "bad-use")
+    for one in failed:
+        tick = one["metadata"]["name"].rpartition("-")[2]
+        assert one["status"]["reason"] == "DependencyFailed"
+        assert f"Job bad-load-{tick} of JobConfig bad-load is Failed" in one["status"]["message"]
+    assert not lines(tmp_path / "log")
+
+
+def test_job_waits_for_the_first_job_of_a_config(server: up_support.Up) -> None:
+    needs: dict[str, Any] = {"dependsOn": [{"kind": "JobConfig", "name": "by-hand"}]}
+    apply(server, config("after-hand", "true", **needs))
+    apply(server, run("waits-for-hand", "after-hand"))
+    told = wait_for(server, "waits-for-hand", lambda s: s.get("reason") == "WaitingForDependency")
+    assert told["message"] == "JobConfig by-hand does not exist in namespace default"
+    apply(server, config("by-hand", "true"))
+    told = wait_for(server, "waits-for-hand", lambda s: "has no Job" in s.get("message", ""))
+    assert "kiln run-job by-hand" in server.kiln("why", "job/waits-for-hand").stdout
+    apply(server, run("by-hand-1", "by-hand"))
+    wait_phase(server, "waits-for-hand", "Succeeded")
+    apply(server, run("at-once", "after-hand"))
+    wait_phase(server, "at-once", "Succeeded")
+
+
+def test_jobconfigs_that_wait_for_each_other(server: up_support.Up) -> None:
+    def needs(name: str) -> dict[str, Any]:
+        return {"dependsOn": [{"kind": "JobConfig", "name": name}]}
+
+    apply(server, config("round-1", "true", **needs("round-2")))
+    wait_for(server, "round-1", lambda s: s.get("state") == "Ready", kind="jobconfigs")
+    apply(server, config("round-2", "true", **needs("round-1")))
+    for name in ("round-1", "round-2"):
+        wait_for(server, name, lambda s: s.get("state") == "Invalid", kind="jobconfigs")
+    told = server.kiln("why", "jobconfig/round-1").stdout
+    assert "JobConfigs wait for each other: round-1 -> round-2 -> round-1" in told
+    apply(server, config("round-2", "true"))
+    for name in ("round-1", "round-2"):
+        wait_for(server, name, lambda s: s.get("state") == "Ready", kind="jobconfigs")
 
 
 def test_job_of_a_config_has_its_template_and_options(
@@ -374,6 +581,20 @@ def test_job_of_a_config_has_its_template_and_options(
     assert "load" in wait_phase(server, "greet-typo", "AdmissionError")["message"]
 
 
+def test_job_that_could_not_be_used_is_looked_at_anew_in_a_higher_run(
+    server: up_support.Up,
+) -> None:
+    strict = {"type": "String", "name": "who", "required": True}
+    apply(server, config("strict", "echo", "${option.who}", option={"options": [strict]}))
+    apply(server, run("mended", "strict"))
+    assert "who" in wait_phase(server, "mended", "AdmissionError")["message"]
+    mended = {"type": "String", "name": "who", "string": {"default": "Ada"}}
+    apply(server, config("strict", "echo", "${option.who}", option={"options": [mended]}))
+    server.kubectl("patch", "kjob", "mended", "--type=merge", "-p", '{"spec": {"run": 2}}')
+    found = wait_for(server, "mended", lambda s: s.get("run") == 2 and s["phase"] in FINAL)
+    assert found["phase"] == "Succeeded"
+
+
 def test_config_may_come_later(server: up_support.Up) -> None:
     apply(server, run("early", "late-config"))
     wait_for(server, "early", lambda s: s.get("reason") == "WaitingForJobConfig")
@@ -395,6 +616,9 @@ def test_forbid_refuses_a_second(server: up_support.Up) -> None:
     wait_phase(server, "alone-1", "Running")
     apply(server, run("alone-2", "alone"))
     assert wait_phase(server, "alone-2", "AdmissionError")["reason"] == "Forbidden"
+    server.kubectl("patch", "kjob", "alone-2", "--type=merge", "-p", '{"spec": {"run": 2}}')
+    again = wait_for(server, "alone-2", lambda s: s.get("run") == 2 and s["phase"] in FINAL)
+    assert (again["phase"], again["reason"]) == ("AdmissionError", "Forbidden")
     wait_for(server, "alone", lambda s: s.get("active") == 1, kind="jobconfigs")
     server.kubectl("delete", "kjc", "alone")
     waiting.wait_until(

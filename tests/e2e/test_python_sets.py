@@ -1,6 +1,8 @@
 """SyncSets that Python builds, on `kiln up`: code that goes along, and what a run can be told."""
 
+import json
 import os
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -71,6 +73,19 @@ def test_code_goes_along_and_a_second_submit_is_the_next_generation(
     assert (again.generation, again.result(60)) == (3, [101, 102, 103, 104])
     assert again.status().replay_of == 2
     assert run.result() == again.result()  # what a run has seen of itself it keeps
+
+
+def test_a_result_that_is_too_long_for_the_status_is_read_from_the_manager(
+    server: up.Up, session: Any
+) -> None:
+    ss = kiln.SyncSet("long")
+    ss.group("worker")
+    ss.call(lambda: ["x" * 1000] * 20).options(name="write")
+    run = ss.submit()
+    with pytest.raises(subprocess.CalledProcessError):
+        server.kiln("result", "syncset/unknown")
+    assert run.result(60) == ["x" * 1000] * 20
+    assert json.loads(server.kiln("result", "syncset/long").stdout) == run.result()
 
 
 def test_a_run_is_paused_scaled_and_killed(session: Any, tmp_path: Path) -> None:

@@ -111,3 +111,37 @@ def held_pods(server: up_support.Up) -> list[str]:
     """Names of Pods with finalizers."""
     listed = json.loads(server.kiln("get", "pods", "-o", "json").stdout)
     return [p["metadata"]["name"] for p in listed["items"] if p["metadata"].get("finalizers")]
+
+
+def test_a_job_goes_on_waiting_for_that_of_a_jobconfig(up: up_support.Up, tmp_path: Path) -> None:
+    """What was chosen is in no memory: the one that takes over chooses the same."""
+    gate, log = tmp_path / "gate", tmp_path / "log"
+    waits = f"until [ -e {gate} ]; do sleep 0.1; done; echo load >> {log}"
+    needs = {"dependsOn": [{"kind": "JobConfig", "name": "load"}]}
+    for name, script, more in (("load", waits, {}), ("use", f"echo use >> {log}", needs)):
+        spec: dict[str, Any] = {
+            "concurrency": {"policy": "Allow"},
+            "template": {"spec": {"taskTemplate": {"command": ["sh", "-c", script]}}},
+            **more,
+        }
+        body = {"kind": "JobConfig", "metadata": {"name": name}, "spec": spec}
+        text = json.dumps({"apiVersion": "kilnwork.dev/v1alpha1", **body})
+        up.kiln("apply", "-f", "-", stdin=text)
+        up.kiln("run-job", name, "--name", f"{name}-1")
+
+    def message() -> str:
+        return str((up.get("jobs", "use-1").get("status") or {}).get("message"))
+
+    told = "Job load-1 of JobConfig load is not over yet"
+    waiting.wait_until(lambda: message() == told, what="it waits", timeout_s=30)
+    up.kill()
+    up.start()
+    up.kiln("run-job", "load", "--name", "load-2")
+    gate.touch()
+    waiting.wait_until(
+        lambda: (up.get("jobs", "use-1").get("status") or {}).get("phase") == "Succeeded",
+        what="both have run",
+        timeout_s=60,
+    )
+    assert log.read_text().split()[0] == "load"
+    assert "use" in log.read_text().split()

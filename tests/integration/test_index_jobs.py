@@ -2,6 +2,7 @@
 
 import contextlib
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
+from kilnwork.dispatch.journal.sqlite import queries
 from kilnwork.jobs import errors, index_model, model, turns
 from support import index_jobs_world as world
 from support import waiting
@@ -54,6 +56,31 @@ async def test_a_job_without_parallelism_has_the_result_of_its_task(tmp_path: Pa
         again = house.view(uid)
         assert (again.phase, again.result, again.counts) == (done.phase, done.result, done.counts)
         assert (again.newest, again.stopped) == (done.newest, True)
+
+
+async def test_what_becomes_of_a_job_is_told_without_reading_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, read = list[str](), queries.Queries._all
+
+    def noted(self: queries.Queries, name: str, arguments: tuple[Any, ...]) -> Iterator[Any]:
+        names.append(name)
+        return read(self, name, arguments)
+
+    monkeypatch.setattr(queries.Queries, "_all", noted)
+    async with world.house_in(tmp_path) as house:
+        since, _ = await house.jobs.changes(0)
+        names.clear()
+        put = view = await house.jobs.put(house.new())
+        while not view.phase.final:
+            since, changed = await house.jobs.changes(since)
+            view = changed[-1]
+        assert (put.phase.final, names) == (False, [])
+        assert (view.phase, returned(view), view.newest[0].attempt) == (_P.SUCCEEDED, 0, 1)
+        await house.restart()
+        again = house.view(view.uid)
+        assert (again.newest, again.result) == (view.newest, view.result)
+        assert "newest_run" in names
 
 
 async def test_a_job_that_is_put_again_is_the_same(tmp_path: Path) -> None:
@@ -174,17 +201,60 @@ async def test_a_job_fails_with_its_finalizer(tmp_path: Path) -> None:
         assert len(house.calls) == 3
 
 
-async def test_results_that_are_too_large_fail_the_finalizer(tmp_path: Path) -> None:
+def measuring(house: world.House, count: int, kilobytes: int, **finalizer: Any) -> dict[str, Any]:
+    """A template whose indexes return so much each, which the finalizer measures."""
+    call = house.call("larger", "${task.index_num}")
+    call["call"]["args"] = ["${task.index_num}", kilobytes]
+    what = finalizer or house.call("measure", "${task.name}")
+    return {"taskTemplate": call, "finalizer": {"taskTemplate": what}, **many(count)}
+
+
+@pytest.mark.parametrize("kilobytes", [1, 100, 400])
+async def test_a_finalizer_gets_results_of_any_size(tmp_path: Path, kilobytes: int) -> None:
+    """In the journal; in blobs, which fit into one frame together; in blobs that do not."""
+    async with world.house_in(tmp_path, kept_tasks=0) as house:
+        uid = await house.put(template=measuring(house, 4, kilobytes))
+        done = await house.finished(uid)
+        assert done.phase is _P.SUCCEEDED, done.message
+        expected = [[kilobytes * 1024, f"{number};"] for number in range(4)]
+        assert returned(done) == {"what": "job-finalizer", "results": expected}
+
+
+async def test_many_small_results_are_as_good_as_large_ones(tmp_path: Path) -> None:
     async with world.house_in(tmp_path) as house:
-        template = {
-            "taskTemplate": house.call("large", "${task.index_num}"),
-            "finalizer": {"taskTemplate": house.call("combine", str(tmp_path))},
-            **many(80),
-        }
-        uid = await house.put(template=template)
+        uid = await house.put(template=measuring(house, 80, 8))
+        done = await house.finished(uid)
+        assert done.phase is _P.SUCCEEDED, done.message
+        assert len(returned(done)["results"]) == 80
+
+
+async def test_a_finalizer_that_is_no_call_gets_what_fits_into_a_frame(tmp_path: Path) -> None:
+    async with world.house_in(tmp_path) as house:
+        count = ["sh", "-c", "wc -c < $KILN_INPUT > $KILN_OUTPUT"]
+        command = {"clusterName": "counter", "command": count}
+        fits = await house.finished(await house.put(template=measuring(house, 2, 100, **command)))
+        assert fits.phase is _P.SUCCEEDED, fits.message
+        uid = await house.put("more", template=measuring(house, 6, 100, **command))
         done = await house.finished(uid)
         assert (done.phase, done.reason) == (_P.FAILED, "FinalizerFailed")
         assert "524288" in done.message
+        assert "make it a call" in done.message
+
+
+async def test_results_that_are_gone_fail_the_finalizer(tmp_path: Path) -> None:
+    (tmp_path / "fail-combine").touch()
+    async with world.house_in(tmp_path) as house:
+        combine = house.call("combine", str(tmp_path))
+        uid = await house.put(template=measuring(house, 2, 100, **combine))
+        await house.finished(uid)
+        (tmp_path / "fail-combine").unlink()
+        for path in (tmp_path / "blobs").rglob("*"):
+            if path.is_file():
+                path.unlink()
+        await house.jobs.rerun(uid, 2)
+        done = await house.until(uid, lambda view: view.run == 2 and view.phase.final)
+        assert (done.phase, done.reason) == (_P.FAILED, "FinalizerFailed")
+        assert done.message.startswith("the result of index 0: ")
 
 
 async def test_hooks_follow_phases_once_in_a_run(tmp_path: Path) -> None:
@@ -218,9 +288,13 @@ async def test_hooks_follow_phases_once_in_a_run(tmp_path: Path) -> None:
 
 async def test_a_pause_lets_nothing_start_also_over_a_restart(tmp_path: Path) -> None:
     async with world.house_in(tmp_path) as house:
+        for name in ("hold-20", "hold-21"):
+            (tmp_path / name).touch()
         uid = await house.put(template=house.template(**many(40, maxInFlight=2)))
         await house.until(uid, lambda view: view.counts.succeeded >= 5)
         await house.jobs.suspend(uid, suspended=True)
+        for name in ("hold-20", "hold-21"):  # however slow we are, it has not got further
+            await house.free(name)
         await house.restart()
         assert house.view(uid).suspended
         await house.until(uid, lambda view: view.counts.running == 0)
@@ -363,6 +437,34 @@ async def test_a_group_refuses_and_queues_and_counts_after_a_restart(tmp_path: P
         starts = [house.view(uid).started or 0 for uid in (first, third, second)]
         assert starts == sorted(starts)
         assert house.jobs.group(world.CONFIG).active == ()
+
+
+async def test_a_job_that_was_refused_is_looked_at_anew_in_a_higher_run(tmp_path: Path) -> None:
+    (tmp_path / "hold").touch()
+    async with world.house_in(tmp_path) as house:
+        first = await house.put("first", group=house.group("Forbid"))
+        refused = await house.put("refused", group=house.group("Forbid"))
+        await house.jobs.rerun(refused, 2)
+        view = house.view(refused)
+        assert (view.run, view.phase, view.reason) == (2, _P.ADMISSION_ERROR, "Forbidden")
+        await house.free()
+        await house.finished(first)
+        await house.restart()
+        await house.jobs.rerun(refused, 3)
+        assert house.view(refused).run == 3
+        assert (await house.finished(refused)).phase is _P.SUCCEEDED
+
+
+async def test_a_tick_that_was_not_decided_is_refused_in_each_run(tmp_path: Path) -> None:
+    async with world.house_in(tmp_path) as house:
+        early = await house.put("early", group=house.group("Allow"), tick=100)
+        await house.restart()
+        await house.jobs.rerun(early, 2)
+        await house.restart()
+        view = house.view(early)
+        assert (view.run, view.phase, view.reason) == (2, _P.ADMISSION_ERROR, "TickNotDecided")
+        assert "make another Job" in view.message
+        assert house.calls == []
 
 
 async def test_a_job_takes_the_place_of_those_before(tmp_path: Path) -> None:

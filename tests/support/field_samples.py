@@ -138,6 +138,7 @@ VALUES: dict[str, Any] = {
     "[].hooks[].taskTemplate": {"command": ["true"]},
     "[].finalizer.taskTemplate": {"command": ["true"]},
     "[].hooks[].on[]": "Failed",
+    "[].hooks[].phases[]": "Failed",
     "[].date.format": "YYYY",
     "[].bool.format": "OneZero",
     "spec.data.snapshots[].digest": f"sha256:{'0' * 64}",
@@ -286,6 +287,10 @@ def _job_spec(kind: resource.Resource, path: str) -> dict[str, Any]:
         template.clear()
     if below in ("parallelism.maxInFlight", "parallelism.completionStrategy"):
         template["parallelism"] = {"withCount": 1}
+    if below == "parallelism.withResultOf.path":
+        template["parallelism"] = {"withResultOf": {"task": "x"}}
+    if below == "hooks[].taskTemplate":
+        template["hooks"] = [{"phases": ["Failed"]}]
     if path.startswith("spec.schedule.") and "expression" not in path:
         spec["schedule"] = {"cron": {"expression": "@daily"}}
     if path.startswith("spec.option.options[]."):

@@ -46,6 +46,16 @@ def combine(directory: str, results: list[Any]) -> dict[str, Any]:
     return {"results": results}
 
 
+def measure(what: str, results: list[Any]) -> dict[str, Any]:
+    """Return how long each text is that a finalizer was given, and how it begins."""
+    return {"what": what, "results": [[len(one), one[:2]] for one in results]}
+
+
+def larger(index: int | str, kilobytes: int) -> str:
+    """Return so many kilobytes of text, which are a blob if they are many."""
+    return f"{index};" * (kilobytes * 512)
+
+
 def large(index: int | str) -> str:
     """Return some kilobytes."""
     return f"{index}" * 8192

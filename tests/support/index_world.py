@@ -72,7 +72,7 @@ async def measure(folder: Path, count: int) -> Costs:
     dispatcher = Instant(folder)
     dispatcher.start()
     clock = clocks.SystemClock()
-    running = engine.Engine(dispatcher, clock=clock)
+    running = engine.Engine(dispatcher, blobs=folder / "blobs", clock=clock)
     jobs = index_jobs.IndexJobs(dispatcher, running, clock=clock)
     running.start()
     before, began = _peak(), time.monotonic()

@@ -32,6 +32,8 @@ class Lake:
         self.heads = True
         self.tags = True
         self.damage: Callable[[str, bytes], bytes] = lambda _, content: content
+        self.seen: Callable[[str], None] = lambda authorization: None
+        self.connections = 0
         self.pause_s = 0.0
         self._pause = threading.Event()
         handler = type("Handler", (_Handler,), {"lake": self})
@@ -78,6 +80,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     lake: Lake
 
+    def setup(self) -> None:
+        super().setup()
+        self.lake.connections += 1
+
     def log_message(self, *_: Any) -> None:
         """Nothing is printed."""
 
@@ -91,6 +97,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         lake, path = self.lake, parse.unquote(self.path.partition("?")[0].lstrip("/"))
         lake.requests.append((self.command, path, self.headers.get("Range", "")))
         lake.pause()
+        lake.seen(self.headers.get("Authorization", ""))
         if not lake.heads and self.command == "HEAD":
             return self._refuse(405)
         if lake.token and self.headers.get("Authorization") != f"Bearer {lake.token}":

@@ -43,7 +43,7 @@ class IndexDispatcher(job_world.Dispatcher):
         found = self.tasks.get(ids.TaskId(values[0]))
         if found is None or found.state is not _S.SUCCESS or found.result is None:
             return []
-        return [(found.result.media_type, None, found.result.data)]
+        return [(found.result.media_type, found.result.data, None, None)]
 
     def view(self, task: ids.TaskId) -> Any:
         found = self.tasks.get(task)

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from kilnwork import controllers
-from kilnwork.api import job, job_config, kinds
+from kilnwork.api import job, job_config, kinds, resource
 from kilnwork.controllers import ports
 from kilnwork.dispatch.hub import hub
 from kilnwork.jobs import assembly
 from kilnwork.kit import http_types
-from kilnwork.kube import client
+from kilnwork.kube import client, errors
 from support import controlled, hubs, served, waiting
 
 NS = "default"
@@ -87,8 +87,8 @@ class CutJobs:
         {"put", "decide", "release", "forget_schedule", "set_hold", "kill", "rerun"}
     )
 
-    def __init__(self, jobs: ports.JobHub, fuse: Fuse) -> None:
-        self._jobs, self._fuse = jobs, fuse
+    def __init__(self, jobs: ports.JobHub, fuse: Fuse, gate: asyncio.Event) -> None:
+        self._jobs, self._fuse, self._gate = jobs, fuse, gate
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self._jobs, name)
@@ -96,6 +96,8 @@ class CutJobs:
             return found
 
         async def call(*args: Any, **given: Any) -> Any:
+            if name == "put":
+                await self._gate.wait()
             self._fuse.burn(f"before {name}")
             result = await found(*args, **given)
             self._fuse.burn(f"after {name}")
@@ -111,6 +113,9 @@ class World:
         self.kube, self.clock, self.fuse = kube, WallClock(), Fuse()
         self._folder, self._settings = folder, settings
         self._life = contextlib.AsyncExitStack()
+        self.takes_up = asyncio.Event()
+        """Not set: Jobs are made, and none is handed to the engine."""
+        self.takes_up.set()
         self.hub: hub.Hub
         self.services: assembly.JobServices
         self.controllers: controllers.Controllers
@@ -129,7 +134,7 @@ class World:
         await self._life.enter_async_context(cut)
         self.controllers = controllers.Controllers(cut, controlled.SETTINGS, time=self.clock)
         self._life.push_async_callback(self.controllers.stop)
-        jobs: Any = CutJobs(self.services.indexes, self.fuse)
+        jobs: Any = CutJobs(self.services.indexes, self.fuse, self.takes_up)
         await self.controllers.start(self.hub, jobs)
 
     async def end(self) -> None:
@@ -155,6 +160,33 @@ class World:
         body = controlled.body(kinds.JOB_CONFIGS, name, spec=spec)
         made = await self.kube.create(kinds.JOB_CONFIGS, body, NS)
         return str(made["metadata"]["uid"])
+
+    async def refuse_jobs(self, *, refuse: bool = True) -> None:
+        """Let the API server refuse new Jobs of schedules, or not any more.
+
+        An enumeration of the kind stands for quotas, policies and webhooks, which ours has not.
+        """
+        path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/type/enum"
+        allowed = ["Adhoc"] if refuse else ["Adhoc", "Scheduled"]
+        change = {"op": "replace", "path": path, "value": allowed}
+        name, kind = kinds.JOBS.qualified, resource.CUSTOM_RESOURCE_DEFINITIONS
+        await self.kube.json_patch(kind, name, [change])
+
+        async def done() -> bool:
+            return await self._refuses() is refuse
+
+        await self.until(done, "the API server goes by the changed kind")
+
+    async def _refuses(self) -> bool:
+        template = {"taskTemplate": {"command": ["true"]}}
+        probe = controlled.body(
+            kinds.JOBS, "probe", spec={"type": "Scheduled", "template": template}
+        )
+        try:
+            await self.kube.create(kinds.JOBS, probe, NS, dry_run=True)
+        except errors.Invalid:
+            return True
+        return False
 
     async def shown(self, name: str) -> job_config.JobConfig:
         return await self.kube.get(kinds.JOB_CONFIGS, name, NS, type=job_config.JobConfig)

@@ -14,6 +14,8 @@ CONFIG_NAME_RULE = "may only be cleared"
 TEMPLATE_RULE = "give configName or template"
 TASK_RULE = "give one of taskTemplate and task"
 INDEX_RULE = "give one of withCount, withKeys, withMatrix and withResultOf"
+SOURCE_RULE = "give one of task, job and jobConfig"
+HOOK_RULE = "give one of phases and on, which YAML reads as true unless it is in quotes"
 RETRY_RULE = "give either retry, or maxAttempts with retryDelaySeconds"
 PENDING_RULE = "give either timeouts.pendingSeconds or taskPendingTimeoutSeconds"
 CRON_RULE = "give one of expression and expressions"
@@ -32,6 +34,7 @@ CHANGEABLE = "maxInFlight"
 
 TEMPLATE_FIXED = f"of template only parallelism.{CHANGEABLE} can be changed: make another Job"
 
+SOURCE_FIELDS = ("task", "job", "jobConfig")
 INDEX_FIELDS = ("withCount", "withKeys", "withMatrix", "withResultOf")
 
 _TASK = "spec.template.taskTemplate"
@@ -79,7 +82,10 @@ def _rule_within(*expressions: str, of: tuple[str, ...]) -> meta.JsonObject:
 
 def _template(at: str) -> dict[str, schema.Schema]:
     """Return the additions for the `job.JobTemplate` at a path."""
-    one_index_set = " + ".join(f"(has(self.{field}) ? 1 : 0)" for field in INDEX_FIELDS)
+    one_index_set, one_source = (
+        " + ".join(f"(has(self.{field}) ? 1 : 0)" for field in fields) + " == 1"
+        for fields in (INDEX_FIELDS, SOURCE_FIELDS)
+    )
     return {
         at: crd_parts.rules(
             crd_parts.rule("!has(self.taskTemplate) || !has(self.task)", TASK_RULE),
@@ -93,7 +99,11 @@ def _template(at: str) -> dict[str, schema.Schema]:
                 PENDING_RULE,
             ),
         ),
-        f"{at}.parallelism": crd_parts.rules(crd_parts.rule(f"{one_index_set} == 1", INDEX_RULE)),
+        f"{at}.parallelism": crd_parts.rules(crd_parts.rule(one_index_set, INDEX_RULE)),
+        f"{at}.parallelism.withResultOf": crd_parts.rules(crd_parts.rule(one_source, SOURCE_RULE)),
+        f"{at}.hooks.[]": crd_parts.rules(
+            crd_parts.rule("has(self.phases) != has(self.on)", HOOK_RULE)
+        ),
         f"{at}.taskTemplate": crd_parts.rules(*crd_parts.task_rules()),
         **crd_parts.task_inputs(f"{at}.taskTemplate"),
     }
@@ -106,6 +116,7 @@ def _described_at(at: str) -> dict[str, str]:
     return {
         **{f"{at}.{path}": task for path in of_tasks},
         f"{task}.function.cancel.request": f"{task}.function.request",
+        f"{task}.function.request.cookies.[]": f"{task}.http.request.cookies.[]",
         f"{task}.function.request.postData": f"{task}.http.request.postData",
         f"{task}.function.response": f"{task}.http.response",
     }

@@ -393,6 +393,14 @@ class _Builder:
             target.failed = self._failed(f"{node.path}.allow", node.step)
 
 
+def code_digests(program: Program) -> frozenset[bytes]:
+    """Return the digests of all blobs with code that the steps of a flow call."""
+    calls = [node.task.call for node in program.every() if node.task is not None]
+    texts = [text for call in calls if call is not None for text in (call.code, call.environment)]
+    found = (names.digest(text) for text in texts)
+    return frozenset(digest for digest in found if digest is not None)
+
+
 def task_prefix(set_name: str, generation: int, key: str, *, largest: int | None) -> str:
     """Return the name of the tasks of a step instance, without the number of the item.
 

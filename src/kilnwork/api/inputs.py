@@ -25,6 +25,9 @@ class Kind(StrEnum):
 
     OBJECT = "TaskObject"
     TASK = "Task"
+    JOB = "Job"
+    """Of `withResultOf` only, as `JOB_CONFIG`."""
+    JOB_CONFIG = "JobConfig"
 
 
 class Source(msgspec.Struct, frozen=True):

@@ -99,10 +99,14 @@ class TaskHolder(Wire, frozen=True):
 
 
 class ResultSource(Wire, frozen=True):
-    """A list that another task has returned."""
+    """A list that a task or another Job has returned; the Job waits for its end."""
 
-    task: Name
-    """Name of a Task of this namespace; the Job waits for its end."""
+    task: Name | None = None
+    """Name of a Task of this namespace. Give one of `task`, `job` and `jobConfig`."""
+    job: Name | None = None
+    """Name of a Job: its result is that of its finalizer, or of its only task."""
+    job_config: Name | None = None
+    """Name of a JobConfig: the result of one of its Jobs, chosen as in `dependsOn`."""
     path: str | None = None
     """JSONPath (RFC 9535) to the list within the result; empty: the result is the list."""
 
@@ -118,7 +122,8 @@ class Parallelism(Wire, frozen=True):
     """An index for each combination of values, keys in alphabetical order and the last varying
     fastest; `${task.index_matrix.KEY}` is the value of that key."""
     with_result_of: ResultSource | None = None
-    """An index for each item of a list that a task returned; `${task.index_item}` is the item."""
+    """An index for each item of a list that another has returned; `${task.index_item}` is the
+    item."""
     max_in_flight: Annotated[int, msgspec.Meta(ge=1, le=MAX_INDEXES)] | None = None
     """How many indexes may have a task at once; without it, as many as keep the workers busy. May
     be changed while the Job runs."""
@@ -154,11 +159,18 @@ class HookEvent(StrEnum):
 class Hook(Wire, frozen=True):
     """A task that follows a change of the Job's phase. It changes nothing about the Job's end."""
 
-    on: Annotated[tuple[HookEvent, ...], msgspec.Meta(min_length=1)]
-    """Phases that it follows, each once in a run. In YAML the name needs quotes, `"on"`: without
-    them it is read as true."""
     task_template: api_task.TaskTemplate
     """What it runs; `${job.phase}` is the phase."""
+    phases: Annotated[tuple[HookEvent, ...], msgspec.Meta(min_length=1)] | None = None
+    """Phases that it follows, each once in a run. Give this or `on`."""
+    on: Annotated[tuple[HookEvent, ...], msgspec.Meta(min_length=1)] | None = None
+    """Another form of `phases`. For kubectl the name needs quotes, `"on"`: without them it reads
+    true."""
+
+    @property
+    def events(self) -> tuple[HookEvent, ...]:
+        """Phases that it follows, in whichever form they are given."""
+        return self.phases or self.on or ()
 
 
 class Finalizer(Wire, frozen=True):
@@ -166,7 +178,8 @@ class Finalizer(Wire, frozen=True):
 
     task_template: api_task.TaskTemplate
     """What it runs. Its input `results` is the list of the results in the order of the indexes,
-    null for those that have none. Its result is the Job's."""
+    null for those that have none: up to 64 MiB together if it is a call, else up to 512 KiB. Its
+    result is the Job's."""
 
 
 class JobTemplate(Wire, frozen=True):
@@ -190,7 +203,7 @@ class JobTemplate(Wire, frozen=True):
     ) = None
     """Another form of `timeouts.pendingSeconds`; give one of them."""
     forbid_task_force_deletion: bool = False
-    """For manifests of Furiko: nothing of a task is ever removed by force, whatever this says."""
+    """Without effect, for manifests of Furiko: nothing of a task is ever removed by force."""
     timeouts: JobTimeouts | None = None
     """Deadlines in seconds."""
     hooks: Annotated[tuple[Hook, ...], msgspec.Meta(max_length=16)] = ()
@@ -227,6 +240,7 @@ class DependencyKind(StrEnum):
 
     JOB = "Job"
     TASK = "Task"
+    JOB_CONFIG = "JobConfig"
 
 
 class Dependency(Wire, frozen=True):
@@ -235,7 +249,9 @@ class Dependency(Wire, frozen=True):
     name: Name
     """Its name, in this namespace; it need not exist yet."""
     kind: DependencyKind = DependencyKind.JOB
-    """`Job` or `Task`."""
+    """`Job`, `Task`, or `JobConfig`, which is one of its Jobs: that of the same tick; without one,
+    the newest that is not after this Job; without any, the next. A Job's time is that of its tick,
+    else of its creation. Ticks until then that are not decided yet are waited for."""
     outcome: Outcome = Outcome.SUCCESS
     """`Success`: if it ends otherwise, the Job fails with `DependencyFailed`. `Finished`: any end
     will do."""
@@ -299,7 +315,7 @@ class JobSpec(Wire, frozen=True):
     """The same for a Job that did not succeed; without it, as `ttlSecondsAfterFinished`."""
 
 
-class Indexes(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class Indexes(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """How many indexes are where."""
 
     total: int = 0
@@ -314,7 +330,7 @@ class Indexes(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """Numbers of those that failed, as ranges, at most 4,096 characters: `3,17-19`."""
 
 
-class QueueingCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class QueueingCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """It has not started."""
 
     reason: str = ""
@@ -323,7 +339,7 @@ class QueueingCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
     """The facts of this case, for people."""
 
 
-class WaitingCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class WaitingCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """It has started, and none of its tasks runs."""
 
     reason: str = ""
@@ -332,7 +348,7 @@ class WaitingCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     """The facts of this case, for people."""
 
 
-class RunningCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class RunningCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """A task of it runs."""
 
     latest_task_creation_timestamp: str | None = None
@@ -343,7 +359,7 @@ class RunningCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     """How many of its tasks are being stopped."""
 
 
-class FinishedCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class FinishedCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """It is over."""
 
     latest_creation_timestamp: str | None = None
@@ -360,7 +376,9 @@ class FinishedCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
     """The facts of this case, for people."""
 
 
-class JobCondition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class JobCondition(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
+):
     """Where it is, in one of four shapes."""
 
     queueing: QueueingCondition | None = None
@@ -373,7 +391,9 @@ class JobCondition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     """When it is over."""
 
 
-class TaskRefStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class TaskRefStatus(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
+):
     """Where a task of the Job is."""
 
     state: str = ""
@@ -386,7 +406,9 @@ class TaskRefStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     """The facts of this case, for people."""
 
 
-class ParallelIndex(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class ParallelIndex(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
+):
     """Which index a task works on."""
 
     index_number: int | None = None
@@ -397,7 +419,9 @@ class ParallelIndex(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     """Values of an index of `withMatrix`."""
 
 
-class TaskRef(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class TaskRef(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
+):
     """One attempt at an index."""
 
     name: str
@@ -418,7 +442,9 @@ class TaskRef(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, k
     """Where it is."""
 
 
-class ParallelStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class ParallelStatus(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
+):
     """Whether the index set is done."""
 
     complete: bool = False
@@ -427,7 +453,9 @@ class ParallelStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     """Whether the completion strategy is met; only when it is complete."""
 
 
-class JobStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class JobStatus(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
+):
     """The journal's truth about a Job, as last written by the server."""
 
     phase: str = ""
@@ -463,10 +491,10 @@ class JobStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
     observed_generation: int = 0
     """The `metadata.generation` that this status is about."""
     conditions: tuple[meta.Condition, ...] = ()
-    """Milestones of the run: `Valid`, `Started`, `Finished`, `Stopped`."""
+    """Milestones of the run: `Valid`, `Started`, `Finished`, `Stopped`; and `FieldsIgnored`."""
 
 
-class Job(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class Job(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """A set of tasks on one template: by count, keys, a matrix or a list, with one end."""
 
     metadata: meta.ObjectMeta

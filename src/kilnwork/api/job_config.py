@@ -301,6 +301,8 @@ class JobConfigSpec(Wire, frozen=True):
     """`spec.priority` of Jobs that name none."""
     locks: Annotated[tuple[job.Lock, ...], msgspec.Meta(max_length=16)] = ()
     """`spec.locks` of Jobs that name none."""
+    depends_on: Annotated[tuple[job.Dependency, ...], msgspec.Meta(max_length=64)] = ()
+    """`spec.dependsOn` of Jobs that name none. JobConfigs that wait for each other make no Jobs."""
     ttl_seconds_after_finished: job.WholeSeconds | None = None
     """`spec.ttlSecondsAfterFinished` of Jobs that name none."""
     ttl_seconds_after_failed: job.WholeSeconds | None = None
@@ -324,7 +326,9 @@ class ConfigState(StrEnum):
     """See condition `Valid`; nothing is made."""
 
 
-class JobReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class JobReference(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
+):
     """A Job that is not over."""
 
     uid: str
@@ -339,7 +343,9 @@ class JobReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     """When it was started."""
 
 
-class MissedTicks(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class MissedTicks(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
+):
     """Ticks that made no Job since the JobConfig was made."""
 
     total: int = 0
@@ -353,7 +359,7 @@ class MissedTicks(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 
 
 class JobConfigStatus(
-    msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
 ):
     """What a JobConfig does, as last written by the server."""
 
@@ -378,10 +384,11 @@ class JobConfigStatus(
     observed_generation: int = 0
     """The `metadata.generation` that this status is about."""
     conditions: tuple[meta.Condition, ...] = ()
-    """`Valid`: whether it can be used, with the path of the field that is wrong."""
+    """`Valid`: whether it can be used, with the path of the field that is wrong. `FieldsIgnored`:
+    fields without effect."""
 
 
-class JobConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class JobConfig(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """What makes Jobs: a template with a schedule, options and a concurrency."""
 
     metadata: meta.ObjectMeta

@@ -88,7 +88,8 @@ class JobRequest(msgspec.Struct, frozen=True, kw_only=True):
 def expand(config: job_config.JobConfig, given: job.Job) -> Expansion:
     """Return a Job of a valid JobConfig with what that says; what the Job itself says goes before.
 
-    A priority of 0, and no locks, are what a Job does not say. Raises `options.InvalidOptions`.
+    A priority of 0, no locks and no dependencies are what a Job does not say. Raises
+    `options.InvalidOptions`.
     """
     made, metadata = config.spec.template, given.metadata
     warnings = []
@@ -249,6 +250,7 @@ def _spec(config: job_config.JobConfig, given: job.JobSpec) -> job.JobSpec:
         substitutions=substitutions,
         priority=given.priority or said.priority,
         locks=given.locks or said.locks,
+        depends_on=given.depends_on or said.depends_on,
         ttl_seconds_after_finished=(
             said.ttl_seconds_after_finished if finished is None else finished
         ),

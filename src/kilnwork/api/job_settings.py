@@ -49,8 +49,6 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
     """When it is decided."""
     max_in_flight: int | None
     """How many indexes may have a task at once; None: as many as keep the workers busy."""
-    force_deletion: bool
-    """Whether an object of a task may be removed by force."""
     hooks: tuple[job.Hook, ...]
     """Tasks that follow changes of its phase."""
     finalizer: api_task.TaskTemplate | None
@@ -73,7 +71,6 @@ class JobSettings(msgspec.Struct, frozen=True, kw_only=True):
             job_seconds=None if limits is None else limits.job_seconds,
             completion=completion_of(parallelism, total),
             max_in_flight=None if parallelism is None else parallelism.max_in_flight,
-            force_deletion=not template.forbid_task_force_deletion,
             hooks=template.hooks,
             finalizer=None if template.finalizer is None else template.finalizer.task_template,
         )

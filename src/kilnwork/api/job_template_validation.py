@@ -71,9 +71,13 @@ def _form_problems(template: job.JobTemplate, at: str) -> Iterator[Problem]:
 
 
 def _hook_problems(hook: job.Hook, at: str, known: Collection[str]) -> Iterator[Problem]:
-    for position, event in enumerate(hook.on):
-        if event in hook.on[:position]:
-            yield f"{at}.on[{position}]", "is there twice"
+    if (hook.phases is None) is (hook.on is None):
+        yield f"{at}.phases", crd_jobs.HOOK_RULE
+        return
+    field = "on" if hook.phases is None else "phases"
+    for position, event in enumerate(hook.events):
+        if event in hook.events[:position]:
+            yield f"{at}.{field}[{position}]", "is there twice"
     variables = {*known, *job_variables.HOOK}
     yield from _task_problems(hook.task_template, f"{at}.taskTemplate", known=variables)
 
@@ -170,7 +174,10 @@ def _matrix_problems(matrix: dict[str, tuple[str, ...]], at: str) -> Iterator[Pr
 
 
 def _source_problems(source: job.ResultSource, at: str) -> Iterator[Problem]:
-    yield from validation.name_problems(((f"{at}.task", source.task),))
+    given = (("task", source.task), ("job", source.job), ("jobConfig", source.job_config))
+    if sum(name is not None for _, name in given) != 1:
+        yield at, crd_jobs.SOURCE_RULE
+    yield from validation.name_problems((f"{at}.{field}", name) for field, name in given)
     if source.path and (problem := validation.path_problem(source.path)):
         yield f"{at}.path", problem
 

@@ -59,6 +59,11 @@ def validate_job_config(declared: job_config.JobConfig) -> list[Problem]:
         *_asked_problems(spec, given),
         *_concurrency_problems(spec.concurrency),
         *_lock_problems(spec.locks),
+        *_dependency_problems(
+            spec.depends_on,
+            kind=job.DependencyKind.JOB_CONFIG,
+            own_name=declared.metadata.name,
+        ),
         *options.problems(spec.option),
         *config_services.problems(declared),
         *job_template_validation.problems(
@@ -102,7 +107,9 @@ def _job_problems(declared: job.Job) -> Iterator[Problem]:
             ("spec.startPolicy.startAfter", spec.start_policy.start_after),
         )
     )
-    yield from _dependency_problems(spec.depends_on, declared.metadata.name)
+    yield from _dependency_problems(
+        spec.depends_on, kind=job.DependencyKind.JOB, own_name=declared.metadata.name
+    )
     yield from _lock_problems(spec.locks)
     for name in spec.substitutions:
         if not job_variables.is_variable(name):
@@ -129,7 +136,7 @@ def _template_problems(declared: job.Job) -> Iterator[Problem]:
 
 
 def _dependency_problems(
-    dependencies: Iterable[job.Dependency], own_name: str
+    dependencies: Iterable[job.Dependency], *, kind: job.DependencyKind, own_name: str
 ) -> Iterator[Problem]:
     seen: set[tuple[str, str]] = set()
     for position, dependency in enumerate(dependencies):
@@ -139,8 +146,8 @@ def _dependency_problems(
         if key in seen:
             yield field, _TWICE
         seen.add(key)
-        if key == (job.DependencyKind.JOB, own_name):
-            yield field, "is this Job itself, which would wait for ever"
+        if key == (kind, own_name):
+            yield field, f"is this {kind} itself, which would wait for ever"
 
 
 def _lock_problems(locks: Iterable[job.Lock]) -> Iterator[Problem]:

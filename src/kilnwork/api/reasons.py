@@ -375,7 +375,12 @@ class ConfigReason(_Explained):
     )
     NAME_TAKEN = "NameTaken", "A Job of somebody else has the name that its Job needs."
     REFUSED = "Refused", "Its Job was made and is `AdmissionError`: its status says why."
-    JOB_NOT_MADE = "JobNotMade", "The API server does not let its Job be made; it is tried again."
+    JOB_NOT_MADE = (
+        "JobNotMade",
+        "The API server does not let its Job be made: tried for five minutes, then missed.",
+    )
+    JOB_DELETED = "JobDeleted", "Somebody deleted its Job before it was taken up."
+    DISABLED = "Disabled", "Its schedule was disabled or removed before its Job was made."
 
 
 class SetReason(_Explained):

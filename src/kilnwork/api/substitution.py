@@ -245,11 +245,15 @@ class _Rendering:
 
 def written(value: Any) -> str:
     """Return a value as it stands in a text: a text as it is, anything else as JSON. Raises
-    LimitExceeded."""
+    LimitExceeded.
+
+    Members are sorted by name, as etcd's API server sorts those of what it stores: the same Job has
+    the same texts on every server.
+    """
     if isinstance(value, str):
         return value
     documents.measure(value)
-    return msgspec.json.encode(value).decode()
+    return msgspec.json.encode(value, order="sorted").decode()
 
 
 def _problems(template: Any, names: _Names, field: str) -> Iterator[Problem]:

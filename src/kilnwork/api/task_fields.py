@@ -96,6 +96,7 @@ DATA_POND: Sequence[Row] = tuple(
         "sources[].allowAddresses[]",
     )
 )  # fmt: skip
+_NO_FORCE = "nothing of a task is removed by force: an end without proof is `Unconfirmed`"
 
 _IMAGE = "a label on nodes of ours, where programs come from the machine"
 
@@ -103,9 +104,10 @@ _IMAGE = "a label on nodes of ours, where programs come from the machine"
 def _job_template(at: str) -> Iterator[Row]:
     """Yield the rows of the template of Jobs at a path."""
     fields = (
-        "forbidTaskForceDeletion", "maxAttempts", "parallelism", "retry", "retryDelaySeconds",
-        "taskPendingTimeoutSeconds", "timeouts", "hooks[].on",
+        "maxAttempts", "parallelism", "retry", "retryDelaySeconds",
+        "taskPendingTimeoutSeconds", "timeouts", "hooks[].on", "hooks[].phases",
     )  # fmt: skip
+    yield _same(f"{at}.forbidTaskForceDeletion", Effect.IGNORED, _NO_FORCE)
     yield from (_same(f"{at}.{field}", Effect.HONOURED, whole=True) for field in fields)
     of_task = (field.encode_name for field in msgspec.structs.fields(task.TaskTemplate))
     for field in of_task:
@@ -134,8 +136,8 @@ JOB_CONFIG: Sequence[Row] = (
     *(
         _same(f"spec.{field}", Effect.HONOURED, whole=True)
         for field in (
-            "concurrency", "failedJobsHistoryLimit", "locks", "option", "priority", "schedule",
-            "successfulJobsHistoryLimit", "template.metadata", "ttlSecondsAfterFailed",
+            "concurrency", "dependsOn", "failedJobsHistoryLimit", "locks", "option", "priority",
+            "schedule", "successfulJobsHistoryLimit", "template.metadata", "ttlSecondsAfterFailed",
             "ttlSecondsAfterFinished",
         )
     ),

@@ -1,6 +1,8 @@
 """YAML as Kubernetes tools read it, for PyYAML.
 
-Timestamps stay text, `1:30` is no number, a key twice is an error, keys are text. Used by `kiln`,
+Timestamps stay text, `1:30` is no number, a key twice is an error, keys are text. Unlike there, a
+key `on`, `off`, `yes` or `no` is what is written: fields have such names, and nobody means a truth
+value by one. Used by `kiln`,
 which reads files, and by `object_manifests`, which reads the texts in them.
 """
 
@@ -51,8 +53,8 @@ def _to_text(key: yaml.ScalarNode) -> None:
     """A number or truth value as a key is its text, since JSON has no other keys."""
     if key.tag == f"{_TAG}int":
         key.value = str(_integer(None, key))
-    elif key.tag == f"{_TAG}bool":
-        key.value = "true" if key.value.lower() in ("true", "yes", "on") else "false"
+    elif key.tag == f"{_TAG}bool" and key.value.lower() in ("true", "false"):
+        key.value = key.value.lower()
     key.tag = f"{_TAG}str"
 
 

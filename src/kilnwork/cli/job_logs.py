@@ -10,7 +10,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
+import msgspec
 
+from kilnwork.api import index_sets, job
 from kilnwork.api import kinds as api_kinds
 from kilnwork.cli import (
     errors,
@@ -58,7 +60,7 @@ async def show(
     comes."""
     name, total = found["metadata"]["name"], job_objects.counts(found).total
     if index is not None:
-        await task_logs.of_task(s, await _named(s, found, index), dict(query))
+        await task_logs.of_task(s, await find_task(s, found, index), dict(query))
     elif total == 1 or not _parallelism(found):
         await _only(s, found, query)
     elif "follow" in query:
@@ -90,22 +92,16 @@ def _begun(found: job_names.Item | None) -> bool:
     return bool(job_objects.status(found).get("createdTasks")) or job_objects.is_over(found)
 
 
-async def _named(s: session.Session, found: job_names.Item, index: str) -> str:
-    """Id of the task of an index, by its label or number. Raises `errors.Missing`."""
+async def find_task(s: session.Session, found: job_names.Item, index: str) -> str:
+    """Return the id of the task of an index, by its label or number, with one request. Raises
+    `errors.Missing`."""
     name, total = found["metadata"]["name"], job_objects.counts(found).total
-    keys = list(_parallelism(found).get("withKeys") or ())
-    number = keys.index(index) if index in keys else None
-    if number is None and index.isascii() and index.isdecimal():
-        number = int(index)
+    number, items = _number(_parallelism(found), index, total), []
     if number is not None:
         after = {} if number == 0 else {"after": str(number - 1)}
         path = job_lists.indexes_path(s, name)
         page = await s.ask("GET", path, query={"limit": "1", **after})
         items = [item for item in page["items"] if item["number"] == number]
-    else:
-        listed = job_lists.listed_indexes(s, name)
-        async with contextlib.aclosing(listed) as each:
-            items = [item async for item in each if item["label"] == index][:1]
     if not items:
         raise errors.Missing(
             f"Job {name} has no index {index!r} among its {total:,}: `kiln jobs {name} --indexes`"
@@ -113,6 +109,21 @@ async def _named(s: session.Session, found: job_names.Item, index: str) -> str:
     if items[0]["state"] == _NO_TASK:
         raise errors.CommandError(f"index {index} of Job {name} has printed nothing yet: it waits")
     return str(items[0]["task"])
+
+
+def _number(parallelism: Mapping[str, Any], index: str, total: int) -> int | None:
+    """Return the number of an index by its label or number; None: there is none.
+
+    It follows from the index set itself, but for a list that another has returned, of which only
+    the length is known here.
+    """
+    given = msgspec.convert(parallelism, job.Parallelism)
+    if given.with_result_of is not None:
+        given = job.Parallelism(with_count=max(total, 1))
+    try:
+        return index_sets.IndexSet(given).find(index)
+    except index_sets.UnknownIndex:
+        return None
 
 
 async def _all(s: session.Session, found: job_names.Item, query: Mapping[str, str]) -> None:

@@ -81,8 +81,8 @@ def _packed(text: str, name: str, working_dir: Path | None) -> packed_code.Packe
 def _name_code(body: dict[str, Any], digest: str) -> None:
     """Say which blob the functions of a JobConfig are in."""
     template = body["spec"]["template"]["spec"]
-    finalizer = template.get("finalizer") or {}
-    for one in (template["taskTemplate"], finalizer.get("taskTemplate") or {}):
+    others = [*template.get("hooks", ()), template.get("finalizer") or {}]
+    for one in (template["taskTemplate"], *(other.get("taskTemplate") or {} for other in others)):
         if "call" in one:
             one["call"]["environment"] = digest
 

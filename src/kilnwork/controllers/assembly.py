@@ -158,9 +158,13 @@ class Controllers:
         self._manager = manager.Manager("controllers", on_failure=on_failure)
         reflectors = self._all_reflectors(kube, namespaces)
         self._synced = [one.synced for one in reflectors]
-        asked = (kinds.TASK_CLUSTERS, resource.SECRETS)
         self.verifier = tokens.SecretVerifier(
-            self.caches, synced=[r.synced for r in reflectors if r.resource in asked]
+            self.caches,
+            synced=[
+                one.synced
+                for one in reflectors
+                if one.resource in (kinds.TASK_CLUSTERS, resource.SECRETS)
+            ],
         )
         self.pond_verifier = self._ponds.verifier(reflectors)
         self._manager.add_service(self._recorder)

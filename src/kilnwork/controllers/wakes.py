@@ -14,7 +14,7 @@ class Wakes:
     """An index from awaited objects to the keys that wait for them."""
 
     def __init__(self) -> None:
-        self._waiting: dict[Awaited, set[Key]] = {}
+        self._waiting: dict[Awaited, dict[Key, None]] = {}
         self._awaited: dict[Key, frozenset[Awaited]] = {}
 
     def set(self, key: Key, awaited: Iterable[Awaited]) -> None:
@@ -24,18 +24,18 @@ class Wakes:
         if wanted == before:
             return
         for gone in before - wanted:
-            self._waiting[gone].discard(key)
+            self._waiting[gone].pop(key, None)
             if not self._waiting[gone]:
                 del self._waiting[gone]
         for new in wanted - before:
-            self._waiting.setdefault(new, set()).add(key)
+            self._waiting.setdefault(new, {})[key] = None
         if wanted:
             self._awaited[key] = wanted
         else:
             self._awaited.pop(key, None)
 
     def waiting(self, kind: str, namespace: str, name: str) -> tuple[Key, ...]:
-        """The keys that wait for this object."""
+        """The keys that wait for this object, in the order in which they began to."""
         return tuple(self._waiting.get((kind, namespace, name), ()))
 
     def __len__(self) -> int:

@@ -26,7 +26,9 @@ class JobServices:
         retry_s: float = 1.0,
         on_failure: Callable[[BaseException], None] = lambda error: None,
     ) -> None:
-        self.engine = engine.Engine(hub, clock=clock, retry_s=retry_s, on_failure=on_failure)
+        self.engine = engine.Engine(
+            hub, blobs=data / "blobs", clock=clock, retry_s=retry_s, on_failure=on_failure
+        )
         self.files = service.Jobs(data, hub, self.engine, clock=clock, options=options)
         self.indexes = index_jobs.IndexJobs(hub, self.engine, clock=clock)
         self.flows = runs.FlowRuns(hub, self.engine, clock=clock, blobs=data / "blobs")

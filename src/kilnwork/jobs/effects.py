@@ -8,8 +8,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent import futures
+from pathlib import Path
 from typing import Any, Protocol
 
+from kilnwork.api import attempts
+from kilnwork.data import blobs
 from kilnwork.data import errors as data_errors
 from kilnwork.jobs import facts, gathering, item_source, records, steps, task_hub
 from kilnwork.kit import ids
@@ -17,6 +20,9 @@ from kilnwork.kit import ids
 log = logging.getLogger(__name__)
 
 THREADS = 8
+
+_Gathered = tuple[bytes | attempts.Payload | None, str]
+"""The results, and why the finalizer cannot get them."""
 
 
 class Owner(Protocol):
@@ -43,10 +49,11 @@ class Owner(Protocol):
 
 
 class Effects:
-    """Carries out steps. `retry_s`: between tries of what failed."""
+    """Carries out steps. `blobs`: folder of the blobs, by namespace. `retry_s`: between tries of
+    what failed."""
 
-    def __init__(self, owner: Owner, hub: task_hub.TaskHub, *, retry_s: float) -> None:
-        self._owner, self._hub, self._retry_s = owner, hub, retry_s
+    def __init__(self, owner: Owner, hub: task_hub.TaskHub, *, blobs: Path, retry_s: float) -> None:
+        self._owner, self._hub, self._blobs, self._retry_s = owner, hub, blobs, retry_s
         self._pool = futures.ThreadPoolExecutor(THREADS, thread_name_prefix="jobs-store")
 
     async def stop(self) -> None:
@@ -101,8 +108,9 @@ class Effects:
         self._owner.wake(job)
 
     def _gather(self, job: records.Job, _: steps.Gather) -> None:
-        """Collect results on the loop, some at a time: the journal is read here only."""
-        results = gathering.Results(job, self._hub)
+        """Look up results on the loop, some at a time: the journal is read here only."""
+        run = job.run
+        results = gathering.Results(job, self._hub, job.source.around_results(run))
 
         def go_on() -> None:
             if self._owner.over:
@@ -111,11 +119,29 @@ class Effects:
                 if results.read_more():
                     loop.call_soon(go_on)
                     return
-                job.source.results = results.document
-                facts.gathered(job, results.trouble, now=self._owner.now())
+                short = None if results.trouble else results.in_memory
+                if short is None and not results.trouble:
+                    self._in_thread(job, ("Gather", 0), build, gathered)
+                    return
+                gathered((short, results.trouble))
             except Exception as error:  # noqa: BLE001 - as in `_in_thread`
                 self._owner.failed(error)
             self._owner.wake(job)
+
+        def build() -> _Gathered:
+            kept = blobs.Blobs(self._blobs / job.namespace, durable=True)
+            try:
+                return results.build(kept), ""
+            except (data_errors.BlobMissing, data_errors.BlobDamaged) as error:
+                return None, str(error)
+
+        def gathered(found: _Gathered) -> None:
+            made, trouble = found
+            if job.run == run:
+                job.source.results = made
+            else:
+                trouble = ""  # it was for an older run
+            facts.gathered(job, trouble, now=self._owner.now())
 
         loop = asyncio.get_running_loop()
         loop.call_soon(go_on)

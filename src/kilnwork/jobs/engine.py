@@ -11,6 +11,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -75,8 +76,6 @@ class _Joined:
         self.purged: list[records.Job] = []
         self.existing: list[subscriptions.Change] = []
         """Tasks that existed before they were submitted."""
-        self.forgettable: list[tuple[ids.TaskId, int]] = []
-        """Runs of tasks whose end is in this batch, and which are not kept."""
         self.taken_in: dict[ids.TaskId, subscriptions.Change] = {}
         """What the batch did to tasks, by task."""
 
@@ -134,6 +133,7 @@ class Engine:
         self,
         hub: task_hub.TaskHub,
         *,
+        blobs: Path,
         clock: clocks.Clock,
         retry_s: float = 1.0,
         on_failure: Callable[[BaseException], None] = lambda error: None,
@@ -155,11 +155,10 @@ class Engine:
         self._ready: dict[records.Job, None] = {}
         self._pending = tables.PendingWrites()
         self._purged: list[records.Job] = []
-        self._forgettable: list[tuple[ids.TaskId, int]] = []
         self._stale: dict[records.Job, None] = {}
         self._stale_timer: asyncio.TimerHandle | None = None
         self._queue, self.waiters = prepare_queue.PrepareQueue(), waiting.Waiters()
-        self._effects = effects.Effects(self, hub, retry_s=retry_s)
+        self._effects = effects.Effects(self, hub, blobs=blobs, retry_s=retry_s)
         self._joined: _Joined | None = None
         self.stopped: errors.JobsStopped | None = None
         self._leave_hub: Callable[[], None] = lambda: None
@@ -321,15 +320,13 @@ class Engine:
         self._look_at_clock()
         turns_changed = self.admission.turns.changed
         planned = any(one.ready for one in self._planners.values())
-        if not (self._ready or self._purged or self._forgettable or turns_changed or planned):
+        if not (self._ready or self._purged or turns_changed or planned):
             return False
         now = self.now()
         joined = self._joined = _Joined()
         joined.taken_in = {change.task: change for change in changes}
         writes = tables.Writes()
         slots: dict[tuple[str, str], int] = {}
-        self._hub.forget_now(self._forgettable, childless=True)
-        self._forgettable = []
         touched: dict[records.Job, None] = {}
         self._admit(now)
         self._plan(now)
@@ -368,7 +365,7 @@ class Engine:
         """Ask for the next steps of a job, and carry them out in this batch."""
         joined.waiters += self.waiters.taken(job)
         found = plan.next_steps(job, self._room(job, slots), now)
-        self._forget_tasks(job, joined)
+        self._forget_tasks(job)
         self._unfollow(job)
         for step in found:
             self._carry_out(job, step, joined)
@@ -441,8 +438,7 @@ class Engine:
             for one in self._planners.values():
                 one.committed()
             self.waiters.settled(joined.waiters)
-            self._forgettable += joined.forgettable
-            if self._ready or self._purged or self._forgettable:
+            if self._ready or self._purged:
                 self._hub.wake()
 
     def aborted(self, error: BaseException) -> None:
@@ -506,7 +502,7 @@ class Engine:
         job.tasks.clear()
         self._unfollow(job)
 
-    def _forget_tasks(self, job: records.Job, joined: "_Joined") -> None:
+    def _forget_tasks(self, job: records.Job) -> None:
         """Forget tasks whose items have ended in this batch, when enough others are kept: from now
         on its page says what an item is."""
         if job.source.keeps_tasks:
@@ -520,10 +516,7 @@ class Engine:
                 for item, task in job.dropped.items()
                 if item and job.items.states[item] == state and not task.parent
             ][-surplus:]
-            if job.source.ends_with_task:  # the dispatcher has them until that is on disk
-                joined.forgettable += over
-            else:
-                self._hub.forget_now(over)
+            self._hub.forget_now(over, childless=job.source.ends_with_task)
 
     def _unfollow(self, job: records.Job) -> None:
         """Stop following its tasks that are over and understood."""
@@ -543,7 +536,8 @@ class Engine:
                 except errors.ItemUnusable as error:
                     joined.existing.append(task_hub.refused(job, item, str(error)))
             new = job.fresh and job.run == 1
-            joined.existing += self._hub.submit_now(wanted, new=new)
+            shown = job.size <= job.source.shown_tasks
+            joined.existing += self._hub.submit_now(wanted, new=new, shown=shown)
         elif isinstance(step, steps.Suspend):
             named = [task_hub.task_id(job.id.uuid, item) for item in step.items]
             self._hub.suspend_now(named, suspended=step.suspended)
@@ -562,13 +556,17 @@ class Engine:
             return
         now = self.now()
         known = {} if self._joined is None else self._joined.taken_in
+        moved: dict[records.Job, bool] = {}
         for change in changes:
             found = self.tasks.get(change.task)
             if found is None or known.get(change.task) == change:
                 continue
-            job = found[0]
-            facts.moved(*found, change, now=now)
-            if change.over or job.dirty:
+            job, item = found
+            facts.moved(job, item, change, now=now)
+            moved[job] = change.over or moved.get(job, False)
+        for job, over in moved.items():
+            job.changed(now)
+            if over or job.dirty:
                 self.wake(job)
             else:
                 self._show_later(job)

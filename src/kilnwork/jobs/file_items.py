@@ -14,7 +14,7 @@ from typing import cast
 
 import msgspec
 
-from kilnwork.api import filejobs, job_settings, names
+from kilnwork.api import attempts, filejobs, job_settings, names
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.data import commits
@@ -181,9 +181,10 @@ class FileItems:
 
     kind, noun, nouns, first = "file", "part", "parts", 1
     ends_with_task = keeps_tasks = False
+    shown_tasks = 0
     window = 256
     completion: job_settings.Completion | None = None
-    results: bytes | None = b""
+    results: bytes | attempts.Payload | None = b""
     failed_reason: str = _R.PARTS_FAILED
     finalizer_reason: str = _R.REDUCER_FAILED
 
@@ -227,6 +228,9 @@ class FileItems:
     def hooks(self, job: records.Job, event: api_job.HookEvent) -> list[item_source.ExtraTask]:
         """Return none."""
         return []
+
+    def around_results(self, run: int) -> None:
+        """Return None: its reducer reads the results where they are stored."""
 
     def detail(self, job: records.Job) -> None:
         """Return None: `progress` has all."""

@@ -24,7 +24,7 @@ from kilnwork.api import (
 )
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
-from kilnwork.jobs import completion, errors, item_source, items, records, rows, steps
+from kilnwork.jobs import completion, errors, gathering, item_source, items, records, rows, steps
 
 KIND = "index"
 
@@ -173,14 +173,15 @@ class IndexSources:
         return found
 
 
-class _SharedSpec(NamedTuple):
-    """The spec of calls that differ in their arguments alone, without those."""
+class _Shared(NamedTuple):
+    """What the newest index did, if that is a call: the spec of the next ones is the same object
+    where they differ in their arguments alone."""
 
-    key: tuple[int, int]
-    """Run and priority."""
+    run: int
+    priority: int
     what: api_task.TaskTemplate
     """The template from which it was made."""
-    spec: api_task.TaskSpec
+    work: item_source.Work
 
 
 class IndexItems:
@@ -189,7 +190,7 @@ class IndexItems:
     kind, blobs = KIND, b""
     noun, nouns, first = "index", "indexes", 0
     ends_with_task = True
-    window = WINDOW
+    window, shown_tasks = WINDOW, MAX_NEWEST
     failed_reason, finalizer_reason = "IndexesFailed", "FinalizerFailed"
 
     def __init__(self, definition: IndexDefinition, progress: IndexProgress) -> None:
@@ -203,12 +204,11 @@ class IndexItems:
         self.settings = job_settings.JobSettings.of(definition.template, self.size)
         self.completion: job_settings.Completion | None = self.settings.completion
         self.finalizer = self.keeps_tasks = self.settings.finalizer is not None
-        self.results: bytes | None = None
+        self.results: bytes | attempts.Payload | None = None
         self._ranged = (0, "")
         self._rendering: tuple[int, job_templates.Template] | None = None
         """The template of indexes, with the variables of a run."""
-        self._shared: _SharedSpec | None = None
-        """What the newest index has in common with most others, if they are calls."""
+        self._shared: _Shared | None = None
         self._inputs = None if definition.inputs is None else _encode(definition.inputs)
 
     def check(self) -> None:
@@ -217,7 +217,7 @@ class IndexItems:
         if self.finalizer:
             self._finalizer(1)
         for number, hook in enumerate(self.settings.hooks):
-            for event in hook.on:
+            for event in hook.events:
                 self._hook(number, event, 1)
 
     def begin_run(self) -> None:
@@ -232,20 +232,28 @@ class IndexItems:
         except (substitution.InvalidTemplate, documents.LimitExceeded) as error:
             raise errors.ItemUnusable(str(error)) from error
         if not item:
-            given = b'{"%b":%b}' % (RESULTS.encode(), self.results or b"[]")
+            gathered = self.results
+            if isinstance(gathered, attempts.Payload):
+                return item_source.Work(_task_spec(_bare(what), run=job.run), None, gathered)
+            given = b'{"%b":%b}' % (RESULTS.encode(), gathered or b"[]")
             return item_source.Work(_task_spec(what, run=job.run), given)
-        call, run = what.call, job.run_of(item)
+        call, run, known = what.call, job.run_of(item), self._shared
         if call is None:
             return item_source.Work(self._spec(job, what, run), self._inputs)
-        known = self._shared
         priority = cast(IndexSpec, job.spec).priority
-        if known is None or known.key != (run, priority) or not _differ_in_arguments(known, what):
-            bare = msgspec.structs.replace(call, args=(), kwargs={})
-            spec = self._spec(job, msgspec.structs.replace(what, call=bare), run)
-            known = self._shared = _SharedSpec((run, priority), what, spec)
+        if known is not None and (known.run != run or known.priority != priority):
+            known = None
+        if known is not None and known.what is what:
+            return known.work
+        if known is not None and _differ_in_arguments(known.what, what):
+            spec = known.work.spec
+        else:
+            spec = self._spec(job, _bare(what), run)
         kwargs = {**call.kwargs, **(self.definition.inputs or {})}
         arguments = attempts.Payload(attempts.JSON, _encode((call.args, kwargs)))
-        return item_source.Work(known.spec, None, arguments)
+        work = item_source.Work(spec, None, arguments)
+        self._shared = _Shared(run, priority, what, work)
+        return work
 
     def _spec(self, job: records.Job, what: api_task.TaskTemplate, run: int) -> api_task.TaskSpec:
         settings, spec = self.settings, cast(IndexSpec, job.spec)
@@ -265,13 +273,25 @@ class IndexItems:
         """Return the tasks that follow a change of the phase; once in a run."""
         found = []
         for number, hook in enumerate(self.settings.hooks):
-            if event not in hook.on:
+            if event not in hook.events:
                 continue
             key = f"hook/{job.run}/{number}/{event.value}"
             name = self._hook_name(number, event)
             spec = _task_spec(self._hook(number, event, job.run))
             found.append(item_source.ExtraTask(key, name, spec))
         return found
+
+    def around_results(self, run: int) -> gathering.Around | None:
+        """Return the arguments of the finalizer without the results, if it is a call."""
+        try:
+            call = self._finalizer(run).call
+        except (substitution.InvalidTemplate, documents.LimitExceeded):
+            return None  # its task cannot be made, and `work` says why
+        if call is None:
+            return None
+        given = b"".join(b"%b:%b," % (_encode(k), _encode(v)) for k, v in call.kwargs.items())
+        head = b'[%b,{%b"%b":' % (_encode(call.args), given, RESULTS.encode())
+        return gathering.Around(head, b"}]")
 
     def _variables(self, run: int, name: str | None = None) -> dict[str, Any]:
         """Return the variables that all tasks of a run have, and the name of one that has its
@@ -296,6 +316,8 @@ class IndexItems:
         template, indexes = self._template(run), self.indexes
         if indexes is None:
             raise errors.ItemUnusable("its list of indexes is not known")
+        if not template.changes:
+            return template.render({})
         name = self.definition.name
         return template.render(job_templates.index_variables(indexes, name, item - 1))
 
@@ -391,11 +413,8 @@ class IndexItems:
         raise NotImplementedError
 
 
-def _differ_in_arguments(known: _SharedSpec, what: api_task.TaskTemplate) -> bool:
-    """Return whether a call differs in its arguments alone from one that has a spec already."""
-    one, other = known.what, what
-    if one is other:
-        return True
+def _differ_in_arguments(one: api_task.TaskTemplate, other: api_task.TaskTemplate) -> bool:
+    """Return whether two calls differ in their arguments alone."""
     return bool(_beside_call(one) == _beside_call(other)) and bool(
         _beside_arguments(one.call) == _beside_arguments(other.call)
     )
@@ -413,6 +432,12 @@ def _shown(size: int, found: Iterable[int]) -> tuple[int, ...]:
 
 def _failed(job: records.Job) -> str:
     return index_sets.ranges(item - 1 for item in job.items.in_state(_S.FAILED))
+
+
+def _bare(what: api_task.TaskTemplate) -> api_task.TaskTemplate:
+    """Return a call without its arguments."""
+    call = cast(api_task.Call, what.call)
+    return msgspec.structs.replace(what, call=msgspec.structs.replace(call, args=(), kwargs={}))
 
 
 def _task_spec(what: api_task.TaskTemplate, **more: Any) -> api_task.TaskSpec:

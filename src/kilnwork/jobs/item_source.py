@@ -15,7 +15,7 @@ from kilnwork.api import task as api_task
 from kilnwork.jobs import steps
 
 if TYPE_CHECKING:
-    from kilnwork.jobs import records
+    from kilnwork.jobs import gathering, records
 
 
 class Policy(Protocol):
@@ -105,10 +105,13 @@ class ItemSource(Protocol):
     window: int
     """Items that have a task at once, unless the job's `parallelism` says otherwise: as many as
     keep any cluster busy, and few enough that pausing and cancelling are quick."""
+    shown_tasks: int
+    """Views show the tasks of so many items; those of a job that has no more are all shown."""
     keeps_tasks: bool
     """The tasks of its items stay in the journal, as their results are needed."""
-    results: bytes | None
-    """What the finalizer gets of all items, JSON; None while that is to be gathered."""
+    results: bytes | attempts.Payload | None
+    """What the finalizer gets of all items, JSON; or all of its arguments, with a list that is too
+    long for an input. None while that is to be gathered."""
     failed_reason: str
     """Of a job of which too many items failed."""
     finalizer_reason: str
@@ -130,6 +133,10 @@ class ItemSource(Protocol):
 
     def hooks(self, job: "records.Job", event: api_job.HookEvent) -> list[ExtraTask]:
         """Return the tasks that follow a change of the job's phase."""
+        ...
+
+    def around_results(self, run: int) -> "gathering.Around | None":
+        """Return the arguments of the finalizer without the results, if it is a call."""
         ...
 
     def detail(self, job: "records.Job") -> Any:

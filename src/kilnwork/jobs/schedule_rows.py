@@ -16,6 +16,8 @@ from kilnwork.kit import ids
 MAX_TAKEN = 32
 """Ticks that have run whose Jobs a row names. Of one that is older no Job is taken up."""
 
+_REMEDY = "make another Job to run it all the same"
+
 _PUT = "put_job_schedule"
 _DELETE = "delete_job_schedule"
 _encode = msgspec.json.Encoder().encode
@@ -92,8 +94,8 @@ class Schedules:
         if taken == uid:
             return ""
         if taken is not None:
-            return f"another Job of this tick has run already: {taken}"
-        return "its schedule has not decided that this tick runs, or has forgotten it"
+            return f"another Job of this tick has run already: {taken}; {_REMEDY}"
+        return f"its schedule has not decided that this tick runs, or has forgotten it; {_REMEDY}"
 
     def take(self, config: str, tick: int, uid: str) -> index_model.ScheduleRow | None:
         """Note which Job a tick has made; to be written. None: that is known."""

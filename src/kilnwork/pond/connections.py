@@ -8,6 +8,7 @@ import contextlib
 import socket
 import ssl
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
@@ -59,6 +60,7 @@ class Connections:
         self._idle: dict[Server, list[http1.Connection]] = {}
         self._count = 0
         self._lock = threading.Lock()
+        weakref.finalize(self, _close_all, self._idle)
 
     @contextlib.contextmanager
     def send(self, request: Request) -> Iterator[Exchange]:
@@ -79,10 +81,7 @@ class Connections:
     def close(self) -> None:
         """Let go of the idle ones."""
         with self._lock:
-            for each in self._idle.values():
-                for connection in each:
-                    connection.close()
-            self._idle.clear()
+            _close_all(self._idle)
             self._count = 0
 
     def _exchange(self, request: Request) -> Exchange:
@@ -150,6 +149,13 @@ class Connections:
                 continue
             return made
         raise failure
+
+
+def _close_all(idle: dict[Server, list[http1.Connection]]) -> None:
+    for kept in idle.values():
+        for connection in kept:
+            connection.close()
+    idle.clear()
 
 
 @contextlib.contextmanager

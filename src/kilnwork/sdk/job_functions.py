@@ -7,7 +7,6 @@ in `job_parameters`, what submits and follows Jobs in `job_runs`.
 
 import functools
 import inspect
-import re
 import sys
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
@@ -15,7 +14,15 @@ from typing import Any, Generic, ParamSpec, Protocol, Self, TypeVar, Unpack, ove
 import msgspec
 
 from kilnwork.api import task as api_task
-from kilnwork.sdk import errors, job_manifests, job_parameters, job_runs, pickling, templates
+from kilnwork.sdk import (
+    errors,
+    job_manifests,
+    job_parameters,
+    job_runs,
+    job_tasks,
+    pickling,
+    templates,
+)
 from kilnwork.sdk import options as sdk_options
 from kilnwork.sdk import task as sdk_task
 
@@ -25,14 +32,6 @@ R_co = TypeVar("R_co", covariant=True)
 A = TypeVar("A")
 
 KILL_GRACE_S = sdk_options.KILL_GRACE_S
-
-RESULTS = "results"
-"""The parameter of a finalizer."""
-
-_INPUT = re.compile(r"(?<!\$)((?:\$\$)*)\$\{task\.inputs\.([^{}$]*)\}")
-"""An input of a template, as a variable that is not escaped."""
-
-_TEMPLATE_FIELDS = frozenset(api_task.TaskTemplate.__struct_encode_fields__)
 
 
 class JobFunction(Generic[P, R_co]):
@@ -60,7 +59,7 @@ class JobFunction(Generic[P, R_co]):
         self._made_of = made_of
         self._given = dict(given)
         self._run_options = job_runs.RunOptions()
-        self._special = job_manifests.special_names(given.get("parallel"), self._of)
+        self._special = job_manifests.special_names(given, self._of)
         self._parameters = self._find_parameters()
         self._check_scheduled()
         self._config = self._build()
@@ -139,7 +138,8 @@ class JobFunction(Generic[P, R_co]):
         return job_parameters.of_function(self._made_of, special=self._special, of=self._of)
 
     def _build(self) -> dict[str, Any]:
-        made_of, finalizer = self._made_of, self._given.get("finalizer")
+        made_of = self._made_of
+        finalizer, hooks = self._given.get("finalizer"), self._given.get("hooks")
         base = made_of._spec if isinstance(made_of, templates.TemplateTask) else None
         given = self._given if base is not None else {"kill_grace": KILL_GRACE_S, **self._given}
         return job_manifests.job_config_body(
@@ -147,7 +147,8 @@ class JobFunction(Generic[P, R_co]):
             given,
             task_template=self._call() if base is None else self._template(base),
             options=[parameter.option() for parameter in self._parameters],
-            finalizer=None if finalizer is None else _finalizer(finalizer, self._of),
+            finalizer=None if finalizer is None else job_tasks.finalizer(finalizer, self._of),
+            hooks=[] if hooks is None else job_tasks.hooks(hooks, self._of),
             base=base,
             of=self._of,
             description=_first_line(made_of),
@@ -172,10 +173,7 @@ class JobFunction(Generic[P, R_co]):
                 "input of another name, or write ${task.index_matrix.KEY} for the value of a key"
             )
         values = self._variables(inputs)
-        fields = msgspec.to_builtins(spec)
-        kept = {name: value for name, value in fields.items() if name in _TEMPLATE_FIELDS}
-        found: dict[str, Any] = _replaced(kept, values)
-        return found
+        return job_tasks.of_template(spec, values)
 
     def _check_importable(self) -> None:
         module = sys.modules.get(self.__module__)
@@ -235,7 +233,7 @@ class Decorator(Protocol):
 
 
 class ParallelDecorator(Protocol):
-    """What `@kiln.job(parallel=…)` is before it gets its function."""
+    """What `@kiln.job(parallel=…)` is before it gets its function, and with `with_result_of=`."""
 
     @overload
     def __call__(self, made_of: templates.TemplateTask[R], /) -> ParallelJobFunction[..., R]: ...
@@ -258,6 +256,10 @@ def job(
     *, parallel: job_manifests.Parallel, **given: Unpack[job_manifests.Settings]
 ) -> ParallelDecorator: ...
 @overload
+def job(
+    *, with_result_of: job_manifests.ResultOf, **given: Unpack[job_manifests.Settings]
+) -> ParallelDecorator: ...
+@overload
 def job(**given: Unpack[job_manifests.Settings]) -> Decorator: ...
 def job(made_of: Any = None, /, **given: Any) -> Any:
     """Declare a job: `@kiln.job(schedule="H 2 * * *", timezone="Europe/Zurich")` above a function.
@@ -267,7 +269,9 @@ def job(made_of: Any = None, /, **given: Any) -> Any:
     `kiln.manifest(…)` or their like, which needs `name=`. What can be set is in
     `job_manifests.Settings`, and `parallel=`: a number of indexes, a list of keys, or a mapping
     with a list of values for each key of a matrix; the parameters `index`, `key` and `matrix` are
-    of the index then.
+    of the index then. Or `with_result_of=`: a job whose result is a list, or a mapping as in a
+    JobConfig, such as `{"task": "list-files", "path": "$.files"}`; the parameters `index` and
+    `item` are of the index then.
 
     With a name alone, `kiln.job("report")`, it is the job that is deployed under it. Raises
     BadOption.
@@ -289,7 +293,7 @@ def job(made_of: Any = None, /, **given: Any) -> Any:
 
 
 def _declared(made_of: Any, given: Mapping[str, Any], module: str, place: str) -> Any:
-    kind = JobFunction if given.get("parallel") is None else ParallelJobFunction
+    kind = ParallelJobFunction if job_manifests.is_parallel(given) else JobFunction
     if isinstance(made_of, templates.TemplateTask):
         if not given.get("name"):
             raise errors.BadOption(f"{place}: a job of {made_of!r} has no name: give name=")
@@ -326,37 +330,7 @@ def _check_function(made_of: Any, place: str) -> None:
         )
 
 
-def _finalizer(finalizer: Any, of: str) -> dict[str, Any]:
-    """The task of a finalizer."""
-    function = sdk_task.function_of(finalizer)
-    if not inspect.isfunction(function) or "<" in function.__qualname__:
-        raise errors.BadOption(
-            f"{of}: finalizer={finalizer!r}: must be a function at the top of a module"
-        )
-    parameters = inspect.signature(function).parameters.values()
-    needed = [one.name for one in parameters if one.default is inspect.Parameter.empty]
-    if needed != [RESULTS]:
-        raise errors.BadOption(
-            f"{of}: finalizer {function.__qualname__} must have one parameter, {RESULTS}, the list "
-            f"of the results of the indexes; it has {', '.join(needed) or 'none'}"
-        )
-    return {"call": {"function": pickling.function_name(function)}}
-
-
 def _first_line(made_of: Any) -> str:
     if isinstance(made_of, templates.TemplateTask):
         return ""
     return (inspect.getdoc(made_of) or "").partition("\n")[0].strip()
-
-
-def _replaced(value: Any, variables: Mapping[str, Any]) -> Any:
-    """The same with other names for inputs, in all texts at any depth."""
-    if isinstance(value, str):
-        return _INPUT.sub(
-            lambda match: match[1] + str(variables.get(match[2], match[0][len(match[1]) :])), value
-        )
-    if isinstance(value, Mapping):
-        return {key: _replaced(each, variables) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_replaced(each, variables) for each in value]
-    return value

@@ -5,13 +5,13 @@ is wrong there is said with the field, as the server would. Pure.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, Protocol, TypedDict
 
 import msgspec
 
 from kilnwork.api import job_config, job_validation, names
 from kilnwork.api import task as api_task
-from kilnwork.sdk import errors, job_parameters
+from kilnwork.sdk import errors, job_parameters, job_runs
 
 DEPLOYED_FROM = "kilnwork.dev/deployed-from"
 """Label of a JobConfig: the module that `kiln deploy` found it in."""
@@ -21,6 +21,16 @@ DESCRIPTION = "kilnwork.dev/description"
 
 Parallel = int | Sequence[str] | Mapping[str, Sequence[str]]
 """How many indexes; a key for each index; or the values of each key of a matrix."""
+
+
+class NamedJob(Protocol):
+    """A job, declared or deployed."""
+
+    name: str
+
+
+ResultOf = NamedJob | Mapping[str, str]
+"""What returns the list of which each item has an index: a job, or a mapping as in a JobConfig."""
 
 
 class Settings(TypedDict, total=False):
@@ -38,6 +48,11 @@ class Settings(TypedDict, total=False):
     first start. `job_timeout`: of the whole Job. `kill_grace`: between Cancelled and SIGKILL.
     `cluster`, `pod`: where it runs, as of `kiln.task`.
 
+    `depends_on`: what must end before a Job starts: jobs or their names, of which it is the Job of
+    the same tick or the newest one, or items as of `spec.dependsOn`. `hooks`: what follows a change
+    of its phase, a mapping from `Running`, `Succeeded`, `Failed` or `Killed`, or a tuple of those,
+    to functions or `kiln.http(…)` and its like, which may have the parameters `job` and `phase`.
+
     `max_in_flight`: how many indexes run at once. `completion`: when a parallel Job is decided.
     `finalizer`: a function that gets the list `results` of all indexes.
     """
@@ -52,6 +67,8 @@ class Settings(TypedDict, total=False):
     max_queued: int
     priority: int
     locks: Sequence[str] | Mapping[str, str]
+    depends_on: Sequence[Any] | NamedJob
+    hooks: Mapping[Any, Callable[..., Any]]
     ttl: int
     retries: int
     retry_delay: float
@@ -69,7 +86,7 @@ class Settings(TypedDict, total=False):
     finalizer: Callable[..., Any]
 
 
-KNOWN = (*Settings.__annotations__, "parallel")
+KNOWN = (*Settings.__annotations__, "parallel", "with_result_of")
 """The names of all settings."""
 
 _RETRY = {
@@ -98,17 +115,30 @@ def check_names(given: Mapping[str, Any], of: str) -> None:
             near = difflib.get_close_matches(name, KNOWN)
             known = f"did you mean {' or '.join(near)}?" if near else f"use {', '.join(KNOWN)}"
             raise errors.BadOption(f"{of}: no option of kiln.job is called {name!r}: {known}")
-    for needed, names_ in (("schedule", _SCHEDULE), ("parallel", (*_PARALLEL, "finalizer"))):
+    if given.get("parallel") is not None and given.get("with_result_of") is not None:
+        raise errors.BadOption(f"{of}: give one of parallel= and with_result_of=, not both")
+    for needed, is_there, names_ in (
+        ("schedule=", given.get("schedule") is not None, _SCHEDULE),
+        ("parallel= or with_result_of=", is_parallel(given), (*_PARALLEL, "finalizer")),
+    ):
         alone = [name for name in names_ if name in given]
-        if alone and given.get(needed) is None:
+        if alone and not is_there:
             raise errors.BadOption(
-                f"{of}: {alone[0]}={given[alone[0]]!r} has no meaning without {needed}=: give that "
+                f"{of}: {alone[0]}={given[alone[0]]!r} has no meaning without {needed}: give that "
                 "too, or leave it out"
             )
 
 
-def special_names(parallel: Parallel | None, of: str) -> frozenset[str]:
+def is_parallel(given: Mapping[str, Any]) -> bool:
+    """Return whether a job has an index set."""
+    return given.get("parallel") is not None or given.get("with_result_of") is not None
+
+
+def special_names(given: Mapping[str, Any], of: str) -> frozenset[str]:
     """Return which parameters are of the index. Raises BadOption for what is no `parallel`."""
+    parallel: Parallel | None = given.get("parallel")
+    if given.get("with_result_of") is not None:
+        return frozenset({job_parameters.INDEX, job_parameters.ITEM})
     if parallel is None:
         return frozenset()
     if isinstance(parallel, Mapping):
@@ -136,6 +166,7 @@ def job_config_body(  # noqa: PLR0913 - the parts of a JobConfig, by name
     task_template: Mapping[str, Any],
     options: Sequence[Mapping[str, Any]],
     finalizer: Mapping[str, Any] | None = None,
+    hooks: Sequence[Mapping[str, Any]] = (),
     base: api_task.TaskSpec | None = None,
     of: str,
     description: str = "",
@@ -149,7 +180,8 @@ def job_config_body(  # noqa: PLR0913 - the parts of a JobConfig, by name
         "taskTemplate": {**task_template, **_where(given)},
         "retry": _retry(given, base),
         "timeouts": _timeouts(given, base),
-        "parallelism": _parallelism(given),
+        "parallelism": _parallelism(given, of),
+        "hooks": list(hooks),
         "finalizer": None if finalizer is None else {"taskTemplate": finalizer},
     }
     spec = {
@@ -162,6 +194,7 @@ def job_config_body(  # noqa: PLR0913 - the parts of a JobConfig, by name
         "option": {"options": list(options)} if options else None,
         "priority": given.get("priority"),
         "locks": _locks(given),
+        "dependsOn": _depends_on(given, of),
         "ttlSecondsAfterFinished": given.get("ttl"),
     }
     metadata: dict[str, Any] = {"name": name}
@@ -224,8 +257,10 @@ def _timeouts(given: Mapping[str, Any], base: api_task.TaskSpec | None) -> dict[
     return {**found, **_renamed(given, _TIMEOUTS)}
 
 
-def _parallelism(given: Mapping[str, Any]) -> dict[str, Any] | None:
-    parallel = given.get("parallel")
+def _parallelism(given: Mapping[str, Any], of: str) -> dict[str, Any] | None:
+    parallel, listed = given.get("parallel"), given.get("with_result_of")
+    if listed is not None:
+        return {"withResultOf": _result_of(listed, of), **_renamed(given, _PARALLEL)}
     if parallel is None:
         return None
     if isinstance(parallel, Mapping):
@@ -265,6 +300,41 @@ def _locks(given: Mapping[str, Any]) -> list[dict[str, str]]:
     if isinstance(locks, str):
         locks = (locks,)
     return [{"name": name} for name in locks]
+
+
+def _result_of(listed: Any, of: str) -> dict[str, Any]:
+    if isinstance(listed, Mapping):
+        return dict(listed)
+    name = job_name(listed)
+    if name is None or isinstance(listed, str):
+        raise errors.BadOption(
+            f"{of}: with_result_of={listed!r}: must be a job, or a mapping such as "
+            '{"task": "list-files", "path": "$.files"}'
+        )
+    return {"jobConfig": name}
+
+
+def _depends_on(given: Mapping[str, Any], of: str) -> list[dict[str, Any]]:
+    items = given.get("depends_on", ())
+    if isinstance(items, Mapping) or job_name(items) is not None:
+        items = (items,)
+    found = []
+    for item in items:
+        name = job_name(item)
+        if name is None and not isinstance(item, Mapping):
+            raise errors.BadOption(
+                f"{of}: depends_on={item!r}: must be a job, the name of one, or a mapping such as "
+                '{"kind": "JobConfig", "name": "load"}'
+            )
+        found.append(dict(item) if name is None else {"kind": "JobConfig", "name": name})
+    return found
+
+
+def job_name(given: Any) -> str | None:
+    """Return the name of a job that is declared or deployed, or that name itself; else None."""
+    name = given if isinstance(given, str) else getattr(given, "name", None)
+    is_job = isinstance(given, str | job_runs.DeployedJob) or hasattr(given, "manifest")
+    return name if is_job and isinstance(name, str) else None
 
 
 def _renamed(given: Mapping[str, Any], fields: Mapping[str, str]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from kilnwork.sdk import errors
 
 Type = job_config.OptionType
 
-INDEX, KEY, MATRIX = "index", "key", "matrix"
+INDEX, KEY, MATRIX, ITEM = "index", "key", "matrix", "item"
 """Parameters that are of the index where a job is `parallel`, and then no options."""
 
 _MISSING = inspect.Parameter.empty
@@ -260,6 +260,7 @@ def variables(
     of_index: dict[str, Any] = {
         INDEX: _reference(job_variables.INDEX_NUM),
         KEY: _reference(job_variables.INDEX_KEY),
+        ITEM: _reference(job_variables.INDEX_ITEM),
         MATRIX: {
             one: _reference(f"{job_variables.INDEX_MATRIX_PREFIX}{one}") for one in sorted(matrix)
         },

@@ -1,6 +1,6 @@
-"""Requests to the API server about Jobs and JobConfigs, from a session that is connected to one.
+"""Requests to the API server about Jobs, JobConfigs and SyncSets, from a session that is connected to one.
 
-Used by `job_runs`. Blocking; what the server refuses becomes an error with its words. Not the
+Used by `job_runs` and `set_runs`. Blocking; what the server refuses becomes an error with its words. Not the
 channel, which knows calls only.
 """
 
@@ -114,6 +114,12 @@ class ApiServer:
             if "after" not in page:
                 return
             query = {"after": str(page["after"])}
+
+    def set_result(self, name: str, generation: int) -> Any:
+        """Return the result of the flow of a SyncSet. Raises Refused for one that has none."""
+        path = f"syncsets/{parse.quote(name, safe='')}/result"
+        response = self._ask_manager(path, query={"generation": str(generation)})
+        return msgspec.json.decode(response.body)
 
     def _ask_manager(
         self, path: str, *, query: Mapping[str, str] | None = None

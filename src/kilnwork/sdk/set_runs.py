@@ -160,11 +160,14 @@ class SetRun:
         if status.result is None:
             return None
         if status.result.value is msgspec.UNSET:
-            raise errors.ConfigurationError(
-                f"SyncSet {self.name}: its result has {status.result.size_bytes} bytes, more than "
-                "the status holds: have the last step write a file, and return its name"
-            )
+            return self._fetch()  # too large for the status
         return status.result.value
+
+    def _fetch(self) -> Any:
+        try:
+            return self._server.set_result(self.name, self.generation)
+        except job_requests.Refused as error:
+            raise errors.ConfigurationError(f"SyncSet {self.name}: its result: {error}") from error
 
     def suspend(self) -> None:
         """Start nothing more of it; what runs goes on."""

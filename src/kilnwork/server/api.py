@@ -13,6 +13,8 @@
 | /dataponds/NAME/… | nodes and leases of a DataPond, see `ponds` |
 | GET /jobs/NAME/indexes | indexes of a Job, by number: `after`, `limit`, `state` |
 | GET /syncsets/NAME/steps | steps of a SyncSet: `step`, `state`, `generation`, `after`, `limit` |
+| GET /syncsets/NAME/result | result of its flow: `generation` |
+| GET /jobconfigs/NAME/options | JSON Schema of the values that its options take |
 | POST /tasks/REF/cancel | stop it |
 | POST /tasks/REF/retry | a new run of a spawned task; `force` for one that has succeeded |
 
@@ -35,6 +37,7 @@ from kilnwork.server import (
     errors,
     indexes,
     logs,
+    option_schemas,
     ponds,
     ports,
     problems,
@@ -83,6 +86,7 @@ class Api:
         self._clock = time
         self._indexes = indexes.Indexes(jobs, rights)
         self._steps = steps.Steps(flows, rights)
+        self._option_schemas = option_schemas.OptionSchemas(jobs, rights)
         self._subs: dict[tuple[str, str], _Handler] = {
             ("GET", ""): self._task,
             ("GET", "result"): self._result,
@@ -113,8 +117,12 @@ class Api:
                 await self._indexes.send(request, namespace, name, response=response)
             case ["v1", "namespaces", namespace, "syncsets", name, "steps"]:
                 await self._steps.send(request, namespace, name, response=response)
+            case ["v1", "namespaces", namespace, "syncsets", name, "result"]:
+                await self._steps.send_result(request, namespace, name, response=response)
             case ["v1", "namespaces", namespace, "dataponds", name, *rest] if rest:
                 await self._ponds.send(request, (namespace, name, rest), response)
+            case ["v1", "namespaces", namespace, "jobconfigs", name, "options"]:
+                await self._option_schemas.send(request, namespace, name, response=response)
             case _:
                 raise errors.NotFound(
                     f"nothing is served at {request.path}: try /v1/namespaces/default/tasks"

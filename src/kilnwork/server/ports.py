@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from kilnwork.api import attempts, kinds
+from kilnwork.api import attempts, job_config, kinds
 from kilnwork.dispatch import model
 from kilnwork.jobs import index_model
 from kilnwork.jobs.flows import model as flow_model
@@ -19,8 +19,8 @@ Extra = Mapping[str, tuple[str, ...]] | tuple[tuple[str, tuple[str, ...]], ...]
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """May somebody do this to tasks of a namespace? `name` is empty for all of them.
 
-    `resource`: `tasks`, `jobs`, or `executors` (in no namespace, but for their subresource
-    `external`); all of our API group.
+    `resource`: `tasks`, `jobs`, `jobconfigs`, or `executors` (in no namespace, but for their
+    subresource `external`); all of our API group.
     """
 
     verb: str
@@ -148,7 +148,11 @@ class Journal(Protocol):
 
 
 class Jobs(Protocol):
-    """Reading the indexes of Jobs."""
+    """Reading the indexes of Jobs, and JobConfigs."""
+
+    def config(self, namespace: str, name: str) -> job_config.JobConfig | None:
+        """The JobConfig of that name, None when there is none."""
+        ...
 
     def uid(self, namespace: str, name: str) -> str | None:
         """`metadata.uid` of the Job of that name, None when there is none."""
@@ -170,10 +174,14 @@ class Jobs(Protocol):
 
 
 class Flows(Protocol):
-    """Reading the steps of SyncSets."""
+    """Reading the flows of SyncSets."""
 
     def newest(self, namespace: str, name: str) -> flow_model.FlowKey | None:
         """The newest generation of the SyncSet of that name, None when there is none."""
+        ...
+
+    def view(self, key: flow_model.FlowKey) -> flow_model.FlowRunView | None:
+        """A run; None before it begins, or when it is not kept."""
         ...
 
     async def steps(

@@ -195,6 +195,10 @@ class MemoryWatch:
                 self._ended_at = now
                 log.warning("memory is almost used up, not by tasks", extra=_facts(state))
             return
+        if all(fresh.room > 0 for fresh in self._states()):
+            # The largest of a moment ago may have gone between the two looks, by the kernel's hand
+            # say: what is the largest now would be ended for memory that is free by now.
+            return
         self._ending, self._ended_at = largest.root, now
         log.warning("memory is almost used up: the largest task is ended", extra=_facts(state))
         largest.end(

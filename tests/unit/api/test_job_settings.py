@@ -29,7 +29,6 @@ def test_nothing_is_left_open_where_nothing_is_given() -> None:
         job_seconds=None,
         completion=job_settings.Completion(max_failed=0),
         max_in_flight=None,
-        force_deletion=True,
         hooks=(),
         finalizer=None,
     )

@@ -104,6 +104,9 @@ BAD_INDEX_SETS = [
         "at most 1000000 combinations, not 1030301",
     ),
     ({"withResultOf": {"task": "A"}}, ".withResultOf.task", "RFC 1123"),
+    ({"withResultOf": {"jobConfig": "A"}}, ".withResultOf.jobConfig", "RFC 1123"),
+    ({"withResultOf": {"path": "$.x"}}, ".withResultOf", "give one of task, job and jobConfig"),
+    ({"withResultOf": {"task": "a", "job": "a"}}, ".withResultOf", "give one of task, job"),
     ({"withResultOf": {"task": "a", "path": "x["}}, ".withResultOf.path", "is no JSONPath"),
 ]
 

@@ -92,6 +92,11 @@ def test_a_value_is_not_shared_between_the_places_that_it_takes() -> None:
     assert second == VARIABLES["option.pages"] == [1, {"to": 9}]
 
 
+def test_members_are_written_in_one_order_whatever_the_server_keeps() -> None:
+    left, right = {"b": 1, "a": {"d": 2, "c": 3}}, {"a": {"c": 3, "d": 2}, "b": 1}
+    assert substitution.written(left) == substitution.written(right) == '{"a":{"c":3,"d":2},"b":1}'
+
+
 def test_in_fields_of_text_a_number_is_written_as_text() -> None:
     """An API server refuses a Pod whose arguments are numbers."""
     template = {

@@ -29,3 +29,12 @@ def test_nothing_is_kept_of_who_waits_no_more() -> None:
     index.set(A, [])
     assert index.waiting(*OBJECT) == ()
     assert len(index) == 0
+
+
+def test_those_who_wait_are_named_in_the_order_in_which_they_came() -> None:
+    index = wakes.Wakes()
+    keys = [("default", f"job-{number:02}") for number in range(30)]
+    for key in keys:
+        index.set(key, [OBJECT])
+    index.set(keys[3], [OBJECT, CLUSTER])
+    assert list(index.waiting(*OBJECT)) == keys

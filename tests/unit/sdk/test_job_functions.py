@@ -281,3 +281,93 @@ def test_sessions_without_jobs_say_what_to_do() -> None:
         plain.submit()
     with kiln.testing.inline(), pytest.raises(kiln.ConfigurationError, match=r"kiln\.connect"):
         kiln.job("plain").submit()
+
+
+def notify(job: str, phase: str, loud: bool = False) -> None: ...  # noqa: FBT001, FBT002
+
+
+def note() -> None: ...
+
+
+PAGE = {"request": {"method": "POST", "url": "http://example.org/${task.inputs.phase}"}}
+
+
+@kiln.job(
+    with_result_of=counted,
+    max_in_flight=3,
+    depends_on=[plain, "deployed", {"kind": "Task", "name": "t", "outcome": "Finished"}],
+    hooks={"Failed": notify, ("Running", "Killed"): note, "Succeeded": kiln.http(PAGE)},
+)
+def chained(item: dict[str, int], index: int, unit: str = "m") -> str:
+    return f"{item}{index}{unit}"
+
+
+@kiln.job(with_result_of={"task": "files", "path": "$.x"})
+def listed(item: str) -> None: ...
+
+
+@kiln.job(depends_on=kiln.job("deployed"))
+def alone() -> None: ...
+
+
+def test_list_of_another_job() -> None:
+    made = template(chained)
+    assert made["parallelism"] == {"withResultOf": {"jobConfig": "counted"}, "maxInFlight": 3}
+    assert made["taskTemplate"]["call"]["kwargs"] == {
+        "item": "${task.index_item}",
+        "index": "${task.index_num}",
+        "unit": "${option.unit}",
+    }
+    assert [one["name"] for one in spec(chained)["option"]["options"]] == ["unit"]
+    assert template(listed)["parallelism"] == {"withResultOf": {"task": "files", "path": "$.x"}}
+
+
+def item_hook(item: str) -> None: ...
+
+
+def test_what_it_depends_on() -> None:
+    assert spec(chained)["dependsOn"] == [
+        {"kind": "JobConfig", "name": "plain"},
+        {"kind": "JobConfig", "name": "deployed"},
+        {"kind": "Task", "name": "t", "outcome": "Finished"},
+    ]
+    assert spec(alone)["dependsOn"] == [{"kind": "JobConfig", "name": "deployed"}]
+
+
+def test_hooks() -> None:
+    failed, ran, succeeded = template(chained)["hooks"]
+    assert failed == {
+        "phases": ["Failed"],
+        "taskTemplate": {
+            "call": {
+                "function": f"{__name__}:notify",
+                "kwargs": {"job": "${job.name}", "phase": "${job.phase}"},
+            }
+        },
+    }
+    assert ran["phases"] == ["Running", "Killed"]
+    assert ran["taskTemplate"] == {"call": {"function": f"{__name__}:note"}}
+    url = succeeded["taskTemplate"]["http"]["request"]["url"]
+    assert url == "http://example.org/${job.phase}"
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"hooks": {"Fail": note}}, "phases are Running, Succeeded, Failed, Killed"),
+        ({"hooks": {(): note}}, "phases are Running"),
+        ({"hooks": [note]}, "must be a mapping from phases"),
+        ({"hooks": {"Failed": lambda: None}}, "must be a function at the top of a module"),
+        ({"hooks": {"Failed": item_hook}}, "no parameters but job and phase"),
+        ({"hooks": {"Failed": kiln.http(EXPORT)}}, "it has city, index"),
+        ({"with_result_of": "counted"}, "must be a job, or a mapping"),
+        ({"with_result_of": {"job": "a", "task": "b"}}, "give one of task, job and jobConfig"),
+        ({"with_result_of": counted, "parallel": 3}, "give one of parallel= and with_result_of="),
+        ({"depends_on": [3]}, "must be a job, the name of one"),
+        ({"depends_on": [{"kind": "Pod", "name": "x"}]}, "spec.dependsOn[0].kind"),
+    ],
+)
+def test_hooks_and_dependencies_that_are_none(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(kiln.BadOption) as refused:
+        kiln.job(name="bad", **given)(note)
+    assert said in str(refused.value)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kilnwork.api import attempts, task
+from kilnwork.api import attempts, job_config, task
 from kilnwork.controllers.data_pond import ledger
 from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
@@ -112,6 +112,16 @@ class Rights:
 class Jobs:
     """A Job of five indexes that is called `five`, and one that was not taken up yet."""
 
+    def config(self, namespace: str, name: str) -> job_config.JobConfig | None:
+        option = {"type": "Int", "name": "day", "int": {"minimum": 1}}
+        found = {"good": option, "bad": {**option, "string": {}}}.get(name)
+        if found is None or namespace != "default":
+            return None
+        template = {"spec": {"taskTemplate": {"command": ["true"]}}}
+        policy = {"policy": "Allow"}
+        spec = {"template": template, "concurrency": policy, "option": {"options": [found]}}
+        return msgspec.convert({"metadata": {"name": name}, "spec": spec}, job_config.JobConfig)
+
     def uid(self, namespace: str, name: str) -> str | None:
         return name if namespace == "default" and name in ("five", "new") else None
 
@@ -178,6 +188,7 @@ class Exchange:
             "query_string": query.encode(), asgi.USER: user,
         }  # fmt: skip
         self.status = 0
+        self.content_type = ""
         self.body = b""
         self.polls: AsyncIterator[None] | None = None
 
@@ -189,6 +200,8 @@ class Exchange:
 
     async def send(self, message: asgi.Message) -> None:
         self.status = message.get("status", self.status)
+        headers = dict(message.get("headers", ()))
+        self.content_type = headers.get(b"content-type", self.content_type.encode()).decode()
         self.body += message.get("body", b"")
 
     async def run(self) -> "Exchange":
@@ -562,3 +575,26 @@ async def test_steps_of_a_set_that_is_not_there(app: api.Api) -> None:
 async def test_steps_take_the_right_to_the_set(app: api.Api) -> None:
     refused = await Exchange(app, STEPS.replace("default", "secret"), user="guest").run()
     assert refused.status == 403
+
+
+OPTIONS = "/v1/namespaces/default/jobconfigs/good/options"
+
+
+async def test_options_of_a_jobconfig_are_a_schema(app: api.Api) -> None:
+    found = await Exchange(app, OPTIONS).run()
+    assert found.status == 200
+    assert found.content_type == "application/schema+json"
+    assert found.json()["properties"]["day"]["minimum"] == 1
+
+
+async def test_options_that_cannot_be_used_or_are_not_there(app: api.Api) -> None:
+    bad = await Exchange(app, "/v1/namespaces/default/jobconfigs/bad/options").run()
+    assert bad.status == 409
+    assert "spec.option.options[0].string" in bad.body.decode()
+    missing = await Exchange(app, "/v1/namespaces/default/jobconfigs/x/options").run()
+    assert missing.status == 404
+
+
+async def test_options_take_the_right_to_the_jobconfig(app: api.Api) -> None:
+    assert (await Exchange(app, OPTIONS, user="reader").run()).status == 403
+    assert (await Exchange(app, OPTIONS, method="POST").run()).status == 405

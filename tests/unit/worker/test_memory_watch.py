@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -51,9 +51,15 @@ class World:
         )
         return number
 
-    def watch(self, *, stated: int | None = None, share: float = 0.9) -> memory_watch.MemoryWatch:
+    def watch(
+        self,
+        *,
+        stated: int | None = None,
+        share: float = 0.9,
+        candidates: Callable[[], list[memory_watch.Candidate]] | None = None,
+    ) -> memory_watch.MemoryWatch:
         return memory_watch.MemoryWatch(
-            lambda: self.candidates,
+            candidates or (lambda: self.candidates),
             stated=stated,
             share=share,
             groups=memory.groups(self.folder),
@@ -103,6 +109,22 @@ def test_the_next_is_ended_when_the_last_has_gone_and_it_did_not_help(world: Wor
     assert [number for number, _ in world.ended] == [first], "what was read is from before"
     watch.sample()
     assert [number for number, _ in world.ended] == [first, second]
+
+
+def test_nothing_is_ended_for_one_that_the_kernel_has_just_killed(world: World) -> None:
+    world.candidate(20)
+    large = world.candidate(60)
+    world.say(max=str(100 * MIB), current=str(99 * MIB))
+
+    def killed_meanwhile() -> list[memory_watch.Candidate]:
+        """The kernel does it when the use has been read, and no process has been looked at."""
+        world.processes[large].kill()
+        world.processes[large].wait()
+        world.say(current=str(30 * MIB))
+        return world.candidates
+
+    world.watch(candidates=killed_meanwhile).sample()
+    assert world.ended == []
 
 
 def test_a_process_that_does_not_go_does_not_stop_the_watch(world: World) -> None:

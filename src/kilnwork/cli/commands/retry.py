@@ -123,8 +123,6 @@ def _check_job(found: job_names.Item) -> None:
         raise errors.CommandError(
             f"Job {name} has succeeded, nothing of it is left to run: make another Job"
         )
-    if phase == api_job.Phase.ADMISSION_ERROR:
-        raise errors.CommandError(f"{job_objects.sentence(found)}. It never ran: make another Job")
 
 
 async def _retry(s: session.Session, name: str, *, force: bool) -> int:

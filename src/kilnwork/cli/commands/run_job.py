@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from kilnwork.api import job as api_job
-from kilnwork.api import job_config, job_expansion
+from kilnwork.api import job_config, job_expansion, option_forms
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import options as api_options
 from kilnwork.cli import (
@@ -67,6 +67,12 @@ from kilnwork.kube import errors as kube_errors
     "--priority", type=int, help="Higher ones start first; default that of the JobConfig."
 )
 @click.option("--watch", is_flag=True, help="Follow it with a progress bar, and end as it ends.")
+@click.option(
+    "--options-schema",
+    "schema",
+    is_flag=True,
+    help="Print what values its options take, as JSON Schema, and make nothing.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the Job and make nothing.")
 @options.output("name", "json", "yaml")
 def command(config: str, form: str | None, **asked: Any) -> int:
@@ -77,6 +83,7 @@ def command(config: str, form: str | None, **asked: Any) -> int:
     kiln run-job report --option day=2026-01-31 --option cities=Oslo,Lima --watch
     kiln run-job report -O '{"day": "2026-01-31"}' --after 30m --enqueue
     kiln run-job report -O @options.yaml --dry-run -o yaml
+    kiln run-job report --options-schema
 
     In a terminal it asks for the options that were given no value; Enter takes the default. Lists
     are typed with commas, or as JSON. `kiln schedule report` shows when it runs by itself.
@@ -87,6 +94,9 @@ def command(config: str, form: str | None, **asked: Any) -> int:
     _check(asked)
     name = job_names.bare(config, api_kinds.JOB_CONFIGS)
     found = session.run(lambda s: job_names.config(s, name))
+    if asked["schema"]:
+        click.echo(render.document(_schema(found), "yaml" if form == "yaml" else "json"), nl=False)
+        return exits.Exit.OK
     body = _body(found, asked)
     if asked["dry_run"]:
         body["metadata"].pop("uid", None)
@@ -99,12 +109,23 @@ def command(config: str, form: str | None, **asked: Any) -> int:
 
 
 def _check(asked: dict[str, Any]) -> None:
+    more = {name for name, value in asked.items() if value not in (None, False, "", ())}
+    if asked["schema"] and more != {"schema"}:
+        raise click.UsageError("--options-schema makes no Job: give nothing but -o with it")
     if asked["at"] is not None and asked["after"] is not None:
         raise click.UsageError("--at and --after exclude each other")
     if asked["enqueue"] and asked["policy"] not in (None, api_job.ConcurrencyPolicy.ENQUEUE):
         raise click.UsageError("--enqueue means --concurrency-policy Enqueue: give one of them")
     if asked["text"] == "@-" and not asked["use_defaults"]:
         asked["no_interactive"] = True  # nobody is there to be asked
+
+
+def _schema(config: job_config.JobConfig) -> dict[str, Any]:
+    """What values the options take. Raises `errors.Unusable` for options that are not valid."""
+    problems = list(api_options.problems(config.spec.option))
+    if problems:
+        raise errors.Unusable("; ".join(f"{field} {problem}" for field, problem in problems))
+    return option_forms.json_schema(config.spec.option)
 
 
 def _body(config: job_config.JobConfig, asked: dict[str, Any]) -> dict[str, Any]:

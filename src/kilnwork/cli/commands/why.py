@@ -72,6 +72,9 @@ def job_sentence(found: job_names.Item) -> str:
         text += f" It is suspended: `kiln resume job/{found['metadata']['name']}` lets it go on."
     if job_objects.is_over(found) and job_objects.phase(found) != api_job.Phase.SUCCEEDED:
         text += f" {job_objects.hint(found)}."
+    if found["metadata"].get("deletionTimestamp"):
+        kept = ", ".join(found["metadata"].get("finalizers") or ())
+        text += f" It is being deleted{f', and stays until {kept} is removed' if kept else ''}."
     return text
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kilnwork import controllers
-from kilnwork.api import attempts, kinds, manager, reasons, task
+from kilnwork.api import attempts, job_config, kinds, manager, reasons, task
 from kilnwork.channel import errors as channel_errors
 from kilnwork.controllers import caches as known_caches
 from kilnwork.controlplane import cluster
@@ -212,6 +212,9 @@ class KnownJobs:
         found = self._known().jobs.get((namespace, name))
         return None if found is None else found.metadata.uid
 
+    def config(self, namespace: str, name: str) -> job_config.JobConfig | None:
+        return self._known().job_configs.get((namespace, name))
+
     async def indexes(
         self,
         uid: str,
@@ -225,7 +228,7 @@ class KnownJobs:
 
 
 class KnownFlows:
-    """`server.ports.Flows`: names from the cache of objects, steps from the engine."""
+    """`server.ports.Flows`: names from the cache of objects, the rest from the engine."""
 
     def __init__(self, engine: runs.FlowRuns, known: Callable[[], known_caches.Caches]) -> None:
         self._engine = engine
@@ -237,6 +240,10 @@ class KnownFlows:
         if found is None:
             return None
         return flow_model.FlowKey(found.metadata.uid, found.status.generation)
+
+    def view(self, key: flow_model.FlowKey) -> flow_model.FlowRunView | None:
+        """A run as it is on disk."""
+        return self._engine.view(key)
 
     async def steps(
         self,

@@ -40,6 +40,8 @@ class DependencyState(msgspec.Struct, frozen=True):
     problem: str = ""
     waits: str = ""
     """What it waits for, if it is not over."""
+    job: str = ""
+    """Name of the Job that it means; "" for a Task, and while there is none."""
 
 
 class Wake(msgspec.Struct, frozen=True):
@@ -126,10 +128,22 @@ def decide(facts: Facts) -> Plan:
     if seen is None:
         return Plan(release=facts.strays)
     if seen.metadata.deletion_timestamp is not None:
-        gone = () if facts.view is None else (facts.view.uid,)
-        return Plan(release=(*facts.strays, *gone))
-    found = _live(facts, seen)
+        found = _leaving(facts, seen)
+    else:
+        found = _live(facts, seen)
     return msgspec.structs.replace(found, release=facts.strays)
+
+
+def _leaving(facts: Facts, seen: job.Job) -> Plan:
+    """The object stays only for somebody's finalizer: end what runs of it, and keep telling. It is
+    released when the object is gone."""
+    view, text = facts.view, "its object was deleted"
+    if view is None:
+        why = status.Why(Reason.DELETED, text)
+        return Plan() if _over(seen) else _ends(facts, seen, _P.KILLED, why)
+    ending = view.phase.final or view.phase is _P.KILLING
+    shown = status.of_view(seen, view, now=facts.now)
+    return Plan(kill="" if ending else text, status=shown)
 
 
 def config_name(seen: job.Job) -> tuple[str, str]:
@@ -154,8 +168,30 @@ def needed(seen: job.Job) -> dict[str, tuple[inputs.Source, str | None]]:
     found = dict(inputs.sources(template.what))
     if template.parallelism is not None and template.parallelism.with_result_of is not None:
         source = template.parallelism.with_result_of
-        found[""] = (inputs.Source(inputs.Kind.TASK, source.task), source.path)
+        found[""] = (_source(source), source.path)
     return found
+
+
+def awaited(
+    given: tuple[job.Dependency, ...], template: job.JobTemplate | None
+) -> tuple[job.Dependency, ...]:
+    """Return what a Job depends on: what it is given, and the Job whose result is its list."""
+    if template is None or template.parallelism is None:
+        return given
+    listed = template.parallelism.with_result_of
+    if listed is None or listed.task is not None:
+        return given
+    source = _source(listed)
+    return (*given, job.Dependency(kind=job.DependencyKind(source.kind), name=source.name))
+
+
+def _source(given: job.ResultSource) -> inputs.Source:
+    """Where a list comes from. Of a valid Job, exactly one of the names is there."""
+    if given.task is not None:
+        return inputs.Source(inputs.Kind.TASK, given.task)
+    if given.job is not None:
+        return inputs.Source(inputs.Kind.JOB, given.job)
+    return inputs.Source(inputs.Kind.JOB_CONFIG, given.job_config or "")
 
 
 def _live(facts: Facts, seen: job.Job) -> Plan:
@@ -304,7 +340,7 @@ def _with_engine(facts: Facts, seen: job.Job, view: index_model.IndexJobView) ->
     spec = seen.spec
     shown = status.of_view(seen, view, now=facts.now)
     if view.phase.final:
-        if spec.run > view.run and view.phase is not _P.ADMISSION_ERROR:
+        if spec.run > view.run:  # also one that was refused: there may be room by now
             return Plan(rerun=spec.run, status=shown)
         rest = _after(facts, msgspec.structs.replace(seen, status=shown))
         return msgspec.structs.replace(rest, status=shown)
@@ -343,6 +379,7 @@ def _before_start(facts: Facts, seen: job.Job, view: index_model.IndexJobView, f
     held, failure = _held(facts, missing, broken)
     wakes = frozenset(
         {Wake(s.dependency.kind, s.dependency.name) for s in facts.dependencies if not s.over}
+        | {Wake("Job", s.job) for s in facts.dependencies if s.job and not s.over}
         | {Wake(source.kind, source.name) for source, _ in missing}
         | ({Wake("TaskCluster", cluster_name(seen))} if facts.no_cluster else set())
     )

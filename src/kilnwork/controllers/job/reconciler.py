@@ -4,28 +4,19 @@ Used by `assembly`. Decides nothing: see `plan` and `status`. A Job is handed to
 pass that sees it first; statuses follow when they are due, so that a short Job costs few writes.
 """
 
-from collections.abc import Callable, Iterator
-from functools import partial
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
-from kilnwork.api import inputs, job, job_config, kinds, meta, task, task_cluster, task_object
+from kilnwork.api import job, job_config, job_expansion, kinds, meta, task_cluster, task_object
 from kilnwork.controllers import ports, status_writer, tools, wakes
-from kilnwork.controllers.job import plan, status
-from kilnwork.controllers.task import plan as task_plan
-from kilnwork.dispatch import model
+from kilnwork.controllers.job import arrivals, dependencies, plan, status
 from kilnwork.jobs import errors as jobs_errors
 from kilnwork.jobs import index_model, turns
 from kilnwork.kube import errors, events, queue
 
 Key = tuple[str, str]
-
-FindInput = Callable[[inputs.Source, str], task_plan.Found]
-"""Find the data or result of a source in a namespace: the Task controller's."""
-
-FindView = Callable[[str], model.TaskView | None]
-"""Find what the dispatcher has said of the Task with a uid: the Task controller's."""
 
 
 class _Memory(msgspec.Struct):
@@ -33,7 +24,8 @@ class _Memory(msgspec.Struct):
 
     uid: str
     held: status.Hold | None = None
-    refused: str = ""
+    refused: tuple[int, str] = (0, "")
+    """Why it cannot be used, and in which object generation: another one is looked at anew."""
     told: turns.Hold | msgspec.UnsetType | None = msgspec.UNSET
     """What the engine was told that it waits for; UNSET: nothing yet."""
 
@@ -47,21 +39,23 @@ class Reconciler:
         given: tools.Tools,
         work: queue.WorkQueue,
         *,
-        find_input: FindInput,
-        find_view: FindView,
+        find_input: dependencies.FindInput,
+        find_view: dependencies.FindView,
     ) -> None:
         self._client = given.kube
         self._caches = given.caches
         self._emit = given.emit
         self._clock = given.time
         self._queue = work
-        self._find_input = find_input
-        self._find_view = find_view
         self._hub: ports.JobHub | None = None
         self._views: dict[str, index_model.IndexJobView] = {}
+        self._dependencies = dependencies.Dependencies(
+            given.caches, self._views, find_input=find_input, find_view=find_view
+        )
         self._names: dict[Key, set[str]] = {}
         """Uids that the engine has under a name."""
         self._wakes = wakes.Wakes()
+        self._arrivals = arrivals.Arrivals()
         self._writer = status_writer.StatusWriter(given.kube, kinds.JOBS, job.JobStatus)
         self._memories: dict[Key, _Memory] = {}
         self.on_change: Callable[[str, str], None] = lambda namespace, config_uid: None
@@ -73,16 +67,18 @@ class Reconciler:
         """A Job came, changed or went."""
         if old is None or new is None:
             self._wake("Job", key)
+            self._wake_config(new or old)
         elif self._writer.is_own_write(old, new):
             return
+        elif job_expansion.config_of(old) is None:
+            self._wake_config(new)
         self._queue.add(key)
 
     def config_changed(
         self, key: Key, old: job_config.JobConfig | None, new: job_config.JobConfig | None
     ) -> None:
-        """A JobConfig came or went."""
-        if old is None or new is None:
-            self._wake("JobConfig", key)
+        """A JobConfig came, changed or went: also that its schedule has dropped a tick."""
+        self._wake("JobConfig", key)
 
     def object_changed(
         self, key: Key, old: task_object.TaskObject | None, new: task_object.TaskObject | None
@@ -109,6 +105,7 @@ class Reconciler:
     async def follow(self, hub: ports.JobHub) -> None:
         """Take in what the engine publishes, until cancelled."""
         self._hub = hub
+        self._dependencies.use(hub)
         since = 0
         while True:
             since, changed = await hub.changes(since)
@@ -121,6 +118,8 @@ class Reconciler:
         decided, facts = self._decide(key)
         for uid in decided.release:
             await self._release(uid)
+        if decided.patch is None and decided.put is None:
+            self._leave_line(key)
         if facts.job is None:
             self._forget(key)
             return None
@@ -130,6 +129,10 @@ class Reconciler:
             await self._patch(facts.job, decided.patch)
             return None
         if decided.put is not None:
+            if self._arrivals.must_wait(key):
+                return None
+            # The order of the calls of `put` is that of the Jobs: others need not wait for its end.
+            self._leave_line(key)
             await self._put(key, facts.job, decided.put)
             decided, facts = self._decide(key)
         if facts.job is not None and facts.view is not None and decided.is_change:
@@ -167,9 +170,9 @@ class Reconciler:
             view=view,
             strays=tuple(one for one in named if one != uid),
             config=self._config(seen),
-            dependencies=self._dependencies(seen) if waits else (),
-            sources=self._sources(seen) if waits else {},
-            refused=known.refused,
+            dependencies=self._dependencies.states(seen) if waits else (),
+            sources=self._dependencies.sources(seen) if waits else {},
+            refused=known.refused[1] if known.refused[0] == seen.metadata.generation else "",
             no_cluster=self._no_cluster(seen) if waits else "",
             told=known.told,
             now=self._clock.wall(),
@@ -187,64 +190,6 @@ class Reconciler:
             return ""
         what = "does not exist" if cluster is None else "is being deleted"
         return f"TaskCluster {name} {what} in namespace {namespace}"
-
-    def _sources(self, seen: job.Job) -> dict[inputs.Source, task_plan.Found]:
-        try:
-            wanted = plan.needed(seen)
-        except inputs.InputError:
-            return {}  # the plan finds the same, and says so
-        namespace = seen.metadata.namespace
-        return {source: self._find_input(source, namespace) for source, _ in wanted.values()}
-
-    def _dependencies(self, seen: job.Job) -> tuple[plan.DependencyState, ...]:
-        return tuple(self._dependency(seen, one) for one in seen.spec.depends_on)
-
-    def _dependency(self, seen: job.Job, wanted: job.Dependency) -> plan.DependencyState:
-        namespace = seen.metadata.namespace
-        if wanted.kind is job.DependencyKind.TASK:
-            return self._task_dependency(wanted, namespace)
-        found = self._caches.jobs.get((namespace, wanted.name))
-        what = f"Job {wanted.name}"
-        if found is None:
-            waits = f"{what} does not exist in namespace {namespace}"
-            return plan.DependencyState(wanted, over=False, waits=waits)
-        view = self._views.get(found.metadata.uid)
-        phase, why = found.status.phase, found.status.message or found.status.reason
-        run = found.status.run
-        if view is not None:
-            phase, why, run = view.phase, view.message or view.reason, view.run
-        if job.is_final(phase) and run >= found.spec.run:
-            return plan.judge(wanted, f"{what} is {phase}: {why}", phase == job.Phase.SUCCEEDED)
-        ring = plan.find_ring(seen.metadata.name, partial(self._waits_for, namespace))
-        if wanted.name in ring:
-            text = f"Jobs wait for each other (dependsOn): {' -> '.join(ring)}"
-            return plan.DependencyState(wanted, over=False, problem=text)
-        return plan.DependencyState(wanted, over=False, waits=f"{what} is not over yet")
-
-    def _waits_for(self, namespace: str, name: str) -> Iterator[str]:
-        """The Jobs that a Job waits for that has not started."""
-        found = self._caches.jobs.get((namespace, name))
-        if found is None or job.is_final(found.status.phase):
-            return
-        view = self._views.get(found.metadata.uid)
-        if view is not None and view.started is not None:
-            return
-        for one in found.spec.depends_on:
-            if one.kind is job.DependencyKind.JOB:
-                yield one.name
-
-    def _task_dependency(self, wanted: job.Dependency, namespace: str) -> plan.DependencyState:
-        found = self._caches.tasks.get((namespace, wanted.name))
-        what = f"Task {wanted.name}"
-        if found is None:
-            waits = f"{what} does not exist in namespace {namespace}"
-            return plan.DependencyState(wanted, over=False, waits=waits)
-        # The view comes first: an end is written to the status some milliseconds later.
-        known = self._find_view(found.metadata.uid) or found.status
-        if not known.state or not task.State(known.state).final or known.run < found.spec.run:
-            return plan.DependencyState(wanted, over=False, waits=f"{what} is not over yet")
-        why = f"{what} is {known.state}: {known.message or known.reason}"
-        return plan.judge(wanted, why, known.state == task.State.SUCCESS)
 
     def _memory(self, key: Key, seen: job.Job) -> _Memory:
         known = self._memories.get(key)
@@ -273,6 +218,12 @@ class Reconciler:
         if view.group and moved:
             self.on_change(view.namespace, view.group)
 
+    def _wake_config(self, of: job.Job | None) -> None:
+        """A Job came or went that may be the one of its JobConfig that others wait for."""
+        owner = None if of is None else job_expansion.config_of(of)
+        if of is not None and owner is not None:
+            self._wake("JobConfig", (of.metadata.namespace, owner.name))
+
     def _wake(self, kind: str, key: Key) -> None:
         for waiting in self._wakes.waiting(kind, *key):
             self._queue.add(waiting)
@@ -297,7 +248,7 @@ class Reconciler:
             self._seen_view(await self._engine().put(new))
             known.told = new.hold
         except jobs_errors.InvalidJob as error:
-            known.refused = str(error)
+            known.refused = (seen.metadata.generation, str(error))
 
     async def _change(self, key: Key, seen: job.Job, decided: plan.Plan) -> None:
         """Tell the engine what the object asks for, and what has come that it waited for."""
@@ -329,12 +280,25 @@ class Reconciler:
 
     async def _patch(self, seen: job.Job, patch: list[meta.JsonObject]) -> None:
         metadata = seen.metadata
+        key = (metadata.namespace, metadata.name)
+        self._arrivals.enter(key)  # kept until it is handed in, when the patch comes back
+        patched = False
         try:
             await self._client.json_patch(kinds.JOBS, metadata.name, patch, metadata.namespace)
+            patched = True
         except errors.NotFound:
             return
         except errors.Invalid as error:
-            self._memory((metadata.namespace, metadata.name), seen).refused = str(error)
+            self._memory(key, seen).refused = (metadata.generation, str(error))
+            self._queue.add(key)  # its status is to say so
+        finally:
+            if not patched:
+                self._leave_line(key)
+
+    def _leave_line(self, key: Key) -> None:
+        following = self._arrivals.leave(key)
+        if following is not None:
+            self._queue.add(following)
 
     async def _write(self, key: Key, seen: job.Job, wanted: job.JobStatus) -> float | None:
         """Write the status if that is due; gives when to look again."""

@@ -1,15 +1,16 @@
 """The status of a Job, from the engine's view of it or from why the engine does not have it.
 
 Pure. Used by `plan` and `reconciler`. The journal is the authority: this is a projection of it in
-the words of Furiko's API. Conditions: `Valid`, `Started`, `Finished`, and when a kill or a loss
-leaves room for doubt `Stopped`.
+the words of Furiko's API. Conditions: `Valid`, `Started`, `Finished`, when a kill or a loss
+leaves room for doubt `Stopped`, and `FieldsIgnored`.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
 
-from kilnwork.api import index_sets, job, meta, reasons
+from kilnwork.api import index_sets, job, kinds, meta, reasons, task_fields
 from kilnwork.controllers import results
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock
@@ -242,10 +243,21 @@ def _conditions(
             if stopped is not False
             else _metav1(seen, "Stopped", None, unconfirmed)
         )
+    new += _ignored(seen)
     before = seen.status.conditions if seen.status.run == wanted.run else ()
     known = {c.type for c in new}
     kept = tuple(c for c in before if c.type in known)
     return meta.merge_conditions(kept, tuple(new), now=clock.rfc3339(now))
+
+
+def _ignored(seen: job.Job) -> Iterator[meta.Condition]:
+    """Name fields without effect. Only one is: most Jobs need no look at all of their fields."""
+    template, generation = seen.spec.template, seen.metadata.generation
+    if template is None or not template.forbid_task_force_deletion:
+        return
+    found = task_fields.ignored(kinds.JOBS.kind, seen.spec, generation=generation)
+    if found is not None:
+        yield found
 
 
 def _metav1(seen: job.Job, kind: str, value: bool | None, why: Why) -> meta.Condition:  # noqa: FBT001 - reads as a word

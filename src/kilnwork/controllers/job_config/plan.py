@@ -6,6 +6,7 @@ durable before the Jobs that it names are made.
 
 import hashlib
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,13 +14,13 @@ from kilnwork.api import (
     config_services,
     job,
     job_config,
-    job_expansion,
     job_validation,
     meta,
     reasons,
     schedules,
 )
-from kilnwork.controllers.job_config import status
+from kilnwork.controllers.job import plan as job_plan
+from kilnwork.controllers.job_config import pending, status
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock
 
@@ -30,7 +31,14 @@ MAX_WAIT_S = 3600.0
 `clock_watch`, within a second."""
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class Upcoming(msgspec.Struct, frozen=True, gc=False):
+    """The next ticks after a second, the first `status.NEXT_RUNS` of them."""
+
+    after: int
+    ticks: tuple[int, ...]
+
+
+class Reading(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What a JobConfig says, read once for each of its object generations."""
 
     generation: int
@@ -45,8 +53,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known about one JobConfig. `now`: wall clock, seconds.
 
     `jobs`: those that it owns. `group`: which of them have started or wait, says the engine.
-    `row`: what was decided of its schedule; None before anything was. `taken`: ticks whose Jobs
-    cannot be made, since their names are taken.
+    `row`: what was decided of its schedule; None before anything was. `making`: what came of making
+    the Jobs of its ticks. `upcoming`: of the last plan with this reading.
     """
 
     config: job_config.JobConfig
@@ -54,22 +62,41 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[job.Job, ...]
     group: index_model.GroupView
     row: index_model.ScheduleRow | None
-    taken: frozenset[int] = frozenset()
+    making: pending.Making = pending.Making()
+    upcoming: Upcoming | None = None
+    ring: tuple[str, ...] = ()
+    """Names of JobConfigs that wait for each other, from this one to itself."""
     now: float
+
+    @property
+    def problem(self) -> str:
+        """Why the JobConfig cannot be used; "" if it can."""
+        if self.reading.problem or not self.ring:
+            return self.reading.problem
+        return f"spec.dependsOn: JobConfigs wait for each other: {' -> '.join(self.ring)}"
+
+
+class Announcement(NamedTuple):
+    """A kube event about ticks that make no Job."""
+
+    reason: str
+    message: str
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What should happen; repeating it changes nothing.
 
-    `decision`: to be made durable first; the JobConfig is then looked at again. `make`: ticks whose
-    Jobs are to be there. `delete`: Jobs that are over and more than are kept. `service`: of
-    Knative, that it owns.
+    `decision`: to be made durable first, then `warnings` are said and the JobConfig is looked at
+    again. `make`: ticks whose Jobs are to be there. `delete`: Jobs that are over and more than are
+    kept. `service`: of Knative, that it owns.
     """
 
     decision: index_model.Decision | None = None
+    warnings: tuple[Announcement, ...] = ()
     make: tuple[int, ...] = ()
     delete: tuple[job.Job, ...] = ()
     service: meta.JsonObject | None = None
+    upcoming: Upcoming | None = None
     status: job_config.JobConfigStatus
     again_s: float | None = None
 
@@ -78,39 +105,56 @@ def decide(facts: Facts) -> Plan:
     """Return what should happen now."""
     config, reading = facts.config, facts.reading
     surplus = tuple(_surplus(facts))
-    if reading.problem:
-        return Plan(delete=surplus, status=status.invalid(config, reading.problem, now=facts.now))
+    if facts.problem:
+        return Plan(delete=surplus, status=status.invalid(config, facts.problem, now=facts.now))
     schedule, found = reading.schedule, schedules.Plan()
     if schedule is not None:
         found = schedules.plan(schedule, _known(facts))
-    decision = _decision(facts, schedule, found)
+    lost = _lost(facts, schedule)
+    decision = _decision(facts, schedule, found, lost=lost)
     make: tuple[int, ...] = ()
+    waits: list[float] = []
     if decision is None and facts.row is not None:
-        make = tuple(tick for tick in facts.row.pending if tick not in facts.taken)
-    upcoming: tuple[int, ...] = ()
+        make, again_s = pending.to_make(facts.row, facts.making)
+        waits += [] if again_s is None else [again_s]
+    upcoming: Upcoming | None = None
     if schedule is not None and not schedule.disabled:
         decided = 0 if facts.row is None else facts.row.tick
-        after = max(int(facts.now), int(_begin(config)), decided)
-        upcoming = schedules.upcoming(schedule, after, status.NEXT_RUNS)
+        after = max(int(facts.now), int(schedules.begin(config)), decided)
+        upcoming = go_on(schedule, after, facts.upcoming)
     shown = status.of(
         config,
         jobs=facts.jobs,
         group=facts.group,
         row=facts.row,
-        ticks=status.Ticks(upcoming, found),
+        ticks=status.Ticks(upcoming.ticks if upcoming else (), found, facts.making.refusal),
         now=facts.now,
     )
-    again_s = None
     if found.next_tick is not None:
-        again_s = min(max(found.next_tick - facts.now, 0.0), MAX_WAIT_S)
+        waits.append(min(max(found.next_tick - facts.now, 0.0), MAX_WAIT_S))
     return Plan(
         decision=decision,
+        warnings=tuple(_warnings(lost)),
         make=make,
         delete=surplus,
         service=config_services.service(config),
+        upcoming=upcoming,
         status=shown,
-        again_s=again_s,
+        again_s=min(waits, default=None),
     )
+
+
+def go_on(schedule: schedules.Schedule, after: int, known: Upcoming | None) -> Upcoming:
+    """Return the next ticks of a schedule. `known`: those after another second, of which what is
+    still to come is not looked for again: each takes as long as the rest of a pass."""
+    left: tuple[int, ...] = ()
+    if known is not None and known.after <= after:
+        left = tuple(tick for tick in known.ticks if tick > after)
+    lacking = status.NEXT_RUNS - len(left)
+    if not lacking:
+        return Upcoming(after, left)
+    last = left[-1] if left else after
+    return Upcoming(after, (*left, *schedules.upcoming(schedule, last, lacking)))
 
 
 def read(config: job_config.JobConfig) -> Reading:
@@ -125,6 +169,13 @@ def read(config: job_config.JobConfig) -> Reading:
     )
 
 
+def depends_on(config: job_config.JobConfig) -> Iterator[str]:
+    """Yield the JobConfigs that the Jobs of one wait for."""
+    for one in job_plan.awaited(config.spec.depends_on, config.spec.template.spec):
+        if one.kind is job.DependencyKind.JOB_CONFIG:
+            yield one.name
+
+
 def _schedule(config: job_config.JobConfig) -> schedules.Schedule | None:
     spec, metadata = config.spec.schedule, config.metadata
     if spec is None or spec.cron is None:
@@ -136,21 +187,38 @@ def _known(facts: Facts) -> schedules.Facts:
     row = facts.row
     return schedules.Facts(
         now=facts.now,
-        epoch=_begin(facts.config),
+        epoch=schedules.begin(facts.config),
         decided=None if row is None else row.tick,
     )
 
 
-def _begin(config: job_config.JobConfig) -> float:
-    """Up to when ticks are over, whatever the journal has: a schedule begins with its JobConfig."""
-    spec = config.spec.schedule
-    given = None if spec is None else spec.last_updated
-    times = (config.metadata.creation_timestamp, given)
-    return max((clock.parse_rfc3339(one) for one in times if one is not None), default=0.0)
+def _lost(
+    facts: Facts, schedule: schedules.Schedule | None
+) -> dict[int, reasons.ConfigReason | None]:
+    """Return the ticks that wait for Jobs which the engine will not take up (`pending.lost`)."""
+    if facts.row is None or not facts.row.pending:
+        return {}
+    stopped = schedule is None or schedule.disabled
+    within_s = None if stopped or schedule is None else schedule.missed_runs.within_seconds
+    return pending.lost(facts.row, facts.making, jobs=facts.jobs, within_s=within_s, now=facts.now)
+
+
+def _warnings(lost: dict[int, reasons.ConfigReason | None]) -> Iterator[Announcement]:
+    """Say which ticks were to run and make no Job, but for those of which that was said."""
+    for why in (Reason.JOB_NOT_MADE, Reason.JOB_DELETED, Reason.DISABLED, Reason.TOO_LATE):
+        ticks = [tick for tick, found in lost.items() if found is why]
+        if ticks:
+            latest = clock.rfc3339(max(ticks))
+            more = f", and {len(ticks) - 1} before it" if len(ticks) > 1 else ""
+            yield Announcement(str(why), f"The tick of {latest} makes no Job{more}: {why.sentence}")
 
 
 def _decision(
-    facts: Facts, schedule: schedules.Schedule | None, found: schedules.Plan
+    facts: Facts,
+    schedule: schedules.Schedule | None,
+    found: schedules.Plan,
+    *,
+    lost: dict[int, reasons.ConfigReason | None],
 ) -> index_model.Decision | None:
     """Return what is to be decided now, None if nothing is."""
     config, row, now = facts.config, facts.row, int(facts.now)
@@ -160,22 +228,20 @@ def _decision(
         name=config.metadata.name,
         fingerprint=facts.reading.fingerprint,
         # A time ahead is no tick that was decided: an edit of lastUpdated may take it back.
-        tick=min(int(_begin(config)), now),
+        tick=min(int(schedules.begin(config)), now),
     )
     if row is None:
         return None if schedule is None else made
-    if row.fingerprint != made.fingerprint:
-        # What passed before an edit, or while it was disabled, is over.
-        to = max(now, row.tick)
-        return msgspec.structs.replace(made, tick=to)
-    lost = _lost(facts, row)
     counts = {str(why): list(lost.values()).count(why) for why in lost.values() if why}
     latest, why = max(((tick, str(why)) for tick, why in lost.items() if why), default=(0, ""))
     run: tuple[int, ...] = ()
     tick = row.tick
-    if found.decided is not None and found.decided > row.tick:
+    if row.fingerprint != made.fingerprint:
+        # What passed before an edit, or while it was disabled, is over.
+        tick = max(now, row.tick)
+    elif found.decided is not None and found.decided > row.tick:
         tick = found.decided
-        run, over, reason = _admitted(facts, found.run, pending=len(row.pending) - len(lost))
+        run, over, reason = _admitted(facts, found.run, waiting=len(row.pending) - len(lost))
         for one in found.dropped:
             counts[str(one.reason)] = counts.get(str(one.reason), 0) + one.count
             latest, why = max((latest, why), (one.latest, str(one.reason)))
@@ -195,26 +261,13 @@ def _decision(
     )
 
 
-def _lost(facts: Facts, row: index_model.ScheduleRow) -> dict[int, Reason | None]:
-    """Return the ticks that wait for Jobs which the engine will not take up, and why; None: its Job
-    has run. Such ticks would else take the room of others for ever."""
-    found: dict[int, Reason | None] = {
-        tick: Reason.NAME_TAKEN for tick in row.pending if tick in facts.taken
-    }
-    for one in facts.jobs:
-        tick, phase = job_expansion.tick_of(one), one.status.phase
-        if tick in row.pending and tick not in found and job.is_final(phase):
-            found[tick] = Reason.REFUSED if phase == job.Phase.ADMISSION_ERROR else None
-    return found
-
-
 def _admitted(
-    facts: Facts, ticks: tuple[int, ...], *, pending: int
+    facts: Facts, ticks: tuple[int, ...], *, waiting: int
 ) -> tuple[tuple[int, ...], tuple[int, ...], str]:
-    """Return the ticks that make Jobs, those that the concurrency drops, and the reason. `pending`:
+    """Return the ticks that make Jobs, those that the concurrency drops, and the reason. `waiting`:
     how many wait for their Jobs."""
     concurrency, group = facts.config.spec.concurrency, facts.group
-    room = (concurrency.max_concurrency or 1) - len(group.active) - pending
+    room = (concurrency.max_concurrency or 1) - len(group.active) - waiting
     if concurrency.policy is job.ConcurrencyPolicy.FORBID:
         reason = Reason.FORBIDDEN
     elif concurrency.policy is job.ConcurrencyPolicy.ENQUEUE:

@@ -3,6 +3,9 @@
 Used by `assembly`. Decides nothing: see `plan` and `status`.
 """
 
+from collections.abc import Iterable, Iterator
+from functools import partial
+
 import msgspec
 
 from kilnwork.api import (
@@ -16,7 +19,7 @@ from kilnwork.api import (
 )
 from kilnwork.controllers import ports, status_writer, tools
 from kilnwork.controllers.job import plan as job_plan
-from kilnwork.controllers.job_config import plan, status
+from kilnwork.controllers.job_config import pending, plan, status
 from kilnwork.jobs import errors as jobs_errors
 from kilnwork.kube import errors, events, queue
 
@@ -26,22 +29,38 @@ SERVICE_AGAIN_S = 30.0
 Key = tuple[str, str]
 
 
-class _Memory(msgspec.Struct):
+class _Memory(msgspec.Struct, gc=False):
     """What is remembered of one object between two passes; nothing that must survive.
 
-    `held`: since when a status waits to be written (monotonic). `made`: ticks whose Jobs were made,
-    which the cache may not have heard of. `taken`: ticks the names of whose Jobs are taken.
-    `limits`: what the engine knows of its concurrency. `reading`: of its newest object generation.
+    `held`: since when a status waits to be written (monotonic). `made`: ticks whose Jobs were made
+    or seen, and when the API server is asked for one that the cache does not have (monotonic).
+    `taken`: ticks the names of whose Jobs are taken. `gone`: ticks whose Jobs were deleted before
+    they were taken up. `refusal`: why Jobs cannot be made. `limits`: what the engine knows of its
+    concurrency. `reading`: of its newest object generation. `upcoming`: what its last pass found.
     """
 
     uid: str
     reading: plan.Reading
     held: float | None = None
-    made: set[int] = msgspec.field(default_factory=set)
-    taken: set[int] = msgspec.field(default_factory=set)
+    made: dict[int, float] = msgspec.field(default_factory=dict)
+    taken: frozenset[int] = frozenset()
+    gone: frozenset[int] = frozenset()
+    refusal: pending.Refusal | None = None
+    upcoming: plan.Upcoming | None = None
     limits: object = None
+    ring: tuple[str, ...] = ()
+    """Of JobConfigs that wait for each other: they are looked at when it comes or goes."""
     served: int = 0
     """The generation whose Service is there."""
+
+    def keep(self, ticks: set[int]) -> None:
+        """Forget what concerns other ticks than those that wait."""
+        self.made = {tick: check for tick, check in self.made.items() if tick in ticks}
+        if self.taken or self.gone:  # else each would get empty sets of its own
+            self.taken &= ticks
+            self.gone &= ticks
+        if self.refusal is not None and ticks.isdisjoint(self.refusal.since):
+            self.refusal = None
 
 
 class Reconciler:
@@ -83,20 +102,37 @@ class Reconciler:
             return
         if old is None and new is not None and not new.status.phase:
             return  # when the engine has it, `group_changed` follows
+        known = self._memories.get((key[0], owner.name))
+        if new is None and known is not None and known.uid == owner.uid and old is not None:
+            tick = job_expansion.tick_of(old)
+            if tick in known.made:
+                known.made[tick] = 0.0  # was it taken up? if not, ask for it now
+                self._queue.add((key[0], owner.name))
         if old is None or new is None or old.status.phase != new.status.phase:
-            self._queue.add((key[0], owner.name))
+            self._look_later((key[0], owner.name))
 
     def group_changed(self, namespace: str, config: str) -> None:
         """A Job of the JobConfig with this uid started or is over."""
         key = self._keys.get(config)
         if key is not None and key[0] == namespace:
-            self._queue.add(key)
+            self._look_later(key)
 
     def clock_set(self) -> None:
         """The wall clock was set: ticks are due at other times."""
         for key, known in self._memories.items():
             if known.reading.schedule is not None:
                 self._queue.add(key)
+
+    def _look_later(self, key: Key) -> None:
+        """Counts and history have changed: look once at all that changes in this moment, when the
+        status is to be written."""
+        known = self._memories.get(key)
+        if known is None:
+            self._queue.add(key)
+            return
+        if known.held is None:
+            known.held = self._clock.monotonic()
+        self._queue.add(key, status.HOLD_S)
 
     async def reconcile(self, key: Key) -> float | None:
         """One pass; gives when to look again, which replaces what the passes before have said."""
@@ -107,37 +143,84 @@ class Reconciler:
             return None
         known = self._memory(key, config)
         self._set_limits(known, config)
-        decided = plan.decide(self._facts(known, config))
+        self._look_for_ring(known, config)
+        check_s = await self._check_made(known, config)
+        decided = self._decide(known, config)
         if decided.decision is not None:
             try:
                 await self._engine().decide(decided.decision)
             except jobs_errors.TickDecided:
                 return 1.0  # another manager leads, or our cache is behind
-            decided = plan.decide(self._facts(known, config))
-        known.made &= set(decided.make)
-        for tick in decided.make:
-            await self._make(known, config, tick)
+            for one in decided.warnings:
+                self._say(config, one.reason, one.message)
+            decided = self._decide(known, config)
+        if decided.make:
+            before, check_s = known.refusal, pending.CHECK_S
+            await self._make_all(known, config, decided.make)
+            if known.refusal is not before:
+                decided = self._decide(known, config)
         for surplus in decided.delete:
             await tools.delete(self._client, kinds.JOBS, surplus.metadata)
-        waits = [decided.again_s, await self._write(known, config, decided.status)]
+        waits = [decided.again_s, check_s, await self._write(known, config, decided.status)]
         if decided.service is not None:
             waits.append(await self._serve(known, config, decided.service))
         return min((w for w in waits if w is not None), default=None)
 
     # Reading
 
+    def _decide(self, known: _Memory, config: job_config.JobConfig) -> plan.Plan:
+        decided = plan.decide(self._facts(known, config))
+        known.upcoming = decided.upcoming
+        return decided
+
     def _facts(self, known: _Memory, config: job_config.JobConfig) -> plan.Facts:
         uid = config.metadata.uid
         engine = self._engine()
+        jobs, row = tuple(self._caches.jobs.owned_by(uid)), engine.schedule(uid)
+        now = self._clock.monotonic()
+        waiting = set() if row is None else set(row.pending)
+        known.keep(waiting)
+        for tick in waiting.intersection(map(job_expansion.tick_of, jobs)) if waiting else ():
+            known.made.setdefault(tick, now + pending.CHECK_S)
         return plan.Facts(
             config=msgspec.structs.replace(config, status=self._writer.current(config)),
             reading=known.reading,
-            jobs=tuple(self._caches.jobs.owned_by(uid)),
+            jobs=jobs,
             group=engine.group(uid),
-            row=engine.schedule(uid),
-            taken=frozenset(known.taken),
+            row=row,
+            making=pending.Making(
+                made=frozenset(known.made),
+                taken=known.taken,
+                gone=known.gone,
+                refusal=known.refusal,
+                now=now,
+            ),
+            upcoming=known.upcoming,
+            ring=known.ring,
             now=self._clock.wall(),
         )
+
+    async def _check_made(self, known: _Memory, config: job_config.JobConfig) -> float | None:
+        """Find out whether Jobs that were made are gone before the engine took them up; gives when
+        to look again."""
+        row, waits = self._engine().schedule(known.uid), []
+        for tick in () if row is None else row.pending:
+            key = (
+                config.metadata.namespace,
+                job_expansion.scheduled_name(config.metadata.name, tick),
+            )
+            if tick not in known.made or self._caches.jobs.get(key) is not None:
+                continue
+            left_s = known.made[tick] - self._clock.monotonic()
+            if left_s <= 0:
+                if await self._read(*key) is None:
+                    known.gone |= {tick}
+                    del known.made[tick]
+                    continue
+                left_s = pending.CHECK_S
+                known.made[tick] = self._clock.monotonic() + left_s
+            waits.append(left_s)
+        return min(waits, default=None)
 
     def _memory(self, key: Key, config: job_config.JobConfig) -> _Memory:
         known = self._memories.get(key)
@@ -148,8 +231,28 @@ class Reconciler:
             known = self._memories[key] = _Memory(config.metadata.uid, plan.read(config))
             self._keys[known.uid] = key
         elif known.reading.generation != config.metadata.generation:
-            known.reading = plan.read(config)
+            known.reading, known.upcoming = plan.read(config), None
         return known
+
+    def _look_for_ring(self, known: _Memory, config: job_config.JobConfig) -> None:
+        """Find those that wait for this one and for which it waits; each of them says so."""
+        metadata = config.metadata
+        found: tuple[str, ...] = ()
+        if any(plan.depends_on(config)):
+            waits_for = partial(self._waits_for, metadata.namespace)
+            found = job_plan.find_ring(metadata.name, waits_for)
+        if found != known.ring:
+            self._look_at({*known.ring, *found} - {metadata.name}, metadata.namespace)
+            known.ring = found
+
+    def _waits_for(self, namespace: str, name: str) -> Iterator[str]:
+        found = self._caches.job_configs.get((namespace, name))
+        if found is not None:
+            yield from plan.depends_on(found)
+
+    def _look_at(self, names: Iterable[str], namespace: str) -> None:
+        for name in names:
+            self._queue.add((namespace, name))
 
     def _set_limits(self, known: _Memory, config: job_config.JobConfig) -> None:
         if known.limits != config.spec.concurrency:
@@ -161,15 +264,34 @@ class Reconciler:
         if known is not None:
             self._writer.forget(known.uid)
             self._keys.pop(known.uid, None)
+            self._look_at(set(known.ring) - {key[1]}, key[0])
             if config is None:
                 await self._engine().forget_schedule(known.uid)
 
     # Writing
 
+    async def _make_all(
+        self, known: _Memory, config: job_config.JobConfig, ticks: tuple[int, ...]
+    ) -> None:
+        """Make the Jobs of ticks that are not there, the oldest first. Where one is refused the
+        others wait with it: they differ in nothing but name and time."""
+        for position, tick in enumerate(ticks):
+            try:
+                await self._make(known, config, tick)
+            except (errors.Invalid, errors.Forbidden, errors.NotFound) as error:
+                name = job_expansion.scheduled_name(config.metadata.name, tick)
+                text = f"Job {name} cannot be made: {error}"
+                if known.refusal is None:
+                    self._say(config, reasons.ConfigReason.JOB_NOT_MADE, text)
+                known.refusal = pending.refused(
+                    known.refusal, ticks[position:], text=text, now=self._clock.monotonic()
+                )
+                return
+            known.refusal = pending.made_one(known.refusal)
+        known.refusal = None
+
     async def _make(self, known: _Memory, config: job_config.JobConfig, tick: int) -> None:
-        """Make the Job of a tick, unless it is there."""
-        if tick in known.made:
-            return
+        """Make the Job of a tick, unless it is there. Raises ApiError."""
         metadata = config.metadata
         body = job_expansion.new_job(config, tick=tick)
         name = body["metadata"]["name"]
@@ -179,16 +301,12 @@ class Reconciler:
                 await self._client.create(kinds.JOBS, body, metadata.namespace)
             except errors.AlreadyExists:
                 found = await self._read(metadata.namespace, name)
-            except (errors.Invalid, errors.Forbidden, errors.NotFound) as error:
-                text = f"Job {name} cannot be made: {error}"
-                self._say(config, reasons.ConfigReason.JOB_NOT_MADE, text)
-                return
         if found is None or _is_of_tick(found, config, tick):
-            known.made.add(tick)
+            known.made[tick] = self._clock.monotonic() + pending.CHECK_S
             return
         text = f"Job {name} exists and was not made by this schedule: its tick makes no Job"
         self._say(config, reasons.ConfigReason.NAME_TAKEN, text)
-        known.taken.add(tick)
+        known.taken |= {tick}
         self._queue.add((metadata.namespace, metadata.name))
 
     async def _serve(

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from kilnwork.api import job, job_config, meta, reasons, schedules
+from kilnwork.api import job, job_config, kinds, meta, reasons, schedules, task_fields
+from kilnwork.controllers.job_config import pending
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock
 
@@ -18,8 +19,9 @@ NEXT_RUNS = 5
 MAX_REFERENCES = 20
 """How many Jobs are named in each list."""
 
-HOLD_S = 1.0
-"""Between writes of counts and ticks, which change with each Job."""
+HOLD_S = 0.5
+"""Between writes of counts and ticks, which change with each Job. Not a second: what was due with
+one would be written when the next ones are due."""
 
 _S = job_config.ConfigState
 
@@ -31,6 +33,8 @@ class Ticks(NamedTuple):
     """The next ticks; none without a schedule."""
     planned: schedules.Plan
     """What is done about it now, and what it waits for."""
+    refusal: pending.Refusal | None = None
+    """Why Jobs of ticks that came cannot be made."""
 
 
 def invalid(config: job_config.JobConfig, text: str, *, now: float) -> job_config.JobConfigStatus:
@@ -70,7 +74,7 @@ def of(
         next_runs=tuple(clock.rfc3339(tick) for tick in ticks.upcoming),
         missed=_missed(row),
         observed_generation=config.metadata.generation,
-        conditions=_conditions(config, "", ticks.planned, now=now),
+        conditions=_conditions(config, "", ticks, now=now),
     )
 
 
@@ -122,9 +126,10 @@ def _missed(row: index_model.ScheduleRow | None) -> job_config.MissedTicks | Non
 
 
 def _conditions(
-    config: job_config.JobConfig, text: str, planned: schedules.Plan | None, *, now: float
+    config: job_config.JobConfig, text: str, ticks: Ticks | None, *, now: float
 ) -> tuple[meta.Condition, ...]:
-    """`Valid`; and `Scheduled`, if there is a schedule and what it waits for is more than time."""
+    """`Valid`; `Scheduled`, if there is a schedule and what it waits for is more than time; and
+    `FieldsIgnored`."""
     valid = meta.Condition(
         type="Valid",
         status="False" if text else "True",
@@ -133,19 +138,34 @@ def _conditions(
         observed_generation=config.metadata.generation,
     )
     new = [valid]
-    if planned is not None and config.spec.schedule is not None:
-        stuck = planned.waiting not in (None, schedules.Waiting.NOT_YET_DUE)
+    if ticks is not None and config.spec.schedule is not None:
+        reason, message = _stuck(ticks)
         scheduled = meta.Condition(
             type="Scheduled",
-            status="False" if stuck else "True",
-            reason=str(planned.waiting) if stuck else "Scheduled",
-            message=planned.message if stuck else "",
+            status="False" if reason else "True",
+            reason=reason or "Scheduled",
+            message=message,
             observed_generation=config.metadata.generation,
         )
         new.append(scheduled)
+    if config.spec.template.spec.forbid_task_force_deletion:  # the only field without effect
+        generation = config.metadata.generation
+        ignored = task_fields.ignored(kinds.JOB_CONFIGS.kind, config.spec, generation=generation)
+        new += [] if ignored is None else [ignored]
     types = {condition.type for condition in new}
     kept = tuple(c for c in config.status.conditions if c.type in types)
     return meta.merge_conditions(kept, tuple(new), now=clock.rfc3339(now))
+
+
+def _stuck(ticks: Ticks) -> tuple[str, str]:
+    """Return why no Job is made, "" if that is but a matter of time."""
+    if ticks.refusal is not None:
+        waiting = len(ticks.refusal.since)
+        more = f"; {waiting - 1} more wait" if waiting > 1 else ""
+        return str(reasons.ConfigReason.JOB_NOT_MADE), f"{ticks.refusal.text}{more}"
+    if ticks.planned.waiting in (None, schedules.Waiting.NOT_YET_DUE):
+        return "", ""
+    return str(ticks.planned.waiting), ticks.planned.message
 
 
 def delay_s(

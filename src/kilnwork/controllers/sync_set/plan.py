@@ -23,6 +23,9 @@ _P = sync_set.Phase
 LOOK_S = 1.0
 """Between looks at what nobody tells about."""
 
+FETCH_LOOK_S = 5.0
+"""Between looks at nodes that fetch: an agent that is gone says nothing."""
+
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
     """What nodes are to hold for a generation."""
@@ -48,7 +51,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     together, None while that is not known. `pins`: by name of a snapshot. `near`: by group, bytes
     of what it is to be near to. `gang`: None before it was asked. `left`: whether groups of other
     generations, or of one that is over, are still there. `obstacle`: why an object of the set could
-    not be made. `refused`: why the engine does not take its flow.
+    not be made. `refused`: why the engine does not take its flow. `fetching_since`:
+    since when this manager has nodes fetch; not while there is no room.
     """
 
     seen: sync_set.SyncSet | None
@@ -65,6 +69,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     left: bool = False
     obstacle: str = ""
     refused: str = ""
+    fetching_since: float | None = None
     now: float = 0.0
 
 
@@ -165,7 +170,7 @@ def _before(facts: Facts, seen: sync_set.SyncSet) -> Plan:
     except pinning.CannotPin as error:
         return _ends(facts, seen, _P.FAILED, status.Why(error.reason, str(error)))
     if pinned.program is None or pinned.is_new(seen.status):
-        late_s = _late_s(seen, seen.status.admission_time, facts.now)
+        late_s = _late_s(seen, _time(seen.status.admission_time), facts.now)
         if late_s is not None and late_s <= 0 and pinned.program is None:
             return _ends(facts, seen, _P.FAILED, _too_late(seen, "pinning", pinned.why))
         shown = status.Shown(
@@ -206,7 +211,7 @@ def _gathering(
     data = _data(facts, seen, gathered.spec, gang)
     if data.failed is not None:
         return _ends(facts, seen, _P.FAILED, data.failed)
-    late_s = _late_s(seen, status.pinned_since(seen), facts.now) if program.snapshots else None
+    late_s = _late_s(seen, facts.fetching_since, facts.now)
     if late_s is not None and late_s <= 0 and not data.ready and data.lease is not None:
         return _ends(facts, seen, _P.FAILED, _too_late(seen, "fetching", data.why))
     if gang.ready and data.ready:
@@ -218,7 +223,8 @@ def _gathering(
     shown = status.Shown(
         phase, why, gang=gang, data=(data.ready, data.why), snapshots=data.snapshots
     )
-    waits = (again_s, gang.again_s, late_s)
+    silent_s = None if data.ready or data.lease is None else FETCH_LOOK_S
+    waits = (again_s, gang.again_s, late_s, silent_s)
     return Plan(
         lease=data.lease,
         status=status.make(seen, shown, now=facts.now),
@@ -430,10 +436,12 @@ def _deadline_s(facts: Facts, seen: sync_set.SyncSet) -> float | None:
     return admitted + seen.spec.deadline_seconds - facts.now
 
 
-def _late_s(seen: sync_set.SyncSet, since: str | None, now: float) -> float | None:
-    if not since:
-        return None
-    return clock.parse_rfc3339(since) + seen.spec.data.pond.timeout_seconds - now
+def _late_s(seen: sync_set.SyncSet, since: float | None, now: float) -> float | None:
+    return None if since is None else since + seen.spec.data.pond.timeout_seconds - now
+
+
+def _time(text: str | None) -> float | None:
+    return clock.parse_rfc3339(text) if text else None
 
 
 def _too_late(seen: sync_set.SyncSet, what: str, why: status.Why) -> status.Why:

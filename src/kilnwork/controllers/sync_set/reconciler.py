@@ -35,13 +35,15 @@ class _Memory(msgspec.Struct):
     """What is remembered of one object between two passes; nothing that must survive.
 
     `written`, `differs`: when its status was written, and since when it should be another
-    (monotonic). `refused`: why the engine does not take the flow of a generation.
+    (monotonic). `refused`: why the engine does not take the flow of a generation. `fetching`: a
+    generation, and since when its nodes fetch (wall clock).
     """
 
     uid: str
     written: float | None = None
     differs: float | None = None
     refused: dict[int, str] = msgspec.field(default_factory=dict)
+    fetching: tuple[int, float] | None = None
 
 
 class Reconciler:
@@ -193,6 +195,7 @@ class Reconciler:
             stored = self._stored(flow_model.FlowKey(uid, repeated))
         own = flow_model.FlowKey(uid, seen.status.generation)
         view, pond = flows.view(own), self._pond(seen)
+        known = self._memory(key, seen)
         return plan.Facts(
             seen=seen,
             known=tuple(sorted(self._generations.get(uid, ()))),
@@ -205,7 +208,8 @@ class Reconciler:
             readiness=self._readiness(seen),
             near=self._near(seen),
             left=any(c.metadata.labels.get(rendering.GENERATION_LABEL) != kept for c in owned),
-            refused=self._memory(key, seen).refused.get(seen.status.generation, ""),
+            refused=known.refused.get(seen.status.generation, ""),
+            fetching_since=None if known.fetching is None else known.fetching[1],
             now=self._clock.wall(),
         )
 
@@ -327,6 +331,11 @@ class Reconciler:
     def _lease_data(self, key: Key, seen: sync_set.SyncSet, decided: plan.Plan) -> None:
         """Say which nodes are to hold the data of the newest generation, and of no other."""
         pond, lease = seen.spec.data.pond.name, _lease(seen)
+        known, generation = self._memory(key, seen), seen.status.generation
+        if decided.lease is None:
+            known.fetching = None
+        elif known.fetching is None or known.fetching[0] != generation:
+            known.fetching = generation, self._clock.wall()
         if decided.lease is not None:
             self._books().want(
                 key[0],

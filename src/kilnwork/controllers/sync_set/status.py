@@ -21,9 +21,6 @@ MINOR_HOLD_S = 1.0
 WAITING_HOLD_S = 0.3
 """How long something waits before that is written: what comes sooner costs no write."""
 
-MAX_STEPS = 200
-"""Steps shown; the REST API has them all. A status stays below 256 KiB."""
-
 MAX_MESSAGE = 2_048
 
 Reason = reasons.SetReason
@@ -154,14 +151,6 @@ def is_pinned(shown: sync_set.SyncSetStatus) -> bool:
     return any((c.type, c.status) == ("SnapshotPinned", "True") for c in shown.conditions)
 
 
-def pinned_since(seen: sync_set.SyncSet) -> str | None:
-    """When all digests were known."""
-    for condition in seen.status.conditions:
-        if (condition.type, condition.status) == ("SnapshotPinned", "True"):
-            return condition.last_transition_time
-    return None
-
-
 def _groups(seen: sync_set.SyncSet, gang: port.GangState | None) -> dict[str, sync_set.GroupStatus]:
     if gang is None:
         return seen.status.groups
@@ -188,7 +177,7 @@ def _flow(flow: flow_model.FlowRunView) -> sync_set.FlowStatus:
             running=step.running,
             reused=step.reused,
         )
-        for name, step in list(flow.steps.items())[:MAX_STEPS]
+        for name, step in flow.steps.items()
     }
     return sync_set.FlowStatus(steps=steps)
 

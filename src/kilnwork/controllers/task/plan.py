@@ -135,12 +135,12 @@ def result_of(source: task.Task, view: model.TaskView | None) -> Found:
     name, wanted = source.metadata.name, source.spec.run
     if view is not None and view.run >= wanted and view.state.final:
         if view.state is task.State.SUCCESS:
-            return _decoded(name, view.result)
+            return decoded(f"Task {name}", view.result)
         return Broken(f"Task {name} is {view.state}: {view.message or view.reason}")
     known = source.status
     if view is None and _over(known, wanted):
         if known.state == task.State.SUCCESS:
-            return _kept(name, known.result)
+            return kept(f"Task {name}", known.result)
         return Broken(f"Task {name} is {known.state}: {known.message or known.reason}")
     return Missing(f"Task {name} has not succeeded yet")
 
@@ -237,7 +237,7 @@ def _output(facts: Facts, seen: task.Task, view: model.TaskView) -> Output | Non
     name = seen.spec.output_object
     if name is None or facts.output_made is not None or view.state is not task.State.SUCCESS:
         return None
-    found = _decoded(seen.metadata.name, view.result)
+    found = decoded(f"Task {seen.metadata.name}", view.result)
     if isinstance(found, Ready):
         return Output(name, found.value)
     return Output(name, obstacle=found.message)
@@ -406,26 +406,27 @@ def _soonest(*delays: float | None) -> float | None:
     return min((d for d in delays if d is not None), default=None)
 
 
-def _decoded(name: str, payload: attempts.Payload | None) -> Found:
+def decoded(what: str, payload: attempts.Payload | None) -> Found:
+    """Return the result of `what` as an input."""
     if payload is None:
         return Ready(None)
     if payload.media_type != "application/json":
-        return Broken(f"the result of Task {name} is {payload.media_type}, not JSON")
+        return Broken(f"the result of {what} is {payload.media_type}, not JSON")
     if payload.digest is not None:
         return Broken(
-            f"the result of Task {name} is {payload.size} bytes, too large for an input or a "
-            "TaskObject: have the task return its address"
+            f"the result of {what} is {payload.size} bytes, too large for an input or a "
+            "TaskObject: return its address"
         )
     try:
         return Ready(msgspec.json.decode(payload.data))
     except RecursionError:
-        return Broken(f"the result of Task {name} has lists and objects too deep in each other")
+        return Broken(f"the result of {what} has lists and objects too deep in each other")
 
 
-def _kept(name: str, result: task.Result | None) -> Found:
-    """The result as the status keeps it, for a task that the journal has forgotten."""
+def kept(what: str, result: task.Result | None) -> Found:
+    """Return the result as a status keeps it, of what the journal has forgotten."""
     if result is None:
         return Ready(None)
     if result.value is msgspec.UNSET:
-        return Broken(f"the result of Task {name} is no longer kept")
+        return Broken(f"the result of {what} is no longer kept")
     return Ready(result.value)

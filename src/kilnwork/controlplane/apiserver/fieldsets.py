@@ -81,6 +81,12 @@ def intersection(left: Set, right: Set) -> Set:
     return made
 
 
+def has(fields: Set, element: str) -> bool:
+    """Return whether a place is in the set, and not only others below it."""
+    node = fields.get(element)
+    return node is not None and _is_in(node)
+
+
 def _is_in(node: Set) -> bool:
     return not node or HERE in node
 

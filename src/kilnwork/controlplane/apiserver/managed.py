@@ -25,6 +25,9 @@ _KUBECTL = "kubectl"
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 _BEFORE_APPLY = "before-first-apply"
 
+_METADATA: fieldsets.Set = {"f:metadata": {}}
+"""An object has it, also when nobody owns anything in it."""
+
 _NOT_TRACKED: fieldsets.Set = {
     "f:apiVersion": {},
     "f:kind": {},
@@ -162,7 +165,8 @@ def apply(
     merged = typed.merge(type_, before, config)
     if last is not None:
         others = [e.fields for key, e in entries.items() if key != manager.identity]
-        merged = typed.prune(type_, merged, last.fields, _joined([wanted, *others]))
+        kept = _joined([wanted, *others, _METADATA])
+        merged = typed.prune(type_, merged, last.fields, kept)
     changed = typed.compare(type_, before, merged)
     allowed = _last_applied(type_, before) if manager.name == _KUBECTL else {}
     _settle(entries, changed, manager, force=force, allowed=allowed)

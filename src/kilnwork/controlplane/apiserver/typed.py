@@ -62,45 +62,64 @@ def merge(type_: Type, old: Any, new: Any) -> Any:
     return new
 
 
-def prune(type_: Type, value: Any, gone: fieldsets.Set, kept: fieldsets.Set) -> Any:
-    """Without the fields in `gone`, except those that `kept` has or that hold something else."""
-    if isinstance(value, dict) and type_.merging is not Merging.ATOMIC:
-        made = {}
-        for name, item in value.items():
-            element = f"f:{name}"
-            known = type_.below(name) or fieldtypes.ANY
-            pruned = _pruned(known, item, gone.get(element), kept.get(element))
-            if pruned is not _GONE:
-                made[name] = pruned
-        return made
+def prune(type_: Type, merged: Any, last: fieldsets.Set, kept: fieldsets.Set) -> Any:
+    """Return an object without what its applier has owned (`last`), and neither it nor anybody else
+    owns now (`kept`).
+
+    As prune of merge/update.go, whose order matters: a field goes with all that is below it, also
+    defaults that nobody owns; what is kept below keeps what is above it, if that is a field of a
+    struct, and no item of a list or map.
+    """
+    last, kept = _with_structs(type_, last), _with_structs(type_, kept)
+    if not fieldsets.difference(last, kept):
+        return merged
+    there = _with_structs(type_, fields(type_, merged))
+    left = _fields_left(type_, merged, last)
+    unowned = fieldsets.difference(there, fieldsets.union(left, kept))
+    left = _fields_left(type_, merged, unowned)
+    return _remove(type_, merged, fieldsets.intersection(fieldsets.difference(there, left), last))
+
+
+def _fields_left(type_: Type, value: Any, gone: fieldsets.Set) -> fieldsets.Set:
+    return _with_structs(type_, fields(type_, _remove(type_, value, gone)))
+
+
+def _with_structs(type_: Type, known: fieldsets.Set) -> fieldsets.Set:
+    """Return a set with the fields of structs above its places (EnsureNamedFieldsAreMembers)."""
+    made: fieldsets.Set = {}
+    for element, below in known.items():
+        if element == HERE or not below:
+            made[element] = below
+            continue
+        kind, _, name = element.partition(":")
+        is_field = kind == "f"
+        item = type_.below(name) if is_field else type_.item
+        inside = _with_structs(item or fieldtypes.ANY, below)
+        made[element] = {HERE: {}, **inside} if is_field and name in type_.fields else inside
+    return made
+
+
+def _remove(type_: Type, value: Any, gone: fieldsets.Set) -> Any:
+    """Return a value without the places in a set and what is below them; None if nothing is left,
+    as RemoveItems does, which an object's schema may refuse then."""
+    if not gone or type_.merging is Merging.ATOMIC:
+        return value
+    if isinstance(value, dict):
+        left = ((f"f:{name}", name, item) for name, item in value.items())
+        made = {
+            name: _remove(type_.below(name) or fieldtypes.ANY, item, gone.get(element) or {})
+            for element, name, item in left
+            if not fieldsets.has(gone, element)
+        }
+        return made or None
     if _is_list(type_) and isinstance(value, list):
         item_type = type_.item or fieldtypes.ANY
-        left = [
-            _pruned(item_type, item, gone.get(element), kept.get(element))
+        return [
+            _remove(item_type, item, gone.get(element) or {})
             for element, item in _elements(type_, value)
-        ]
-        return [item for item in left if item is not _GONE]
+            if not fieldsets.has(gone, element)
+        ] or None
     return value
-
-
-_GONE = object()
-
-
-def _pruned(type_: Type, item: Any, gone: fieldsets.Set | None, kept: fieldsets.Set | None) -> Any:
-    if gone is None:
-        return item
-    below = prune(type_, item, gone, kept or {})
-    if kept is not None:
-        return below
-    if isinstance(item, dict | list) and below and type_.merging is not Merging.ATOMIC:
-        had_more = below != item or bool(gone and HERE not in gone)
-        return below if had_more or _holds_others(type_, below, gone) else _GONE
-    return _GONE
-
-
-def _holds_others(type_: Type, value: Any, gone: fieldsets.Set) -> bool:
-    """True when something in `value` was never in `gone`: nobody asked for its end."""
-    return bool(fieldsets.difference(fields(type_, value), gone))
 
 
 # --- shapes -------------------------------------------------------------------------------------

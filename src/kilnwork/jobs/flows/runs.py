@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from kilnwork.api import flow_validation
+from kilnwork.api import flow_program, flow_validation
 from kilnwork.dispatch.hub import feed
 from kilnwork.dispatch.machine import instructions
 from kilnwork.jobs import engine as engines
@@ -36,6 +36,9 @@ log = logging.getLogger(__name__)
 
 MAX_DEFINITION_BYTES = 16 << 20
 """Longest flow with its parameters and shards, and longest definition of a step."""
+
+MAX_REMEMBERED = 512
+"""Views of runs that are over in memory."""
 
 
 class FlowRuns:
@@ -61,6 +64,8 @@ class FlowRuns:
         self._ready: dict[records.Run, None] = {}
         self._touched: dict[records.Run, None] = {}
         """Those of the batch that is being made."""
+        self._over: dict[model.FlowKey, model.FlowRunView] = {}
+        """Of some that are over."""
         self._joined: list[tuple[records.Run, model.FlowRunView | None]] = []
         """What the batch on its way shows."""
         self._waiters: defaultdict[model.FlowKey, list[asyncio.Future[None]]] = defaultdict(list)
@@ -69,6 +74,8 @@ class FlowRuns:
         self._timer: asyncio.TimerHandle | None = None
         self._feed: feed.Feed[model.FlowKey] = feed.Feed()
         self._next_row = 1
+        self._code: dict[int, tuple[str, frozenset[bytes]]] = {}
+        """Namespace and digests of code, by row."""
         self._jobs = step_jobs.StepJobs(
             hub,
             moved_by,
@@ -170,12 +177,14 @@ class FlowRuns:
     def view(self, key: model.FlowKey) -> model.FlowRunView | None:
         """Return a run as it is on disk; None: there is none, or it was forgotten."""
         known = self._views.get(key)
+        if known is None and (over := self._over.get(key)) is not None:
+            return over
         if known is None:
             row = self._tables.row(key)
             if row is None:
                 return None
             run = self._tables.load(row)
-            return None if run.state.deleting else views.of_run(run)
+            return None if run.state.deleting else self._remember(views.of_run(run))
         run = self._live[key]
         if run.state.deleting:
             return None
@@ -185,6 +194,22 @@ class FlowRuns:
         """Return what a run was started with, for another one like it."""
         row = self._tables.row(key)
         return None if row is None else self._tables.new(row)
+
+    def code(self) -> dict[str, set[bytes]]:
+        """Return the digests of blobs with code that runs of the journal name, by namespace: also
+        an old generation may be run again."""
+        found: dict[str, set[bytes]] = {}
+        seen: dict[int, tuple[str, frozenset[bytes]]] = {}
+        for row in self._tables.rows("flow_runs"):
+            known = self._code.get(row.row)
+            if known is None:
+                new = self._tables.new(row)
+                program, _ = flow_program.build(new.flow)
+                known = new.namespace, flow_program.code_digests(program)
+            seen[row.row] = known
+            found.setdefault(known[0], set()).update(known[1])
+        self._code = seen
+        return found
 
     async def changes(self, since: int) -> tuple[int, list[model.FlowRunView]]:
         """Runs that changed after `since`, once there are any, and the number to go on; those that
@@ -265,6 +290,7 @@ class FlowRuns:
         joined, self._joined = self._joined, []
         for run, view in joined:
             key = run.new.key
+            self._over.pop(key, None)
             if view is None:
                 self._views.pop(key, None)
                 self._live.pop(key, None)
@@ -274,6 +300,7 @@ class FlowRuns:
             if view is None:
                 self._feed.drop((key,))
             elif run.state.stage is records.Stage.OVER and run not in self._ready:
+                self._remember(view)
                 self._views.pop(key, None)
                 self._live.pop(key, None)
         settled, self._settling = self._settling, []
@@ -292,6 +319,14 @@ class FlowRuns:
         self._jobs.released(job)
 
     # inside
+
+    def _remember(self, view: model.FlowRunView) -> model.FlowRunView:
+        """Keep the view of a run that is over, which is asked for again and again."""
+        if view.phase.final:
+            self._over[view.key] = view
+            if len(self._over) > MAX_REMEMBERED:
+                del self._over[next(iter(self._over))]
+        return view
 
     def _wake(self, run: records.Run) -> None:
         self._ready[run] = None

@@ -12,7 +12,7 @@ import msgspec
 from kilnwork.api import attempts, expressions, filejobs, inputs, job_settings, reasons
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
-from kilnwork.jobs import errors, index_items, item_source, records, rows, steps
+from kilnwork.jobs import errors, gathering, index_items, item_source, records, rows, steps
 from kilnwork.jobs.flows import model, step_inputs
 
 KIND = "flow"
@@ -74,7 +74,8 @@ class StepItems:
     window = index_items.WINDOW
     finalizer = False
     failed_reason, finalizer_reason = reasons.FlowReason.SHARDS_FAILED.value, ""
-    results: bytes | None = None
+    shown_tasks = 0
+    results: bytes | attempts.Payload | None = None
 
     def __init__(self, definition: step_inputs.StepWork, progress: StepProgress) -> None:
         self.definition, self.progress = definition, progress
@@ -131,6 +132,10 @@ class StepItems:
     def hooks(self, job: records.Job, event: api_job.HookEvent) -> list[item_source.ExtraTask]:
         """Return nothing: flows have steps for that."""
         return []
+
+    def around_results(self, run: int) -> gathering.Around | None:
+        """Return None: it has no finalizer."""
+        return None
 
     def detail(self, job: records.Job) -> StepDetail:
         """Return what a view shows of a job in memory."""

@@ -4,7 +4,6 @@ Used by `runs`. What becomes of them is said to the plan; nothing is decided her
 """
 
 import asyncio
-import hashlib
 from collections.abc import Callable
 
 from kilnwork.api import filejobs, reasons
@@ -213,11 +212,7 @@ def job_uuid(run: records.Run, key: str) -> bytes:
     """Return the UUID of a step's job: the same for ever, and no other run's, also of the same
     generation that was forgotten and is started again."""
     new = run.new
-    what = f"{new.uid}/{new.generation}/{run.state.made}/{key}"
-    raw = bytearray(hashlib.sha256(what.encode()).digest()[:16])
-    raw[6] = 0x80 | (raw[6] & 0x0F)
-    raw[8] = 0x80 | (raw[8] & 0x3F)
-    return bytes(raw)
+    return task_hub.extra_id(tables.uid_bytes(new.uid), f"{new.generation}/{run.state.made}/{key}")
 
 
 def _end_of(job: job_records.Job) -> records.JobEnd:

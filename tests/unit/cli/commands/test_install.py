@@ -131,6 +131,7 @@ def test_a_manager_of_some_namespaces_has_rights_in_no_other() -> None:
     assert {one for rule in role["rules"] for one in rule["resources"]} == {
         "tokenreviews",
         "subjectaccessreviews",
+        "nodes",
     }
     printed_roles = [
         one["metadata"]["namespace"]

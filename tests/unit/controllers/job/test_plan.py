@@ -89,11 +89,22 @@ def test_valid_job_is_handed_in() -> None:
 
 def test_job_that_is_gone_is_released() -> None:
     assert _decide(None, strays=("u",)).release == ("u",)
-    leaving = msgspec.structs.replace(
-        _job(),
-        metadata=msgspec.structs.replace(_job().metadata, deletion_timestamp=clock.rfc3339(NOW)),
+
+
+def test_job_that_is_being_deleted_is_killed_and_says_so() -> None:
+    metadata = msgspec.structs.replace(_job().metadata, deletion_timestamp=clock.rfc3339(NOW))
+    leaving = msgspec.structs.replace(_job(), metadata=metadata)
+    decided = _decide(leaving, view=_view())
+    assert (decided.kill, decided.release) == ("its object was deleted", ())
+    for phase in (job.Phase.KILLING, job.Phase.KILLED):
+        told = _decide(leaving, view=_view(phase=phase))
+        assert (told.kill, told.delete) == ("", False)
+        assert _said(told)[0] == phase
+    assert _said(_decide(leaving)) == ("Killed", "Deleted")
+    over = msgspec.structs.replace(
+        leaving, status=job.JobStatus(run=1, phase="Succeeded", finish_time=clock.rfc3339(NOW))
     )
-    assert _decide(leaving, view=_view()).release == (UID,)
+    assert _decide(over) == plan.Plan()
 
 
 def test_invalid_job_says_which_field() -> None:
@@ -294,7 +305,7 @@ def test_higher_run_is_passed_on_when_the_run_is_over() -> None:
     assert _decide(_job(run=2), view=_view()).rerun is None
     assert _decide(_job(run=2), view=_view(job.Phase.FAILED)).rerun == 2
     assert _decide(_job(run=1), view=_view(job.Phase.FAILED)).rerun is None
-    assert _decide(_job(run=2), view=_view(job.Phase.ADMISSION_ERROR)).rerun is None
+    assert _decide(_job(run=2), view=_view(job.Phase.ADMISSION_ERROR)).rerun == 2
 
 
 @pytest.mark.parametrize(

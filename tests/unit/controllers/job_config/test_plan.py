@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 
-from kilnwork.api import job, job_config, job_expansion, meta, task
-from kilnwork.controllers.job_config import plan
+from kilnwork.api import job, job_config, job_expansion, meta, schedules, task
+from kilnwork.controllers.job_config import pending, plan, status
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock
 
@@ -192,11 +195,13 @@ def test_missed_ticks_follow_their_policy() -> None:
 def test_name_that_is_taken_is_counted_once() -> None:
     config = _config()
     row = _row(config, MINUTE, pending=(MINUTE,))
-    decided = _decide(config, row=row, taken=frozenset({MINUTE}))
+    decided = _decide(config, row=row, making=pending.Making(taken=frozenset({MINUTE})))
     assert decided.decision is not None
     assert decided.decision.abandon == (MINUTE,)
     assert decided.decision.dropped == {"NameTaken": 1}
-    then = _decide(config, row=_row(config, MINUTE), taken=frozenset({MINUTE}))
+    then = _decide(
+        config, row=_row(config, MINUTE), making=pending.Making(taken=frozenset({MINUTE}))
+    )
     assert then.decision is None
 
 
@@ -251,3 +256,144 @@ def test_counts_are_those_of_the_engine() -> None:
     assert (shown.state, shown.active, shown.queued) == ("Executing", 1, 2)
     assert [one.name for one in shown.queued_jobs] == ["c", "b"]
     assert len(shown.next_runs) == 5
+
+
+def _refused(since: float, *, tries: int = 1, again: float = 0.0) -> pending.Refusal:
+    return pending.Refusal(
+        text="Job report-1 cannot be made: exceeded quota",
+        tries=tries,
+        again=again,
+        since={MINUTE: since},
+    )
+
+
+def test_tick_that_is_refused_waits_for_its_next_try() -> None:
+    config = _config()
+    row = _row(config, MINUTE, pending=(MINUTE,))
+    making = pending.Making(refusal=_refused(10.0, again=14.0), now=11.0)
+    waits = _decide(config, row=row, making=making)
+    assert (waits.decision, waits.make) == (None, ())
+    assert waits.again_s == pytest.approx(3.0)
+    condition = {c.type: c for c in waits.status.conditions}["Scheduled"]
+    assert (condition.status, condition.reason) == ("False", "JobNotMade")
+    assert "exceeded quota" in condition.message
+    due = pending.Making(refusal=_refused(10.0, again=14.0), now=14.0)
+    assert _decide(config, row=row, making=due).make == (MINUTE,)
+
+
+@pytest.mark.parametrize(
+    ("within_s", "waited_s", "dropped"),
+    [
+        (86_400, pending.PATIENCE_S - 1, None),
+        (86_400, pending.PATIENCE_S, {"JobNotMade": 1}),
+        (60, 59, None),
+        (60, 60, {"JobNotMade": 1}),
+    ],
+)
+def test_tick_that_is_refused_is_missed_after_a_time(
+    within_s: int, waited_s: float, dropped: dict[str, int] | None
+) -> None:
+    missed = job_config.MissedRuns(within_seconds=within_s)
+    config = _config(schedule={"missed_runs": missed})
+    row = _row(config, MINUTE, pending=(MINUTE,))
+    making = pending.Making(refusal=_refused(10.0), now=10.0 + waited_s)
+    decided = _decide(config, row=row, making=making)
+    if dropped is None:
+        assert (decided.decision, decided.make) == (None, (MINUTE,))
+        return
+    assert decided.decision is not None
+    assert (decided.decision.abandon, decided.decision.dropped) == ((MINUTE,), dropped)
+    assert [one.reason for one in decided.warnings] == ["JobNotMade"]
+    assert clock.rfc3339(MINUTE) in decided.warnings[0].message
+
+
+def test_tick_that_waits_longer_than_it_may_is_too_late() -> None:
+    config = _config()
+    old = MINUTE - 86_460
+    decided = _decide(config, row=_row(config, MINUTE, pending=(old, MINUTE)))
+    assert decided.decision is not None
+    assert (decided.decision.abandon, decided.decision.dropped) == ((old,), {"TooLate": 1})
+
+
+@pytest.mark.parametrize("cron", ["* * * * *", None])
+def test_schedule_that_is_off_drops_ticks_without_jobs(cron: str | None) -> None:
+    config = _config(schedule={"disabled": True} if cron else {}, cron=cron)
+    ticks = (MINUTE - 180, MINUTE - 120, MINUTE - 60)
+    row = _row(config, MINUTE, pending=ticks, fingerprint="of the enabled one")
+    waits = _made(config, ticks[0], job.Phase.QUEUED)
+    making = pending.Making(made=frozenset({ticks[1]}))
+    decided = _decide(config, row=row, jobs=(waits,), making=making)
+    assert decided.decision is not None
+    assert (decided.decision.abandon, decided.decision.dropped) == (ticks[2:], {"Disabled": 1})
+
+
+def test_edit_of_a_schedule_keeps_ticks_that_were_decided() -> None:
+    config = _config()
+    row = _row(config, MINUTE, pending=(MINUTE,), fingerprint="of another schedule")
+    decided = _decide(config, row=row)
+    assert decided.decision is not None
+    assert decided.decision.abandon == ()
+
+
+def test_job_that_was_deleted_before_it_was_taken_up_is_not_made_again() -> None:
+    config = _config()
+    row = _row(config, MINUTE, pending=(MINUTE,))
+    made = _decide(config, row=row, making=pending.Making(made=frozenset({MINUTE})))
+    assert (made.decision, made.make) == (None, ())
+    gone = _decide(config, row=row, making=pending.Making(gone=frozenset({MINUTE})))
+    assert gone.decision is not None
+    assert gone.decision.dropped == {"JobDeleted": 1}
+
+
+def test_refusals_are_tried_later_each_time_and_remember_since_when() -> None:
+    first = pending.refused(None, (1, 2), text="no", now=100.0)
+    second = pending.refused(first, (2, 3), text="no", now=110.0)
+    assert (first.again, second.again) == (101.0, 112.0)
+    assert second.since == {2: 100.0, 3: 110.0}
+    after = pending.refused(pending.made_one(second), (3,), text="no", now=120.0)
+    assert (after.tries, after.since) == (1, {3: 110.0})
+    late = pending.refused(msgspec.structs.replace(second, tries=50), (2,), text="no", now=0.0)
+    assert late.again == pending.RETRIES.max_s
+
+
+@given(
+    looks=some.lists(some.integers(-300, 7200), min_size=2, max_size=8),
+    expression=some.sampled_from(["* * * * *", "*/20 * * * * * *", "0 0 1 1 ? 2024"]),
+)
+def test_what_was_to_come_is_gone_on_with(looks: list[int], expression: str) -> None:
+    schedule = plan.read(_config(cron=expression)).schedule
+    assert schedule is not None
+    known: plan.Upcoming | None = None
+    for after in looks:
+        known = plan.go_on(schedule, MINUTE + after, known)
+        assert known.ticks == schedules.upcoming(schedule, MINUTE + after, status.NEXT_RUNS)
+
+
+def test_what_is_to_come_is_remembered() -> None:
+    first = _decide(_config()).upcoming
+    assert first is not None
+    later = _decide(_config(), upcoming=first, now=NOW + 61).upcoming
+    assert later is not None
+    assert later.ticks == (*first.ticks[1:], first.ticks[-1] + 60)
+
+
+def test_jobconfigs_that_wait_for_each_other_make_nothing() -> None:
+    config = _config()
+    decided = _decide(config, row=_row(config, NOW - 120), ring=("report", "load", "report"))
+    assert (decided.decision, decided.make) == (None, ())
+    assert decided.status.state == "Invalid"
+    valid = next(one for one in decided.status.conditions if one.type == "Valid")
+    assert valid.status == "False"
+    assert valid.message == (
+        "spec.dependsOn: JobConfigs wait for each other: report -> load -> report"
+    )
+
+
+def test_list_of_another_jobconfig_is_a_dependency() -> None:
+    config = _config(depends_on=(job.Dependency(kind=job.DependencyKind.JOB_CONFIG, name="load"),))
+    listed = job.Parallelism(with_result_of=job.ResultSource(job_config="fetch"))
+    made = msgspec.structs.replace(config.spec.template.spec, parallelism=listed)
+    template = job_config.JobTemplateSpec(spec=made)
+    spec = msgspec.structs.replace(config.spec, template=template)
+    config = msgspec.structs.replace(config, spec=spec)
+    assert list(plan.depends_on(config)) == ["load", "fetch"]

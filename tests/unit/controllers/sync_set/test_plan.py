@@ -174,11 +174,20 @@ def test_pinning_has_an_end() -> None:
 
 
 def test_fetching_has_an_end() -> None:
-    known = facts(pinned(), pins={"trades": PIN}, gang=gang(), now=NOW + 901)
+    known = facts(
+        pinned(), pins={"trades": PIN}, gang=gang(), fetching_since=NOW + 5000, now=NOW + 5901
+    )
     decided = plan.decide(known)
     assert decided.status is not None
     assert decided.status.reason == Reason.DATA_TIMED_OUT
     assert "fetching took longer than data.pond.timeoutSeconds, 900" in decided.status.message
+
+
+def test_waiting_for_room_takes_no_time_from_fetching() -> None:
+    known = facts(pinned(), pins={"trades": PIN}, gang=gang(), now=NOW + 5000)
+    decided = plan.decide(known)
+    assert decided.status is not None
+    assert decided.status.phase == "Fetching"
 
 
 def test_corrupt_data_fails_the_generation() -> None:

@@ -260,6 +260,36 @@ async def test_a_run_is_started_once_and_can_be_read_back(tmp_path: Path) -> Non
         assert world.dispatcher.ran == ["flow-g1-one"] * 2
 
 
+async def test_code_is_named_while_a_run_is_in_the_journal(tmp_path: Path) -> None:
+    call = {"function": "f:load", "code": f"sha256:{'ab' * 32}"}
+    new = flow_world.new({"do": [{"one": {"taskTemplate": {"call": call}}}]})
+    async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
+        assert world.flows.code() == {}
+        await world.run(new)
+        assert world.flows.code() == {"ns": {bytes.fromhex("ab" * 32)}}
+        await world.flows.forget(new.key)
+        assert world.flows.code() == {}
+
+
+async def test_the_next_step_is_in_the_commit_in_which_one_ends(tmp_path: Path) -> None:
+    """Whoever reads the journal at any moment sees no step that is over without the next one."""
+    steps: list[Any] = [{name: {"call": "f.load"}} for name in ("one", "two", "three")]
+    steps[1]["two"]["with"] = {"x": "${ one.value }"}
+    async with flow_world.FlowWorld(tmp_path, {"f:load": lambda **given: 1}) as world:
+        new = flow_world.new({"do": steps})
+        await world.flows.start(new)
+        seen: set[tuple[int, int]] = set()
+
+        def look() -> bool:
+            jobs = world.dispatcher.select("job_ends", 0, 9)
+            over = sum(finished is not None for _, _, finished in jobs)
+            seen.add((over, len(jobs)))
+            return over == 3
+
+        await world.until(look)
+    assert seen == {(0, 1), (1, 2), (2, 3), (3, 3)}
+
+
 async def test_what_cannot_run_is_refused_with_its_path(tmp_path: Path) -> None:
     async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
         new = flow_world.new({"do": [{"one": {"call": "f.load", "with": {"x": "${ two.value }"}}}]})

@@ -14,11 +14,6 @@ INSERT INTO flow_run (row, uid, generation, definition, state, finished) VALUES 
 UPDATE flow_run SET state = v.column1, finished = v.column2
 FROM (VALUES (?, ?, ?)) AS v WHERE flow_run.row = v.column3;
 
--- name: task_value
--- What the newest run of a task has returned, if that has succeeded; with `task_result`'s columns.
-SELECT media_type, result_size, result, result_digest FROM task
-WHERE task = ? AND state = 'Success' ORDER BY run DESC LIMIT 1;
-
 -- name: put_flow_step
 -- The newest record of a step instance; its value stays.
 INSERT INTO flow_step (run, key, record) VALUES (?, ?, ?)

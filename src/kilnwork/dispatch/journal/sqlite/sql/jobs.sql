@@ -113,7 +113,7 @@ SELECT namespace, name, tick, state FROM job_schedule WHERE config = ?;
 
 -- name: task_result
 -- What the newest run of a task has returned, if that has succeeded.
-SELECT media_type, result_size, result FROM task
+SELECT media_type, result, result_size, result_digest FROM task
 WHERE task = ? AND state = 'Success' ORDER BY run DESC LIMIT 1;
 
 -- name: job_keys

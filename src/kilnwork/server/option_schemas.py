@@ -1,0 +1,43 @@
+"""`GET /v1/namespaces/NS/jobconfigs/NAME/options`: the form of its options as JSON Schema.
+
+Mounted by `api`. For web pages that ask for values, as `kiln run-job` does; the values are
+`spec.optionValues` of a Job with that `configName`.
+"""
+
+import msgspec
+
+from kilnwork.api import kinds, option_forms, options
+from kilnwork.kit import asgi
+from kilnwork.server import errors, ports
+
+JSON_SCHEMA = "application/schema+json"
+
+
+class OptionSchemas:
+    """Answers requests for forms. `jobs`, `rights`: ports."""
+
+    def __init__(self, jobs: ports.Jobs, rights: ports.Rights) -> None:
+        self._jobs = jobs
+        self._rights = rights
+
+    async def send(
+        self, request: asgi.Request, namespace: str, name: str, *, response: asgi.Response
+    ) -> None:
+        """Answer with a schema. It takes the right to `get` the JobConfig."""
+        if request.method != "GET":
+            raise errors.MethodNotAllowed
+        question = ports.Question(
+            verb="get", namespace=namespace, name=name, resource=kinds.JOB_CONFIGS.plural
+        )
+        refused = await self._rights.refusal(request.user, question)
+        if refused is not None:
+            raise errors.Forbidden(refused)
+        config = self._jobs.config(namespace, name)
+        if config is None:
+            raise errors.NotFound(f'there is no JobConfig "{name}" in namespace "{namespace}"')
+        problems = list(options.problems(config.spec.option))
+        if problems:
+            said = "; ".join(f"{field} {problem}" for field, problem in problems)
+            raise errors.Conflict(f"JobConfig {name} cannot be used: {said}")
+        body = msgspec.json.encode(option_forms.json_schema(config.spec.option)) + b"\n"
+        await response.send(200, JSON_SCHEMA, body)

@@ -1,0 +1,89 @@
+"""The examples of Jobs on the real Kubernetes: each `run.sh` as it is, workers on a kubelet.
+
+They run one after the other in one namespace, which their kubeconfig names, as a user's would. What
+they check themselves is in their scripts; `tests/e2e/test_examples.py` runs them on `kiln up`.
+"""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support import kube_cluster, kube_manager, kube_servers, pages, waiting
+
+pytestmark = pytest.mark.timeout(300)
+
+SCRIPTS = sorted((pages.ROOT / "examples").glob("2*/run.sh"))
+ALLOWED = ("--allow-kind", "jobs.kilnwork.dev")
+"""For 27-pipeline, whose finalizer is a Job."""
+KINDS = ("tasks", "taskobjects", "jobs", "jobconfigs")
+
+
+class World:
+    """A manager whose tasks may make Jobs, and a namespace with a worker of two slots."""
+
+    def __init__(self, manager: kube_manager.Manager, namespace: str, kubeconfig: Path) -> None:
+        self.manager = manager
+        self._namespace = namespace
+        self._kubeconfig = kubeconfig
+
+    def run(self, script: Path, *, folder: Path) -> str:
+        """Run an example as its README says; what it prints. It must end well."""
+        environment = {**self.manager.kube.environment, "KUBECONFIG": str(self._kubeconfig)}
+        done = subprocess.run(
+            [str(script)], capture_output=True, text=True, env=environment, cwd=folder,
+            timeout=100, check=False,
+        )  # fmt: skip
+        if done.returncode:
+            said = f"{done.stdout}{done.stderr}\n{self.manager.log()[-3000:]}"
+            raise AssertionError(f"{script}: {done.returncode}\n{said}")
+        return done.stdout
+
+    def left(self) -> dict[str, list[str]]:
+        """Names of objects of ours in the namespace, but the cluster and its worker."""
+        found = {}
+        for plural in KINDS:
+            path = f"/apis/kilnwork.dev/v1alpha1/namespaces/{self._namespace}/{plural}"
+            items = self.manager.kube.http.get(path).ok()["items"]
+            found[plural] = [one["metadata"]["name"] for one in items]
+        return found
+
+
+@pytest.fixture(scope="module")
+def world(
+    kube: kube_cluster.Kube, real_node: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[World]:
+    namespace = kube_servers.fresh_name("examples")
+    kube.http.post("/api/v1/namespaces", {"metadata": {"name": namespace}}).ok()
+    kubeconfig = tmp_path_factory.mktemp("user") / "kubeconfig"
+    kubeconfig.write_text(json.dumps(_in_namespace(kube.kubeconfig, namespace)))
+    home = kube_manager.on_real_node(real_node, "--storage", "emptyDir", *ALLOWED)
+    with kube_manager.installed(kube, home) as manager:
+        manager.allow_drivers(namespace)
+        manager.start_cluster("default", namespace=namespace, slotsPerWorker=2)
+        yield World(manager, namespace, kubeconfig)
+        kube.http.delete(f"/api/v1/namespaces/{namespace}")
+
+
+def _in_namespace(kubeconfig: Path, namespace: str) -> dict[str, Any]:
+    """The same kubeconfig, whose context names a namespace."""
+    document: dict[str, Any] = json.loads(kubeconfig.read_text())
+    for context in document["contexts"]:
+        context["context"]["namespace"] = namespace
+    return document
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.parent.name)
+def test_an_example_runs_and_leaves_nothing(world: World, script: Path, tmp_path: Path) -> None:
+    assert world.run(script, folder=tmp_path).endswith("ok\n")
+    assert list(tmp_path.iterdir()) == []
+    waiting.wait_until(
+        lambda: not any(world.left().values()), what="its objects are gone", timeout_s=60
+    )
+
+
+def test_the_manager_has_the_rights_that_it_needs(world: World) -> None:
+    assert world.manager.refusals() == []

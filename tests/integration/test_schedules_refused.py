@@ -1,0 +1,149 @@
+"""Ticks whose Jobs cannot be made, or are deleted at once: none is lost without being counted, none
+waits for ever, and none runs twice."""
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from kilnwork.api import kinds, meta, resource
+from kilnwork.kit import clock
+from support import schedule_world, short
+
+WHY = 'spec.type: Unsupported value: "Scheduled"'
+NS = schedule_world.NS
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[schedule_world.World]:
+    async with schedule_world.running(short.folder()) as made:
+        made.clock.now = (made.clock.now // 60 + 1) * 60 + 30  # no tick is near
+        yield made
+
+
+async def begin(world: schedule_world.World, **missed: object) -> tuple[str, int]:
+    """Start a manager with a JobConfig one of whose ticks has just come; return uid and tick."""
+    up_to_now = clock.rfc3339(world.clock.wall())
+    uid = await world.config("nightly", lastUpdated=up_to_now, missedRuns=missed)
+    await world.start()
+    await world.until(lambda: world.services.indexes.schedule(uid), "its schedule has begun")
+    world.set_clock(31)  # 1 s after the tick
+    return uid, int(world.clock.wall()) // 60 * 60
+
+
+async def scheduled(world: schedule_world.World) -> meta.Condition | None:
+    shown = await world.shown("nightly")
+    return next((c for c in shown.status.conditions if c.type == "Scheduled"), None)
+
+
+async def until_refused(world: schedule_world.World, tick: int) -> meta.Condition:
+    """Wait until the JobConfig says that a Job cannot be made; return the condition."""
+
+    async def refused() -> meta.Condition | None:
+        found = await scheduled(world)
+        return found if found is not None and found.reason == "JobNotMade" else None
+
+    await world.until(refused, "the condition says so")
+    found = await refused()
+    assert found is not None
+    assert f"nightly-{tick}" in found.message
+    return found
+
+
+async def until_missed(world: schedule_world.World, reasons: dict[str, int]) -> None:
+    async def missed() -> bool:
+        found = (await world.shown("nightly")).status.missed
+        return found is not None and found.reasons == reasons
+
+    await world.until(missed, f"missed are {reasons}")
+
+
+async def said(world: schedule_world.World, reason: str) -> list[str]:
+    listed = await world.kube.list(resource.EVENTS, NS, type=dict[str, Any])
+    return [one["message"] for one in listed.items if one["reason"] == reason]
+
+
+async def test_job_that_is_refused_is_made_when_it_may_be(world: schedule_world.World) -> None:
+    await world.refuse_jobs()
+    uid, tick = await begin(world)
+    condition = await until_refused(world, tick)
+    assert condition.status == "False"
+    assert WHY in condition.message
+    await world.refuse_jobs(refuse=False)
+    await world.settled(uid, tick)
+    assert await world.ran(uid) == {tick: 1}
+
+    async def well() -> bool:
+        found = await scheduled(world)
+        return found is not None and found.status == "True"
+
+    await world.until(well, "the condition is gone")
+    assert (await world.shown("nightly")).status.missed is None
+
+
+async def test_job_that_is_refused_for_too_long_is_missed(world: schedule_world.World) -> None:
+    await world.refuse_jobs()
+    uid, tick = await begin(world, withinSeconds=1)
+    await until_missed(world, {"JobNotMade": 1})
+    await world.refuse_jobs(refuse=False)
+    world.set_clock(60)
+    await world.settled(uid, tick + 60)
+    assert await world.ran(uid) == {tick + 60: 1}, "what was given up does not run later"
+    messages = await said(world, "JobNotMade")
+    assert any(WHY in one for one in messages)
+    assert any("makes no Job" in one for one in messages)
+
+
+async def test_schedule_that_is_disabled_drops_what_waits(world: schedule_world.World) -> None:
+    await world.refuse_jobs()
+    uid, tick = await begin(world)
+    await until_refused(world, tick)
+    await world.kube.merge_patch(
+        kinds.JOB_CONFIGS, "nightly", {"spec": {"schedule": {"disabled": True}}}, NS
+    )
+    await until_missed(world, {"Disabled": 1})
+    row = world.services.indexes.schedule(uid)
+    assert row is not None
+    assert row.pending == ()
+    await world.refuse_jobs(refuse=False)
+    await world.kube.merge_patch(
+        kinds.JOB_CONFIGS, "nightly", {"spec": {"schedule": {"disabled": False}}}, NS
+    )
+
+    async def enabled() -> bool:
+        return (await world.shown("nightly")).status.state == "ReadyEnabled"
+
+    await world.until(enabled, "it is enabled")
+    world.set_clock(60)
+    await world.settled(uid, tick + 60)
+    assert await world.ran(uid) == {tick + 60: 1}
+
+
+async def test_deleted_config_takes_along_what_waits(world: schedule_world.World) -> None:
+    await world.refuse_jobs()
+    uid, tick = await begin(world)
+    await until_refused(world, tick)
+    await world.kube.delete(kinds.JOB_CONFIGS, "nightly", NS)
+    await world.until(lambda: world.services.indexes.schedule(uid) is None, "it is forgotten")
+    await world.refuse_jobs(refuse=False)
+    again = await world.config("nightly", lastUpdated=clock.rfc3339(world.clock.wall()))
+    await world.until(lambda: world.services.indexes.schedule(again), "the new one has begun")
+    world.set_clock(60)
+    await world.settled(again, tick + 60)
+    assert await world.ran(again) == {tick + 60: 1}
+
+
+async def test_job_deleted_before_it_is_taken_up_is_counted(world: schedule_world.World) -> None:
+    world.takes_up.clear()
+    uid, tick = await begin(world)
+
+    async def made() -> bool:
+        return bool(await world.jobs())
+
+    await world.until(made, "the Job is made")
+    await world.kube.delete(kinds.JOBS, f"nightly-{tick}", NS)
+    await until_missed(world, {"JobDeleted": 1})
+    world.takes_up.set()
+    world.set_clock(60)
+    await world.settled(uid, tick + 60)
+    assert await world.ran(uid) == {tick + 60: 1}, "it was made once"

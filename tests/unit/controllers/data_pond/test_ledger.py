@@ -1,0 +1,519 @@
+"""The ledger: what is wanted comes to the right nodes, and nothing is let go unasked."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kilnwork.api import data_pond, pond_messages
+from kilnwork.controllers.data_pond import ledger, model
+from kilnwork.data import errors
+from kilnwork.kit import clock
+from support import ponds
+
+NS, POND = "quant", "lake"
+MANIFEST = ponds.manifest_of({"a": b"1", "b": b"22", "c": b"333"})
+DIGEST = MANIFEST.digest
+DISK = data_pond.SnapshotSource(source="disk")
+
+
+class World:
+    """A ledger, its clock, and agents that say what a test lets them say."""
+
+    def __init__(self) -> None:
+        self.time = clock.ManualClock()
+        self.ledger = ledger.Ledger(self.time)
+        self.told = 0
+        self.ledger.subscribe(self._tell)
+        sources = (
+            data_pond.PondSource(name="disk", uri="file:///data"),
+            data_pond.PondSource(name="web", uri="https://x/base/"),
+        )
+        self.spec = data_pond.DataPondSpec(sources=sources)
+        self.ledger.pond_changed(NS, POND, self.spec, root="/pond")
+        self._sequences: dict[str, int] = {}
+
+    def _tell(self) -> None:
+        self.told += 1
+
+    def report(self, node: str, *, session: str = "s", **facts: Any) -> pond_messages.Order:
+        number = self._sequences[node] = self._sequences.get(node, 0) + 1
+        facts.setdefault("address", f"{node}:1")
+        made = pond_messages.Report(session=session, sequence=number, **facts)
+        self.ledger.take_report(NS, POND, node, made)
+        return self.order(node)
+
+    def order(self, node: str) -> pond_messages.Order:
+        state = self.ledger.state(NS, POND)
+        assert state is not None
+        return state.order(node)
+
+    def pin(self, request: str = "r", source: data_pond.SnapshotSource = DISK) -> model.Pin:
+        return self.ledger.want_pin(NS, POND, source, request=request)
+
+    def want(self, lease: str = "set-g1", nodes: list[str] | None = None, **facts: Any) -> None:
+        made = model.WantedSnapshot(name="market", digest=DIGEST, **facts)
+        self.ledger.want(NS, POND, lease, nodes=nodes, snapshots=[made])
+
+    def ready(self, lease: str = "set-g1") -> dict[str, model.Readiness]:
+        return self.ledger.ready(NS, POND, lease)
+
+
+def holding(here: int = 3) -> pond_messages.HoldingReport:
+    return pond_messages.HoldingReport(
+        digest=DIGEST, files=3, bytes=6, files_here=here, bytes_here=2 * here
+    )
+
+
+def lease_report(name: str = "set-g1", **facts: Any) -> pond_messages.LeaseReport:
+    given = {"paths_digest": "all", "access": "read", **facts}
+    one = pond_messages.SnapshotReport(name="market", digest=DIGEST, **given)
+    return pond_messages.LeaseReport(name=name, snapshots=(one,))
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+# pins
+
+
+def test_one_node_is_asked_to_pin(world: World) -> None:
+    world.report("n1")
+    world.report("n2")
+
+    assert world.pin().state == model.PENDING
+    asked = {node: world.order(node).pins for node in ("n1", "n2")}
+
+    [[pin]] = [pins for pins in asked.values() if pins]
+    assert (pin.id, pin.source.uri) == ("r", "file:///data")
+
+
+def test_a_pin_is_done_when_its_manifest_is_here(world: World) -> None:
+    world.report("n1")
+    world.pin()
+    world.report("n1", pins=(pond_messages.PinReport(id="r", digest=DIGEST),))
+    assert world.pin().state == model.PENDING
+
+    world.ledger.put_manifest(NS, POND, MANIFEST)
+
+    assert (world.pin().state, world.pin().digest, world.pin().bytes) == ("Pinned", DIGEST, 6)
+    assert world.order("n1").pins == ()
+
+
+def test_the_same_request_is_the_same_pin_and_another_looks_anew(world: World) -> None:
+    world.report("n1")
+    world.pin("r1")
+    world.report("n1", pins=(pond_messages.PinReport(id="r1", digest=DIGEST),))
+    world.ledger.put_manifest(NS, POND, MANIFEST)
+
+    assert world.pin("r1").state == model.PINNED
+    assert world.pin("r2").state == model.PENDING
+    assert [pin.id for pin in world.order("n1").pins] == ["r2"]
+
+    world.ledger.forget_pin(NS, POND, "r2")
+    assert world.order("n1").pins == ()
+
+
+def test_another_node_pins_when_the_first_is_silent(world: World) -> None:
+    world.report("n1")
+    world.pin()
+    assert world.order("n1").pins
+    world.time.advance(pond_messages.SILENT_S + 1)
+
+    assert world.report("n2").pins
+    assert world.order("n1").pins == ()
+
+
+def test_a_node_that_knows_the_source_pins_it(world: World) -> None:
+    key = pond_messages.source_key(pond_messages.SourceOrder(name="disk", uri="file:///data"))
+    world.report("n1")
+    world.report("n2", sources=(key,))
+
+    world.pin()
+
+    assert world.order("n1").pins == ()
+    assert len(world.order("n2").pins) == 1
+
+
+@pytest.mark.parametrize(("lasting", "state"), [(True, "Failed"), (False, "Pending")])
+def test_what_an_agent_says_of_a_pin_is_passed_on(
+    world: World,
+    lasting: bool,  # noqa: FBT001 - a parameter
+    state: str,
+) -> None:
+    world.report("n1")
+    world.pin()
+    world.order("n1")
+    trouble = pond_messages.Trouble(reason="SourceMissing", message="gone", lasting=lasting)
+
+    world.report("n1", pins=(pond_messages.PinReport(id="r", trouble=trouble),))
+
+    pin = world.pin()
+    assert (pin.state, pin.reason, pin.message) == (state, "SourceMissing", "gone")
+
+
+def test_a_digest_that_is_given_is_looked_for(world: World) -> None:
+    def asked() -> model.Pin:
+        return world.ledger.want_pin(NS, POND, DISK, request="r", digest=DIGEST)
+
+    assert asked().state == model.PENDING
+    assert world.report("n1", holdings=(holding(),)).uploads == (DIGEST,)
+    world.ledger.put_manifest(NS, POND, MANIFEST)
+
+    assert asked().state == model.PINNED
+    assert world.order("n1").uploads == ()
+
+
+def test_a_source_that_has_another_digest_now_is_not_taken(world: World) -> None:
+    other = ponds.manifest_of({"a": b"other"})
+    world.report("n1")
+    world.ledger.want_pin(NS, POND, DISK, request="r", digest=DIGEST)
+    world.order("n1")
+    world.ledger.put_manifest(NS, POND, other)
+
+    world.report("n1", pins=(pond_messages.PinReport(id="r", digest=other.digest),))
+
+    pin = world.ledger.want_pin(NS, POND, DISK, request="r", digest=DIGEST)
+    assert (pin.state, pin.reason) == (model.FAILED, "SourceChanged")
+
+
+def test_without_a_pond_a_pin_waits(world: World) -> None:
+    pin = world.ledger.want_pin(NS, "sea", DISK, request="r")
+
+    assert (pin.state, pin.reason) == (model.PENDING, "WaitingForPond")
+
+
+@pytest.mark.parametrize(
+    ("source", "why"),
+    [
+        (data_pond.SnapshotSource(), "exactly one"),
+        (data_pond.SnapshotSource(source="disk", uri="file:///data"), "exactly one"),
+        (data_pond.SnapshotSource(source="sea"), "from.source: 'sea' is none"),
+        (data_pond.SnapshotSource(uri="file:///etc/passwd"), "not below"),
+        (data_pond.SnapshotSource(uri="file:///data2"), "not below"),
+        (data_pond.SnapshotSource(uri="file:///data/../etc"), "'..'"),
+        (data_pond.SnapshotSource(uri="file:///data/%2e%2e/etc"), "'..'"),
+        (data_pond.SnapshotSource(source="disk", path="../etc"), "from.path"),
+        (data_pond.SnapshotSource(source="disk", paths=("/etc",)), "from.paths"),
+        (data_pond.SnapshotSource(source="disk", paths=("a", "a")), "twice"),
+        (data_pond.SnapshotSource(source="disk", paths=("a",), glob="*"), "not both"),
+        (data_pond.SnapshotSource(source="disk", glob="a[b"), "pattern"),
+        (data_pond.SnapshotSource(inline={}), "from.inline"),
+        (data_pond.SnapshotSource(inline={"../a": ""}), "from.inline"),
+        (data_pond.SnapshotSource(inline={"a": "x" * 600_000}), "600,000 bytes"),
+        (data_pond.SnapshotSource(files="2026-11-1"), "not served yet"),
+    ],
+)
+def test_sources_that_may_not_be_read(
+    world: World, source: data_pond.SnapshotSource, why: str
+) -> None:
+    world.report("n1")
+
+    pin = world.pin("r", source)
+
+    assert (pin.state, pin.reason) in [("Failed", "SourceRefused"), ("Failed", "ManifestRefused")]
+    assert why in pin.message
+    assert world.order("n1").pins == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "uri"),
+    [
+        (data_pond.SnapshotSource(source="web", path="d e"), "https://x/base/d%20e"),
+        (data_pond.SnapshotSource(source="web", path="d", paths=("f",)), "https://x/base/d/"),
+        (data_pond.SnapshotSource(uri="https://x/base/q"), "https://x/base/q"),
+        (data_pond.SnapshotSource(uri="file:///data"), "file:///data"),
+        (data_pond.SnapshotSource(source="disk", path="d/e"), "file:///data/d/e"),
+    ],
+)
+def test_addresses_of_sources(world: World, source: data_pond.SnapshotSource, uri: str) -> None:
+    world.report("n1")
+    world.pin("r", source)
+
+    [pin] = world.order("n1").pins
+    assert pin.source.uri == uri
+
+
+# leases
+
+
+def test_data_is_wanted_of_the_nodes_that_are_named(world: World) -> None:
+    for node in ("n1", "n2"):
+        world.report(node)
+
+    world.want(nodes=["n2"])
+
+    assert world.order("n1").leases == ()
+    [lease] = world.order("n2").leases
+    assert (lease.name, lease.snapshots[0].digest) == ("set-g1", DIGEST)
+    assert set(world.ready()) == {"n2"}
+
+
+def test_all_nodes_are_meant_without_names(world: World) -> None:
+    world.report("n1")
+    world.want()
+    assert set(world.ready()) == {"n1"}
+
+    world.report("n2")
+
+    assert set(world.ready()) == {"n1", "n2"}
+    assert world.order("n2").leases
+
+
+def test_a_node_is_ready_when_it_says_so_of_what_is_wanted(world: World) -> None:
+    world.ledger.put_manifest(NS, POND, MANIFEST)
+    world.report("n1")
+    world.want()
+    assert world.ready()["n1"].bytes_total == 6
+    assert not world.ready()["n1"].ready
+
+    world.report("n1", leases=(lease_report(bytes_done=2, bytes_total=6),))
+    assert (world.ready()["n1"].ready, world.ready()["n1"].bytes_done) == (False, 2)
+
+    world.report("n1", leases=(lease_report(ready=True, bytes_done=6, bytes_total=6),))
+    assert world.ready()["n1"].ready
+
+
+@pytest.mark.parametrize(
+    "facts", [{"digest": "sha256:0"}, {"paths_digest": "other"}, {"access": "copy"}]
+)
+def test_a_report_of_something_else_does_not_count(world: World, facts: dict[str, str]) -> None:
+    world.report("n1")
+    world.want()
+    given: dict[str, Any] = {"digest": DIGEST, "paths_digest": "all", "access": "read", **facts}
+    other = pond_messages.SnapshotReport(name="market", ready=True, **given)
+
+    world.report("n1", leases=(pond_messages.LeaseReport(name="set-g1", snapshots=(other,)),))
+
+    assert not world.ready()["n1"].ready
+
+
+def test_a_node_that_is_silent_is_not_ready(world: World) -> None:
+    world.report("n1", leases=(lease_report(ready=True),))
+    world.want(nodes=["n1", "n2"])
+    assert world.ready()["n1"].ready
+    assert world.ready()["n2"].reason == "AgentSilent"
+
+    world.time.advance(pond_messages.SILENT_S + 1)
+
+    assert (world.ready()["n1"].ready, world.ready()["n1"].reason) == (False, "AgentSilent")
+    assert world.ledger.nodes(NS, POND) == frozenset()
+    assert world.ledger.holders(NS, POND, DIGEST) == {}
+
+
+def test_trouble_of_a_node_is_passed_on(world: World) -> None:
+    world.report("n1")
+    world.want()
+    trouble = pond_messages.Trouble(reason="PondFull", message="no room")
+
+    world.report("n1", leases=(lease_report(trouble=trouble),))
+
+    found = world.ready()["n1"]
+    assert (found.reason, found.message, found.lasting) == ("PondFull", "node n1: no room", False)
+
+
+def test_nodes_are_told_who_has_it(world: World) -> None:
+    world.report("n1", holdings=(holding(),))
+    world.report("n2", holdings=(holding(1),))
+    world.report("n3", holdings=(holding(0),))
+    world.want()
+
+    order = world.report("n3")
+
+    assert order.holders == {DIGEST: ("n1", "n2")}
+    assert order.peers == {"n1": "n1:1", "n2": "n2:1"}
+    assert world.ledger.holders(NS, POND, DIGEST) == {"n1": 6, "n2": 2}
+
+
+def test_peers_are_not_named_where_none_shall_be_asked(world: World) -> None:
+    fetch = data_pond.PondFetch(from_peers=False)
+    world.ledger.pond_changed(NS, POND, data_pond.DataPondSpec(fetch=fetch), root="/pond")
+    world.report("n1", holdings=(holding(),))
+    world.want()
+
+    assert world.report("n2").holders == {}
+
+
+def test_a_released_lease_is_let_go_by_all_who_have_it(world: World) -> None:
+    world.want()
+    world.report("n1", leases=(lease_report(),))
+    world.ledger.release(NS, POND, "set-g1")
+
+    assert world.order("n1").released == ("set-g1",)
+    assert world.order("n1").leases == ()
+    assert world.report("n1").released == ()
+    assert world.report("n2", leases=(lease_report(),)).released == ("set-g1",)
+
+
+def test_a_node_that_is_not_meant_any_more_lets_go(world: World) -> None:
+    world.want(nodes=["n1", "n2"])
+    world.report("n1", leases=(lease_report(),))
+
+    world.want(nodes=["n2"])
+
+    assert world.order("n1").released == ("set-g1",)
+    assert world.order("n2").leases
+
+
+def test_a_lease_that_nobody_asks_for_is_kept(world: World) -> None:
+    """The manager has been started anew."""
+    order = world.report("n1", leases=(lease_report("set-g7"),), holdings=(holding(),))
+
+    assert order.released == ()
+    assert world.ledger.leases(NS) == {(POND, "set-g7")}
+    world.ledger.release(NS, POND, "set-g7")
+    assert world.order("n1").released == ("set-g7",)
+    assert world.ledger.leases(NS) == frozenset()
+
+
+def test_another_namespace_sees_and_releases_nothing(world: World) -> None:
+    world.want()
+    world.report("n1", leases=(lease_report(ready=True),))
+
+    assert world.ledger.leases("other") == frozenset()
+    assert world.ledger.ready("other", POND, "set-g1") == {}
+    world.ledger.release("other", POND, "set-g1")
+    assert world.order("n1").released == ()
+    assert world.ready()["n1"].ready
+
+
+def test_names_that_cannot_be_are_refused(world: World) -> None:
+    with pytest.raises(errors.LeaseRefused):
+        world.want("../x")
+    assert world.ledger.leases(NS) == frozenset()
+
+
+# messages
+
+
+def test_a_report_that_comes_late_is_ignored(world: World) -> None:
+    world.report("n1", used=1)
+    world.report("n1", used=2)
+    old = pond_messages.Report(session="s", sequence=1, used=1)
+
+    world.ledger.take_report(NS, POND, "n1", old)
+
+    [view] = world.ledger.node_views(NS, POND) or []
+    assert view.used == 2
+
+
+def test_an_agent_that_was_started_anew_counts_from_one(world: World) -> None:
+    world.report("n1", used=1)
+    new = pond_messages.Report(session="t", sequence=1, used=5)
+
+    world.ledger.take_report(NS, POND, "n1", new)
+
+    [view] = world.ledger.node_views(NS, POND) or []
+    assert view.used == 5
+
+
+def test_what_is_said_again_is_no_news(world: World) -> None:
+    world.report("n1")
+    world.want()
+    before, revision = world.told, world.order("n1").revision
+
+    world.report("n1")
+    world.want()
+
+    assert (world.told, world.order("n1").revision) == (before, revision)
+
+
+def test_subscribers_hear_of_progress(world: World) -> None:
+    world.report("n1")
+    world.want()
+    before, revision = world.told, world.order("n1").revision
+
+    world.report("n1", leases=(lease_report(bytes_done=1),))
+    world.report("n1", leases=(lease_report(bytes_done=2),))
+
+    assert world.told >= before + 2
+    assert world.order("n1").revision <= revision + 1, "agents are not woken by progress"
+
+
+def test_orders_of_another_manager_are_other_ones(world: World) -> None:
+    first = world.report("n1").revision
+    world.time.advance(1)
+
+    again = ledger.Ledger(world.time)
+    again.pond_changed(NS, POND, world.spec, root="/pond")
+
+    state = again.state(NS, POND)
+    assert state is not None
+    assert state.order("n1").revision != first
+
+
+async def test_who_waits_for_an_order_is_not_held_when_the_manager_stops(world: World) -> None:
+    revision = world.report("n1").revision
+    world.ledger.close()
+
+    order = await world.ledger.order(NS, POND, "n1", knows=revision, wait_s=60)
+
+    assert order.revision == revision
+
+
+def test_manifests_that_nobody_wants_are_dropped(world: World) -> None:
+    world.ledger.put_manifest(NS, POND, MANIFEST)
+    world.want()
+    assert world.ledger.find_manifest(NS, POND, DIGEST) is not None
+
+    world.ledger.release(NS, POND, "set-g1")
+
+    assert world.ledger.find_manifest(NS, POND, DIGEST) is None
+
+
+def test_a_pond_that_is_gone_is_forgotten(world: World) -> None:
+    world.want()
+    world.ledger.pond_gone(NS, POND)
+
+    assert world.ledger.state(NS, POND) is None
+    assert world.ledger.node_views(NS, POND) is None
+    assert world.ledger.leases(NS) == frozenset()
+
+
+def test_the_directory_of_a_run_is_the_same_on_all_nodes(world: World) -> None:
+    assert world.ledger.directory(NS, POND, "set-g1") == "/pond/runs/quant/set-g1"
+    assert world.ledger.directory(NS, "sea", "set-g1") is None
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["want", "release", "report", "silence", "some"]),
+        st.sampled_from(["n1", "n2", "n3"]),
+        st.sampled_from(["g1", "g2"]),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS)
+def test_no_node_is_told_to_have_and_to_let_go_of_the_same(
+    steps: list[tuple[str, str, str]],
+) -> None:
+    world = World()
+    wanted: dict[str, list[str] | None] = {}
+    on_disk: dict[str, set[str]] = {node: set() for node in ("n1", "n2", "n3")}
+    for what, node, lease in steps:
+        if what == "want":
+            world.want(lease)
+            wanted[lease] = None
+        elif what == "some":
+            world.want(lease, nodes=[node])
+            wanted[lease] = [node]
+        elif what == "release":
+            world.ledger.release(NS, POND, lease)
+            wanted.pop(lease, None)
+        elif what == "silence":
+            world.time.advance(60)
+        else:
+            order = world.report(node, leases=tuple(lease_report(n) for n in on_disk[node]))
+            ordered = {one.name for one in order.leases}
+            assert not ordered & set(order.released)
+            on_disk[node] = (on_disk[node] | ordered) - set(order.released)
+    for node in on_disk:
+        world.report(node, leases=tuple(lease_report(n) for n in on_disk[node]))
+        order = world.order(node)
+        after = (on_disk[node] | {one.name for one in order.leases}) - set(order.released)
+        assert after == {name for name, nodes in wanted.items() if node in (nodes or on_disk)}

@@ -1,0 +1,339 @@
+"""DataPonds: which Pods are made, of what, and what the status says."""
+
+import base64
+from typing import Any
+
+import msgspec
+import pytest
+
+from kilnwork.api import data_pond, meta, node, pod, pond_messages, reasons
+from kilnwork.controllers import caches, worker_pods
+from kilnwork.controllers.data_pond import certificate, ledger, plan, pods, status
+from kilnwork.kit import clock
+
+NOW = 1_800_000_000.0
+LOCAL = pods.Settings(
+    manager="http://127.0.0.1:7444",
+    command=("python", "-m", "kilnwork.pond"),
+    image="i",
+    root="/home/me/ponds",
+    local=True,
+)
+FAR = pods.Settings(
+    manager="https://kilnwork.kilnwork-system.svc:7443",
+    command=("python", "-m", "kilnwork.pond"),
+    image="registry/kilnwork:1",
+    ca=b"CA",
+)
+PAIR = certificate.make(now=NOW)
+
+
+def pond(name: str = "lake", **spec: Any) -> data_pond.DataPond:
+    return data_pond.DataPond(
+        metadata=meta.ObjectMeta(name=name, namespace="quant", uid="u1", generation=3),
+        spec=data_pond.DataPondSpec(**spec),
+    )
+
+
+def a_node(name: str, *taints: tuple[str, str], **labels: str) -> node.Node:
+    return node.Node(
+        metadata=meta.ObjectMeta(name=name, labels=labels),
+        spec=node.NodeSpec(taints=tuple(node.Taint(key=k, effect=e) for k, e in taints)),
+    )
+
+
+def secret(settings: pods.Settings = LOCAL, pair: certificate.Pair = PAIR) -> caches.Secret:
+    body = pods.secret(pond(), settings, token="t", pair=pair)
+    return caches.Secret(metadata=meta.ObjectMeta(name="lake-pond", uid="s1"), data=body["data"])
+
+
+def seen(body: meta.JsonObject, **changes: Any) -> pod.Pod:
+    metadata = {**body["metadata"], "uid": "p", "creationTimestamp": clock.rfc3339(NOW - 60)}
+    document = {"metadata": metadata, "spec": {"nodeName": body["spec"]["nodeName"]}, **changes}
+    return msgspec.convert(document, pod.Pod, strict=False)
+
+
+def decide(settings: pods.Settings = LOCAL, **facts: Any) -> plan.Plan:
+    facts.setdefault("pond", pond())
+    facts.setdefault("secret", secret(settings))
+    return plan.decide(plan.Facts(now=NOW, **facts), settings)
+
+
+def test_the_secret_comes_first() -> None:
+    decided = decide(secret=None, nodes=[a_node("n1")])
+
+    assert decided.make_secret
+    assert decided.create == ()
+
+
+def test_each_selected_node_gets_a_pod() -> None:
+    nodes = [a_node("n1", disk="fast"), a_node("n2"), a_node("n3", disk="fast")]
+
+    decided = decide(pond=pond(node_selector={"disk": "fast"}), nodes=nodes)
+
+    assert [body["spec"]["nodeName"] for body in decided.create] == ["n1", "n3"]
+    assert decided.nodes == {"n1", "n3"}
+
+
+@pytest.mark.parametrize(
+    ("key", "effect", "comes"),
+    [
+        ("dedicated", "NoSchedule", False),
+        ("dedicated", "NoExecute", False),
+        ("dedicated", "PreferNoSchedule", True),
+        ("node.kubernetes.io/unreachable", "NoExecute", True),
+        ("node.kubernetes.io/unschedulable", "NoSchedule", True),
+    ],
+)
+def test_taints_are_obeyed_as_by_a_daemon_set(
+    key: str,
+    effect: str,
+    comes: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    decided = decide(nodes=[a_node("n1", (key, effect))])
+
+    assert bool(decided.create) is comes
+
+
+def test_a_pass_after_a_pass_makes_nothing() -> None:
+    first = decide(nodes=[a_node("n1")])
+
+    again = decide(nodes=[a_node("n1")], pods=[seen(first.create[0])])
+
+    assert (again.create, again.remove, again.mend_secret) == ((), (), {})
+
+
+def test_pods_of_nodes_that_are_not_selected_go() -> None:
+    [body] = decide(nodes=[a_node("n1")]).create
+
+    decided = decide(nodes=[], pods=[seen(body)])
+
+    assert [(one.metadata.name, why) for one, why in decided.remove] == [
+        ("lake-n1", "its node is not selected, or gone")
+    ]
+
+
+def test_pods_of_an_older_spec_go() -> None:
+    [body] = decide(nodes=[a_node("n1")]).create
+
+    decided = decide(pond=pond(path="/data/pond"), nodes=[a_node("n1")], pods=[seen(body)])
+
+    assert [why for _, why in decided.remove] == ["it is made of an older spec"]
+
+
+def test_what_agents_are_told_by_order_needs_no_other_pod() -> None:
+    web = data_pond.PondSource(name="web", uri="https://x/")
+    [body] = decide(nodes=[a_node("n1")]).create
+
+    decided = decide(
+        pond=pond(capacity="1Gi", sources=(web,)), nodes=[a_node("n1")], pods=[seen(body)]
+    )
+
+    assert decided.remove == ()
+
+
+def test_a_pod_that_has_ended_is_replaced() -> None:
+    [body] = decide(nodes=[a_node("n1")]).create
+
+    decided = decide(nodes=[a_node("n1")], pods=[seen(body, status={"phase": "Failed"})])
+
+    assert [why for _, why in decided.remove] == ["it has ended"]
+
+
+def test_another_authority_of_the_manager_is_put_into_the_secret() -> None:
+    decided = decide(FAR, secret=secret(LOCAL))
+
+    assert decided.mend_secret == {"ca.crt": base64.b64encode(b"CA").decode()}
+
+
+def test_a_certificate_is_renewed_in_time() -> None:
+    old = certificate.make(now=NOW - (certificate.DAYS - certificate.RENEW_DAYS + 1) * 86_400)
+
+    assert decide(secret=secret(pair=old)).new_pair
+    assert not decide().new_pair
+
+
+# Pods
+
+
+def test_a_pod_on_this_machine_runs_as_we_do() -> None:
+    [body] = decide(nodes=[a_node("n1")]).create
+    [container] = body["spec"]["containers"]
+    env = {one["name"]: one.get("value") for one in container["env"]}
+
+    assert "securityContext" not in container
+    assert env["KILN_MANAGER"] == "http://127.0.0.1:7444"
+    assert env["KILN_POND_PATH"] == "/home/me/ponds/quant/lake"
+    assert "KILN_CA_FILE" not in env
+
+
+def test_a_pod_in_a_cluster_has_no_rights_but_its_files() -> None:
+    [body] = decide(FAR, nodes=[a_node("n1")]).create
+    spec = body["spec"]
+    [container] = spec["containers"]
+    env = {one["name"]: one.get("value") for one in container["env"]}
+
+    assert spec["automountServiceAccountToken"] is False
+    assert container["securityContext"]["capabilities"]["drop"] == ["ALL"]
+    assert env["KILN_POND_PATH"] == "/var/lib/kilnwork/ponds/quant/lake"
+    assert env["KILN_CA_FILE"].endswith("/ca.crt")
+    assert body["metadata"]["ownerReferences"][0]["uid"] == "u1"
+
+
+def test_secrets_are_mounted_and_in_no_environment() -> None:
+    sources = (
+        data_pond.PondSource(name="web", uri="https://x/", secret_name="web-token"),
+        data_pond.PondSource(name="disk", uri="file:///data/a%20b"),
+    )
+
+    [body] = decide(FAR, pond=pond(sources=sources), nodes=[a_node("n1")]).create
+
+    [container] = body["spec"]["containers"]
+    mounts = {one["name"]: one for one in container["volumeMounts"]}
+    volumes = {one["name"]: one for one in body["spec"]["volumes"]}
+    assert volumes["secret-0"]["secret"]["secretName"] == "web-token"
+    assert mounts["secret-0"]["mountPath"].endswith("/sources/web")
+    assert volumes["files-1"]["hostPath"] == {"path": "/data/a b"}
+    assert mounts["files-1"] == {
+        "name": "files-1",
+        "mountPath": "/data/a b",
+        "readOnly": True,
+    }
+    assert "web-token" not in str(container["env"])
+
+
+def test_a_source_that_is_mounted_already_is_not_mounted_twice() -> None:
+    sources = (
+        data_pond.PondSource(name="a", uri="file:///data"),
+        data_pond.PondSource(name="b", uri="file:///data/b"),
+    )
+
+    [body] = decide(pond=pond(sources=sources), nodes=[a_node("n1")]).create
+
+    paths = [one["mountPath"] for one in body["spec"]["containers"][0]["volumeMounts"]]
+    assert paths.count("/data") == 1
+    assert "/data/b" not in paths
+
+
+@pytest.mark.parametrize(
+    ("name", "host"),
+    [("lake", "n1"), ("l" * 250, "n1"), ("a.b", "node.example.org"), ("x" * 60, "y" * 60)],
+)
+def test_names_of_pods_are_host_names(name: str, host: str) -> None:
+    made = pods.pod_name(name, host)
+
+    assert len(made) <= 63
+    assert "." not in made
+    assert made == pods.pod_name(name, host)
+
+
+def test_names_of_pods_differ() -> None:
+    assert pods.pod_name("a-b", "c" * 60) != pods.pod_name("a", "b-" + "c" * 60)
+
+
+# status
+
+
+def known(**facts: Any) -> ledger.Ledger:
+    made = ledger.Ledger(clock.ManualClock())
+    made.pond_changed("quant", "lake", data_pond.DataPondSpec(), root="/p")
+    made.take_report("quant", "lake", "n1", pond_messages.Report(session="s", sequence=1, **facts))
+    return made
+
+
+def condition(decided: plan.Plan, kind: str) -> tuple[str, str, str]:
+    [found] = [one for one in decided.status.conditions if one.type == kind]
+    return found.status, found.reason, found.message
+
+
+def test_a_pond_is_ready_when_every_node_reports() -> None:
+    state = known(used=5, capacity=10).state("quant", "lake")
+
+    ready = decide(nodes=[a_node("n1")], known=state)
+    waits = decide(nodes=[a_node("n1"), a_node("n2")], known=state)
+
+    assert condition(ready, "Ready")[:2] == ("True", "AgentsReady")
+    assert (ready.status.bytes.used, ready.status.bytes.capacity) == (5, 10)
+    assert condition(waits, "Ready") == (
+        "False",
+        "AgentsStarting",
+        "no agent on node n2 has reported yet",
+    )
+    assert waits.status.nodes == data_pond.PondNodes(ready=1, total=2)
+    assert waits.status.observed_generation == 3
+
+
+def test_a_pond_without_nodes_says_so() -> None:
+    assert condition(decide(), "Ready")[:2] == ("False", "NoNodes")
+
+
+def test_a_directory_that_cannot_be_used_is_named() -> None:
+    trouble = pond_messages.Trouble(reason="PondInUse", message="it belongs to process 7")
+    state = known(trouble=trouble).state("quant", "lake")
+
+    found = condition(decide(nodes=[a_node("n1")], known=state), "Ready")
+
+    assert found == ("False", "PondUnusable", "node n1: it belongs to process 7")
+
+
+def test_a_full_pond_says_where() -> None:
+    trouble = pond_messages.Trouble(reason="PondFull", message="no room")
+    state = known(pins=(pond_messages.PinReport(id="r", trouble=trouble),)).state("quant", "lake")
+
+    found = condition(decide(nodes=[a_node("n1")], known=state), "Full")
+
+    assert found == ("True", "PondFull", "node n1: no room")
+
+
+def test_a_spec_that_cannot_be_carried_out_makes_nothing() -> None:
+    decided = decide(pond=pond(capacity="lots"), nodes=[a_node("n1")])
+
+    assert decided.create == ()
+    assert condition(decided, "Ready")[1] == "InvalidSpec"
+    assert "spec.capacity" in condition(decided, "Ready")[2]
+
+
+def test_a_refusal_is_told() -> None:
+    refusal = reasons.PondReason.POD_REFUSED, "hostPath is not allowed"
+
+    found = condition(decide(nodes=[a_node("n1")], refusal=refusal), "Ready")
+
+    assert found == ("False", "PodRefused", "hostPath is not allowed")
+
+
+def test_the_status_stays_small() -> None:
+    holdings = tuple(
+        pond_messages.HoldingReport(
+            digest=f"sha256:{number:064x}",
+            files=1,
+            bytes=1,
+            files_here=1,
+            bytes_here=1,
+            used=number,
+        )
+        for number in range(5_000)
+    )
+    state = known(holdings=holdings).state("quant", "lake")
+
+    shown = decide(nodes=[a_node("n1")], known=state).status
+
+    assert len(shown.snapshots) == status.MAX_SNAPSHOTS
+    assert shown.snapshots_total == 5_000
+    assert shown.snapshots[0].digest == holdings[-1].digest
+
+
+def test_bytes_alone_are_not_written_at_once() -> None:
+    before = data_pond.DataPondStatus()
+    after = data_pond.DataPondStatus(bytes=data_pond.PondBytes(used=1))
+    other = data_pond.DataPondStatus(nodes=data_pond.PondNodes(total=1))
+
+    assert status.wait_s(before, before, written=0, now=1) is None
+    assert status.wait_s(before, after, written=0, now=0.5) == 1.5
+    assert status.wait_s(before, other, written=0, now=0.5) == 0
+    assert status.wait_s(before, after, written=None, now=0.5) == 0
+
+
+def test_the_digest_of_a_pod_is_on_it() -> None:
+    [body] = decide(nodes=[a_node("n1")]).create
+
+    assert body["metadata"]["annotations"][worker_pods.TEMPLATE_ANNOTATION] == pods.digest_of(body)

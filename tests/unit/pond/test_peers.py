@@ -1,0 +1,140 @@
+"""Peers: blobs for those who show the pond's certificate, and for nobody else."""
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kilnwork.controllers.data_pond import certificate
+from kilnwork.data import errors
+from kilnwork.data.pond import manifest, store
+from kilnwork.kit import clock
+from kilnwork.pond import peers
+from support import ponds
+
+FILES = {"a": bytes(range(256)) * 8000, "empty": b""}
+
+
+def certificates(folder: Path) -> Path:
+    folder.mkdir()
+    pair = certificate.make(now=clock.SystemClock().wall())
+    (folder / "tls.crt").write_bytes(pair.certificate)
+    (folder / "tls.key").write_bytes(pair.key)
+    return folder
+
+
+class World:
+    """A pond that is served, and whoever fetches from it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.kept = ponds.opened(folder / "pond")
+        self.manifest: manifest.Manifest = ponds.pin(
+            self.kept, ponds.CountingSource(FILES)
+        ).manifest
+        self.pair = certificates(folder / "pair")
+        self.served = 0
+        self.server = peers.PeerServer(self.kept, self.pair, served=self._count)
+        self.address = ""
+
+    def _count(self, count: int) -> None:
+        self.served += count
+
+    def digest(self, path: str) -> str:
+        return next(file.digest for file in self.manifest.files if file.path == path)
+
+    async def read(self, path: str, *, offset: int = 0, of: peers.Peers | None = None) -> bytes:
+        found = (of or peers.Peers(self.pair)).origin("n", self.address, self.digest(path))
+
+        def read() -> bytes:
+            with found.open(offset, "") as content:
+                assert content.start == offset
+                return b"".join(content.pieces())
+
+        return await asyncio.to_thread(read)
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    made = World(tmp_path)
+    made.address = await made.server.start("127.0.0.1")
+    yield made
+    await made.server.stop()
+    made.kept.close()
+
+
+@pytest.mark.parametrize("offset", [0, 1, 1_000_000, len(FILES["a"]) - 1])
+async def test_a_blob_is_read_from_any_place(world: World, offset: int) -> None:
+    assert await world.read("a", offset=offset) == FILES["a"][offset:]
+    assert world.served == len(FILES["a"]) - offset
+
+
+async def test_an_empty_blob_is_one(world: World) -> None:
+    assert await world.read("empty") == b""
+
+
+async def test_a_manifest_is_read(world: World) -> None:
+    found = peers.Peers(world.pair).manifest
+
+    encoded = await asyncio.to_thread(found, world.address, world.manifest.digest)
+
+    assert encoded == world.manifest.encoded
+
+
+async def test_blobs_that_are_gone(world: World) -> None:
+    world.kept.blobs.remove(bytes.fromhex(world.digest("a")[7:]))
+
+    with pytest.raises(errors.SourceMissing, match="any more"):
+        await world.read("a")
+
+
+@pytest.mark.parametrize(
+    "path", ["blobs/../owner.lock", "blobs/zz", "leases/a", "blobs/" + "0" * 62]
+)
+async def test_nothing_else_is_served(world: World, path: str) -> None:
+    found = peers.Peers(world.pair).origin("n", world.address, path.removeprefix("blobs/"))
+
+    def read() -> None:
+        found.open(0, "").close()
+
+    with pytest.raises(errors.SourceMissing):
+        await asyncio.to_thread(read)
+
+
+async def test_another_pond_gets_nothing(world: World, tmp_path: Path) -> None:
+    other = peers.Peers(certificates(tmp_path / "other"))
+
+    with pytest.raises((errors.SourceRefused, errors.SourceUnreachable)):
+        await world.read("a", of=other)
+    assert world.served == 0
+
+
+async def test_who_shows_no_certificate_gets_nothing(world: World) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    host, _, port = world.address.rpartition(":")
+
+    reader, writer = await asyncio.open_connection(host, int(port), ssl=context)
+    writer.write(b"GET /blobs/%s HTTP/1.1\r\n\r\n" % world.digest("a")[7:].encode())
+    with contextlib.suppress(ssl.SSLError, ConnectionError):
+        assert await reader.read(100) == b""
+    writer.close()
+
+    assert world.served == 0
+
+
+async def test_someone_who_claims_to_be_a_peer_is_not_believed(
+    world: World, tmp_path: Path
+) -> None:
+    """Its certificate is another pond's."""
+    served = store.PondStore(tmp_path / "impostor")
+    served.open()
+    impostor = peers.PeerServer(served, certificates(tmp_path / "theirs"), served=lambda _: None)
+    world.address = await impostor.start("127.0.0.1")
+
+    with pytest.raises(errors.SourceRefused, match="not trusted"):
+        await world.read("a")
+    await impostor.stop()
+    served.close()
