@@ -1,7 +1,7 @@
-"""Requests to the API server about Jobs, JobConfigs and SyncSets, from a session that is connected to one.
+"""Requests about Jobs, JobConfigs and SyncSets, from a session that is connected to an API server.
 
-Used by `job_runs` and `set_runs`. Blocking; what the server refuses becomes an error with its words. Not the
-channel, which knows calls only.
+Used by `job_runs` and `set_runs`. Blocking; what the server refuses becomes an error with its
+words. Not the channel, which knows calls only.
 """
 
 import hashlib
