@@ -67,6 +67,7 @@ class Setting(NamedTuple):
 
 SETTINGS = (
     Setting("backend", ("backend",)),
+    Setting("suspend", ("suspend",)),
     Setting("priority", ("priority",)),
     Setting("deadline", ("deadlineSeconds",)),
     Setting("timeout", ("flow", "timeoutSeconds")),
@@ -82,14 +83,15 @@ SETTINGS = (
 class SetOptions(TypedDict, total=False):
     """What `SyncSet` takes beside its name. Times are in seconds.
 
-    `backend`: how workers start together. `priority`: of its tasks. `deadline`: for the whole
-    generation; `timeout`: for its flow. `keep`: how many generations can be replayed. `ttl`: until
+    `backend`: how workers start together. `suspend`: start nothing until it is resumed. `priority`:
+    of its tasks. `deadline`: for the whole generation; `timeout`: for its flow. `keep`: how many generations can be replayed. `ttl`: until
     a set that is over is deleted. `order`: whether data or workers come first, and `data_timeout`
     how long pinning and fetching may take. `gang_wait`: how long workers that have a node wait for
     the others, and `gang_timeout` what follows.
     """
 
     backend: Literal["auto", "local", "pods"]
+    suspend: bool
     priority: int
     deadline: int
     timeout: float

@@ -47,6 +47,7 @@ class SyncSet(set_blocks.Opener):
         self._pond, self._given = pond, dict(given)
         self._groups: list[dict[str, Any]] = []
         self._snapshots: list[dict[str, Any]] = []
+        self._objects: list[dict[str, Any]] = []
         self._params: dict[str, Any] = {}
         self._names: dict[str, None] = {}
         self._result: Expression | None = None
@@ -141,6 +142,11 @@ class SyncSet(set_blocks.Opener):
             body["shard"] = {"by": by or default, **scheme}
         self._snapshots.append(body)
         return set_options.SnapshotHandle(name)
+
+    def owns(self, manifest: Mapping[str, Any]) -> None:
+        """Declare another object of the set, such as a ConfigMap: made before its workers, removed
+        with it."""
+        self._objects.append(dict(manifest))
 
     def param(self, name: str, value: Any) -> Expression:
         """Declare a parameter of the flow, any JSON, and return what stands for it."""
@@ -370,6 +376,8 @@ class SyncSet(set_blocks.Opener):
         ]
         flow["finally"] = self._finally.render(locate)
         spec: dict[str, Any] = {"resources": {"groups": self._groups}, "flow": _given(flow)}
+        if self._objects:
+            spec["resources"]["objects"] = self._objects
         if self._snapshots:
             spec["data"] = {"snapshots": self._snapshots, "pond": {"name": self._pond}}
         for setting in set_options.SETTINGS:

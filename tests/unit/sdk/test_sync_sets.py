@@ -151,6 +151,18 @@ def test_a_declaration_is_the_object_of_a_file() -> None:
     }
 
 
+def test_other_objects_belong_to_the_set() -> None:
+    ss = set_of(suspend=True)
+    ss.call(fails)
+    settings = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}}
+    ss.owns(settings)
+    spec = ss.manifest()["spec"]
+    assert (spec["resources"]["objects"], spec["suspend"]) == ([settings], True)
+    ss.owns({"kind": "ConfigMap"})
+    with pytest.raises(kiln.BadOption, match=r"resources\.objects\[1\] must have apiVersion"):
+        ss.manifest()
+
+
 def test_blocks_hold_what_is_declared_within() -> None:
     ss = set_of()
     with ss.fork("both", wait=1) as both:
