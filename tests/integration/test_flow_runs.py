@@ -151,10 +151,28 @@ async def test_a_large_result_is_read_from_its_blob(tmp_path: Path) -> None:
         assert (found.phase, found.value) == (_P.SUCCEEDED, {"n": 81920}), found
 
 
+async def test_a_call_gets_a_long_list_of_results(tmp_path: Path) -> None:
+    large = {
+        "each": "n",
+        "of": "data.d",
+        "call": "support.index_function.large",
+        "with": {"index": "0123456789"},
+    }
+    join = {"join": "big", "call": COMBINE}
+    directory = {"directory": str(tmp_path), "results": "${ big.results }"}
+    check = "${ [size(all.value.results), size(all.value.results[11])] }"
+    steps: list[Any] = [{"big": large}, {"all": join | {"with": directory}}]
+    async with world.house_in(tmp_path) as house:
+        wanted = new(house, steps, 12, result=check)
+        await house.services.flows.start(wanted)
+        found = await over(house, wanted.key)
+        assert (found.phase, found.value) == (_P.SUCCEEDED, [12, 81920]), found
+
+
 async def test_what_cannot_be_read_by_other_steps_says_so(tmp_path: Path) -> None:
     (tmp_path / "alone").mkdir()
     (tmp_path / "read").mkdir()
-    large = {"call": "support.index_function.large", "with": {"index": "0" * 100}}
+    large = {"call": "support.index_function.large", "with": {"index": "0" * 600}}
     async with world.house_in(tmp_path / "alone") as house:
         wanted = new(house, [{"big": large}])
         await house.services.flows.start(wanted)
@@ -167,6 +185,6 @@ async def test_what_cannot_be_read_by_other_steps_says_so(tmp_path: Path) -> Non
         found = await over(house, wanted.key)
         assert (found.phase, found.reason) == (_P.FAILED, "ResultTooLarge")
         assert (
-            "has 819202 bytes, and other steps read at most 524288: have it return the key"
+            "has 4915202 bytes, and other steps read at most 4194304: have it return the key"
             in found.message
         )

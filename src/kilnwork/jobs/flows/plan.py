@@ -18,8 +18,8 @@ from kilnwork.jobs.flows import model, records, scope, step_work
 FINALLY_S = 600.0
 """Time for the steps of `finally`: what has ended must not stay for ever."""
 
-MAX_VALUE_BYTES = 512 * 1024
-"""Longest value of a fork: as that of the inputs of one task."""
+MAX_VALUE_BYTES = 4 << 20
+"""Longest value of a fork, as of the results of a step."""
 
 MAX_MESSAGE = 2000
 """Characters of a message: one goes into that of each step around it."""
@@ -324,7 +324,7 @@ class _Planner:
             parts.append(b'"%b":%b' % (name.encode(), raw or b"null"))
         value = b"{%b}" % b",".join(parts)
         if len(value) > MAX_VALUE_BYTES:
-            message = f"the values of its branches take {len(value)} bytes, more than 512 KiB"
+            message = f"the values of its branches take {len(value)} bytes, more than 4 MiB"
             raise step_work.StepFailure(_R.RESULT_TOO_LARGE, message)
         self.run.keep_value(key, value)
 

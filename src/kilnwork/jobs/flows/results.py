@@ -15,8 +15,9 @@ from kilnwork.jobs.flows import step_inputs, step_items, tables
 READS = 256
 """Tasks that are looked up at once: some milliseconds of the loop."""
 
-MAX_BYTES = 512 * 1024
-"""Longest list of results: it must fit into the inputs of one task (`api.inputs`)."""
+MAX_BYTES = 4 << 20
+"""Longest list of results: the journal and memory have it while the run goes on. What is longer
+than the inputs of a task may be (`api.inputs`), only a call gets."""
 
 
 TOO_LARGE = (

@@ -76,15 +76,16 @@ class FlowRuns:
         self._next_row = 1
         self._code: dict[int, tuple[str, frozenset[bytes]]] = {}
         """Namespace and digests of code, by row."""
+        sources = step_items.StepSources(blobs)
         self._jobs = step_jobs.StepJobs(
             hub,
             moved_by,
             self._tables,
+            sources=sources,
             writes=self._writes,
-            clock=clock,
             heard=self._hear,
         )
-        moved_by.register(step_items.KIND, step_items.StepSources(), self, planner=self)
+        moved_by.register(step_items.KIND, sources, self, planner=self)
 
     def load(self) -> None:
         """Go on with what is not over; the engine has started."""

@@ -5,6 +5,7 @@ tasks get is `step_inputs`'s; when the step is decided, the engine's.
 """
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import cast
 
 import msgspec
@@ -12,6 +13,8 @@ import msgspec
 from kilnwork.api import attempts, expressions, filejobs, inputs, job_settings, reasons
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
+from kilnwork.data import blobs as blob_store
+from kilnwork.data import errors as data_errors
 from kilnwork.jobs import errors, gathering, index_items, item_source, records, rows, steps
 from kilnwork.jobs.flows import model, step_inputs
 
@@ -42,11 +45,19 @@ _decode_spec = msgspec.json.Decoder(index_items.IndexSpec).decode
 
 
 class StepSources:
-    """Makes the sources of steps (`rows.SourceKind`)."""
+    """Makes the sources of steps (`rows.SourceKind`). `blobs`: the folder of large values, by
+    namespace."""
 
     nouns = "shards"
     ttl_s: float | None = None
     """They are kept as long as their run."""
+
+    def __init__(self, blobs: Path) -> None:
+        self._blobs = blobs
+
+    def new(self, work: step_inputs.StepWork) -> "StepItems":
+        """Return the source of a new job."""
+        return StepItems(work, StepProgress(), blobs=self._blobs)
 
     def spec(self, encoded: bytes) -> index_items.IndexSpec:
         """Decode what may change of a step."""
@@ -62,7 +73,8 @@ class StepSources:
 
     def load(self, spec: item_source.Policy, *, definition: bytes, progress: bytes) -> "StepItems":
         """Return the source of a job of the journal."""
-        return StepItems(_decode_work(definition), _decode_progress(progress))
+        work = _decode_work(definition)
+        return StepItems(work, _decode_progress(progress), blobs=self._blobs)
 
 
 class StepItems:
@@ -77,8 +89,10 @@ class StepItems:
     shown_tasks = 0
     results: bytes | attempts.Payload | None = None
 
-    def __init__(self, definition: step_inputs.StepWork, progress: StepProgress) -> None:
-        self.definition, self.progress = definition, progress
+    def __init__(
+        self, definition: step_inputs.StepWork, progress: StepProgress, *, blobs: Path
+    ) -> None:
+        self.definition, self.progress, self._blobs = definition, progress, blobs
         self.size = definition.size
         self.completion: job_settings.Completion | None = job_settings.Completion(
             max_failed=definition.max_failed
@@ -93,17 +107,30 @@ class StepItems:
             given = self.inputs.of(item - 1)
         except expressions.ExpressionError as error:
             raise errors.ItemUnusable(str(error)) from error
-        if len(given) > inputs.MAX_INPUT_BYTES:
-            raise errors.ItemUnusable(
-                f"its inputs are {len(given)} bytes together; {inputs.MAX_INPUT_BYTES} are "
-                "allowed: have earlier steps return less, such as keys of files"
-            )
         spec = self._spec(job, job.run_of(item))
         template = self.definition.template
-        if template.call is None or template.executor != api_task.WORKER:
+        is_call = template.call is not None and template.executor == api_task.WORKER
+        large = len(given) > inputs.MAX_INPUT_BYTES
+        if large and (self.definition.variable or not is_call):
+            raise errors.ItemUnusable(
+                f"its inputs are {len(given)} bytes together; {inputs.MAX_INPUT_BYTES} are allowed "
+                "but for a step with one call: have earlier steps return less, such as keys of "
+                "files"
+            )
+        if not is_call:
             return item_source.Work(spec, given)
         data = step_inputs.arguments_of(template, given)
-        return item_source.Work(spec, None, attempts.Payload(attempts.JSON, data))
+        arguments = attempts.Payload(attempts.JSON, data)
+        return item_source.Work(spec, None, self._stored(job, data) if large else arguments)
+
+    def _stored(self, job: records.Job, data: bytes) -> attempts.Payload:
+        """Return arguments that are a blob; some megabytes take some ten milliseconds."""
+        kept = blob_store.Blobs(self._blobs / job.namespace, durable=True)
+        try:
+            digest, size = kept.put((data,))
+        except data_errors.DataError as error:
+            raise errors.ItemUnusable(f"its inputs cannot be stored: {error}") from error
+        return attempts.Payload(attempts.JSON, b"", digest, size)
 
     def _spec(self, job: records.Job, run: int) -> api_task.TaskSpec:
         """Return the spec that all tasks share: the same object for calls."""

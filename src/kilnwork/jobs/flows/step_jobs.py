@@ -20,7 +20,6 @@ from kilnwork.jobs.flows import (
     tables,
     views,
 )
-from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 
 _R = reasons.FlowReason
@@ -38,12 +37,13 @@ class StepJobs:
         engine: engines.Engine,
         kept: tables.FlowTables,
         *,
+        sources: step_items.StepSources,
         writes: tables.FlowWrites,
-        clock: clocks.Clock,
         heard: Callable[[records.Run], None],
     ) -> None:
-        self._hub, self._engine, self._clock = hub, engine, clock
-        self._tables, self._writes, self._heard = kept, writes, heard
+        self._hub, self._engine = hub, engine
+        self._tables, self._sources = kept, sources
+        self._writes, self._heard = writes, heard
         self._known: dict[bytes, views.OpenJob] = {}
         """Jobs that memory let go of: their results are being read, or they pause."""
         self._jobs: dict[bytes, tuple[records.Run, str]] = {}
@@ -73,14 +73,14 @@ class StepJobs:
             job = self._engine.find(job_uuid(run, key))
             if job is not None and job.stage is not job_records.FINISHED:
                 change = job_model.Adjustment(suspend=run.state.suspended)
-                facts.adjust(job, change, now=self._clock.wall())
+                facts.adjust(job, change, now=self._engine.now())
                 self._engine.wake(job)
 
     def stop(self, run: records.Run, key: str, message: str) -> None:
         """End the job of a step."""
         job = self._engine.find(job_uuid(run, key))
         if job is not None:
-            facts.kill(job, _R.STOPPED, message, now=self._clock.wall())
+            facts.kill(job, _R.STOPPED, message, now=self._engine.now())
             self._engine.wake(job)
 
     def counts(self, run: records.Run) -> dict[str, list[views.OpenJob]]:
@@ -128,8 +128,8 @@ class StepJobs:
             plan.job_ended(run, key, records.JobEnd(False, _R.INPUT_TOO_LARGE, message))
             self._heard(run)
             return
-        uuid, now = job_uuid(run, key), self._clock.wall()
-        source = step_items.StepItems(work, step_items.StepProgress())
+        uuid, now = job_uuid(run, key), self._engine.now()
+        source = self._sources.new(work)
         spec = index_items.IndexSpec(
             name=work.name,
             cluster_name=work.template.cluster_name,
@@ -204,7 +204,7 @@ class StepJobs:
         for record in run.records.values():
             job = self._engine.find(job_uuid(run, record.key)) if record.job else None
             if job is not None:
-                facts.delete(job, now=self._clock.wall())
+                facts.delete(job, now=self._engine.now())
                 self._engine.wake(job)
 
 
