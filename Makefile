@@ -42,7 +42,7 @@ check: $(VENV)/.dev ## Lint, types, import contracts
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
 	$(BIN)/mypy
-	$(BIN)/mypy examples/0[2-6]*/*.py examples/[12]*/*.py examples/3*/*.py examples/40*/*.py
+	$(BIN)/mypy examples/0[2-6]*/*.py examples/[12]*/*.py examples/3*/*.py examples/4*/*.py
 
 test: check ## All tests that need nothing but Python (kubectl cases run if it is there)
 	$(BIN)/pytest -n auto --maxprocesses 4 --dist worksteal

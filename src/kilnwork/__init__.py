@@ -51,7 +51,10 @@ if TYPE_CHECKING:
     from kilnwork.sdk.local import start
     from kilnwork.sdk.remote import connect
     from kilnwork.sdk.session import Session
+    from kilnwork.sdk.set_runs import SetRun
+    from kilnwork.sdk.snapshots import Shard, Snapshot
     from kilnwork.sdk.streams import Stream
+    from kilnwork.sdk.sync_sets import SyncSet
     from kilnwork.sdk.task import Task
     from kilnwork.sdk.templates import TemplateTask, external, function, http, manifest, workflow
     from kilnwork.sdk.values import Ref, get, put, split
@@ -115,7 +118,13 @@ _HOMES = {
     "kilnwork.sdk.local": ("start",),
     "kilnwork.sdk.remote": ("connect",),
     "kilnwork.sdk.session": ("Session",),
+    "kilnwork.sdk.set_runs": ("SetRun",),
+    "kilnwork.sdk.snapshots": (
+        "Shard",
+        "Snapshot",
+    ),
     "kilnwork.sdk.streams": ("Stream",),
+    "kilnwork.sdk.sync_sets": ("SyncSet",),
     "kilnwork.sdk.task": ("Task",),
     "kilnwork.sdk.templates": (
         "TemplateTask",
@@ -174,7 +183,11 @@ __all__ = [
     "Ref",
     "RemoteTraceback",
     "Session",
+    "SetRun",
+    "Shard",
+    "Snapshot",
     "Stream",
+    "SyncSet",
     "Task",
     "TaskError",
     "TaskFailed",

@@ -18,8 +18,8 @@ from support import waiting
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 COUNTER = "01-counter"
 SCRIPTS = sorted([*EXAMPLES.glob("0[2-6]-*/*.py"), *EXAMPLES.glob("31-*/*.py")])
-ON_A_SERVER = sorted(EXAMPLES.glob("[123]*/run.sh"))
-KINDS = ("tasks", "taskobjects", "jobs", "jobconfigs")
+ON_A_SERVER = sorted(EXAMPLES.glob("[1234]*/run.sh"))
+KINDS = ("tasks", "taskobjects", "jobs", "jobconfigs", "syncsets", "dataponds")
 
 
 def name(script: Path) -> str:
@@ -72,6 +72,11 @@ def test_these_are_all() -> None:
         "30-upload",
         "32-command",
         "33-reduce",
+        "40-syncset",
+        "41-syncset-python",
+        "42-control-flow",
+        "43-driver",
+        "44-replay",
     ]
 
 

@@ -21,7 +21,12 @@ KILN_UP = "kiln up"
 
 TUTORIALS = [
     page_reader.Page(path=pages.DOCS / "tutorial" / name, beforehand=(SET_UP, KILN_UP))
-    for name in ("from-a-loop-to-a-thousand-tasks.md", "files.md", "a-nightly-report.md")
+    for name in (
+        "from-a-loop-to-a-thousand-tasks.md",
+        "files.md",
+        "a-nightly-report.md",
+        "price-a-portfolio.md",
+    )
 ]
 
 

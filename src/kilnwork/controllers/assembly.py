@@ -216,7 +216,8 @@ class Controllers:
         if self.claims is not None:
             self.claims.start()
         if self._code is not None:
-            self._follow.start("code of jobs", self._code.run(self._all_synced))
+            stored = None if flows is None else flows.stored
+            self._follow.start("code of jobs", self._code.run(self._all_synced, stored))
 
     async def stop(self) -> None:
         """Stop reconciling, then following."""

@@ -1,7 +1,7 @@
-"""Requests to the API server about Jobs and JobConfigs, from a session that is connected to one.
+"""Requests about Jobs, JobConfigs and SyncSets, from a session that is connected to an API server.
 
-Used by `job_runs`. Blocking; what the server refuses becomes an error with its words. Not the
-channel, which knows calls only.
+Used by `job_runs` and `set_runs`. Blocking; what the server refuses becomes an error with its
+words. Not the channel, which knows calls only.
 """
 
 import hashlib
@@ -79,6 +79,13 @@ class ApiServer:
             return self.get(kind, str(body["metadata"]["name"]))
         return _document(response)
 
+    def replace(
+        self, kind: resource.Resource, name: str, body: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """Write an object as it was read, but for what has changed in it. Raises Refused, with
+        CONFLICT if others have changed it since."""
+        return self._send("PUT", self._path(kind, name), body=body)
+
     def patch(
         self, kind: resource.Resource, name: str, change: Mapping[str, Any]
     ) -> dict[str, Any]:
@@ -107,6 +114,12 @@ class ApiServer:
             if "after" not in page:
                 return
             query = {"after": str(page["after"])}
+
+    def set_result(self, name: str, generation: int) -> Any:
+        """Return the result of the flow of a SyncSet. Raises Refused for one that has none."""
+        path = f"syncsets/{parse.quote(name, safe='')}/result"
+        response = self._ask_manager(path, query={"generation": str(generation)})
+        return msgspec.json.decode(response.body)
 
     def _ask_manager(
         self, path: str, *, query: Mapping[str, str] | None = None

@@ -13,6 +13,7 @@
 | /dataponds/NAME/… | nodes and leases of a DataPond, see `ponds` |
 | GET /jobs/NAME/indexes | indexes of a Job, by number: `after`, `limit`, `state` |
 | GET /syncsets/NAME/steps | steps of a SyncSet: `step`, `state`, `generation`, `after`, `limit` |
+| GET /syncsets/NAME/result | result of its flow: `generation` |
 | GET /jobconfigs/NAME/options | JSON Schema of the values that its options take |
 | POST /tasks/REF/cancel | stop it |
 | POST /tasks/REF/retry | a new run of a spawned task; `force` for one that has succeeded |
@@ -116,6 +117,8 @@ class Api:
                 await self._indexes.send(request, namespace, name, response=response)
             case ["v1", "namespaces", namespace, "syncsets", name, "steps"]:
                 await self._steps.send(request, namespace, name, response=response)
+            case ["v1", "namespaces", namespace, "syncsets", name, "result"]:
+                await self._steps.send_result(request, namespace, name, response=response)
             case ["v1", "namespaces", namespace, "dataponds", name, *rest] if rest:
                 await self._ponds.send(request, (namespace, name, rest), response)
             case ["v1", "namespaces", namespace, "jobconfigs", name, "options"]:

@@ -174,10 +174,14 @@ class Jobs(Protocol):
 
 
 class Flows(Protocol):
-    """Reading the steps of SyncSets."""
+    """Reading the flows of SyncSets."""
 
     def newest(self, namespace: str, name: str) -> flow_model.FlowKey | None:
         """The newest generation of the SyncSet of that name, None when there is none."""
+        ...
+
+    def view(self, key: flow_model.FlowKey) -> flow_model.FlowRunView | None:
+        """A run; None before it begins, or when it is not kept."""
         ...
 
     async def steps(

@@ -1,6 +1,7 @@
 """`GET /v1/namespaces/NS/syncsets/NAME/steps`: steps of a SyncSet with their shards, page by page.
 
-Mounted by `api`. The status of a SyncSet has counts of each step alone; here are all instances.
+And `…/result`, the result of its flow. Mounted by `api`. The status of a SyncSet has counts of each
+step alone, and results of up to 8 KiB; here are all instances, and results as they are.
 """
 
 from typing import Any
@@ -28,21 +29,10 @@ class Steps:
     ) -> None:
         """Answer with a page: `step`, `state`, `generation` (default the newest), `after`, `limit`.
         It takes the right to `get` the SyncSet."""
-        if request.method != "GET":
-            raise errors.MethodNotAllowed
-        question = ports.Question(
-            verb="get", namespace=namespace, name=name, resource=kinds.SYNC_SETS.plural
-        )
-        refused = await self._rights.refusal(request.user, question)
-        if refused is not None:
-            raise errors.Forbidden(refused)
+        await self._check(request, namespace, name)
         limit = request.number("limit", least=1, most=MAX_LIMIT) or DEFAULT_LIMIT
-        generation = request.number("generation", least=1, most=MAX_GENERATION)
         state = _state(request)
-        newest = self._flows.newest(namespace, name)
-        if newest is None:
-            raise errors.NotFound(f'there is no SyncSet "{name}" in namespace "{namespace}"')
-        key = model.FlowKey(newest.uid, generation or newest.generation)
+        key = self._key(request, namespace, name)
         try:
             found = await self._flows.steps(
                 key,
@@ -57,6 +47,39 @@ class Steps:
         if len(found) > limit:
             page["after"] = found[limit - 1].key
         await response.json(page)
+
+    async def send_result(
+        self, request: asgi.Request, namespace: str, name: str, *, response: asgi.Response
+    ) -> None:
+        """Answer with the result of a flow, JSON; `generation`: default the newest. It takes the
+        right to `get` the SyncSet."""
+        await self._check(request, namespace, name)
+        key = self._key(request, namespace, name)
+        view = self._flows.view(key)
+        which = f"generation {key.generation} of SyncSet {name}"
+        if view is None:
+            raise errors.NotFound(f"the flow of {which} has not begun, or is not kept any more")
+        if view.phase is not model.Phase.SUCCEEDED:
+            raise errors.NotFound(f"{which} has no result: its flow is {view.phase}")
+        await response.json(view.value)
+
+    async def _check(self, request: asgi.Request, namespace: str, name: str) -> None:
+        if request.method != "GET":
+            raise errors.MethodNotAllowed
+        question = ports.Question(
+            verb="get", namespace=namespace, name=name, resource=kinds.SYNC_SETS.plural
+        )
+        refused = await self._rights.refusal(request.user, question)
+        if refused is not None:
+            raise errors.Forbidden(refused)
+
+    def _key(self, request: asgi.Request, namespace: str, name: str) -> model.FlowKey:
+        """The generation that is asked for."""
+        generation = request.number("generation", least=1, most=MAX_GENERATION)
+        newest = self._flows.newest(namespace, name)
+        if newest is None:
+            raise errors.NotFound(f'there is no SyncSet "{name}" in namespace "{namespace}"')
+        return model.FlowKey(newest.uid, generation or newest.generation)
 
 
 def document(view: model.InstanceView) -> dict[str, Any]:

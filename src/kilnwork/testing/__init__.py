@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from kilnwork.testing.clock import VirtualClock
     from kilnwork.testing.flows import run_flow
     from kilnwork.testing.sessions import InlineSession, inline
+    from kilnwork.testing.sets import run_set
 
-__all__ = ["InlineSession", "VirtualClock", "inline", "run_flow"]
+__all__ = ["InlineSession", "VirtualClock", "inline", "run_flow", "run_set"]
 """Public; also as `kilnwork.testing.NAME`."""
 
 _MODULES = {
@@ -23,6 +24,7 @@ _MODULES = {
     "VirtualClock": "clock",
     "inline": "sessions",
     "run_flow": "flows",
+    "run_set": "sets",
 }
 """Loaded on first use (PEP 562): `testing.kubernetes` needs none of them, nor the sdk."""
 

@@ -10,7 +10,7 @@ import pytest
 import kilnwork as kiln
 from kilnwork import files, testing
 from kilnwork.api import task as api_task
-from kilnwork.sdk import driver, local, options, session, values
+from kilnwork.sdk import driver, local, options, session, set_options, set_steps, values
 from kilnwork.testing import record
 from support import pages
 
@@ -36,6 +36,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "http": kiln.http,
     "function": kiln.function,
     "external": kiln.external,
+    "testing.run_set": testing.run_set,
+    "testing.run_flow": testing.run_flow,
 }
 """Those whose options are a table below their name. `task` is one of its own."""
 
@@ -51,6 +53,9 @@ CLASSES: dict[str, type] = {
     "Part": kiln.Part,
     "files.Mapped": files.Mapped,
     "Context": kiln.Context,
+    "SetRun": kiln.SetRun,
+    "Shard": kiln.Shard,
+    "Snapshot": kiln.Snapshot,
     "testing.InlineSession": testing.InlineSession,
     "testing.VirtualClock": testing.VirtualClock,
 }
@@ -156,6 +161,36 @@ def test_every_member_exists(name: str) -> None:
 def test_no_member_is_left_out(name: str, hidden: set[str]) -> None:
     found = {member for member in dir(CLASSES[name]) if not member.startswith("_")}
     assert set(members(name)) == found - hidden
+
+
+@pytest.mark.parametrize(
+    ("kind", "hidden"),
+    [
+        (kiln.SyncSet, {"declared", "enter_block", "leave_block", "take_name"}),
+        (kiln.SetRun, set()),
+        (kiln.Shard, set()),
+        (kiln.Snapshot, set()),
+    ],
+)
+def test_what_a_class_defines_is_in_its_table(kind: type, hidden: set[str]) -> None:
+    """Attributes are set where it is made, so they are not asked for here."""
+    found = {member for member in dir(kind) if not member.startswith("_")} - hidden
+    keys = [row.key for row in pages.table(SECTIONS[kind.__name__]) if len(row.cells) == 2]
+    assert found <= {member for key in keys for member in re.findall(r"\w+", key)}
+
+
+def test_options_of_a_set_are_in_their_table() -> None:
+    rows = [row for row in pages.table(SECTIONS["SyncSet"]) if len(row.cells) == 4]
+    named = {name for row in rows for name in re.findall(r"\w+", row.key)}
+    assert named == {"pond", *set_options.SetOptions.__annotations__}
+
+
+def test_options_of_steps_and_groups_are_told() -> None:
+    told = set(re.findall(r"`(\w+)`", SECTIONS["SyncSet"]))
+    assert set(set_steps.StepOptions.__annotations__) <= told
+    assert set(set_options.GroupOptions.__annotations__) <= told
+    given = set(inspect.signature(kiln.SyncSet.data).parameters) - {"self", "name", "by"}
+    assert given <= told
 
 
 def members(name: str) -> list[str]:

@@ -155,6 +155,27 @@ class Flows:
     def newest(self, namespace: str, name: str) -> flow_model.FlowKey | None:
         return flow_model.FlowKey("u", 2) if (namespace, name) == ("default", "risk") else None
 
+    def view(self, key: flow_model.FlowKey) -> flow_model.FlowRunView | None:
+        """The first has failed, the second has a result, a third is not kept."""
+        if key.generation > 2:
+            return None
+        failed = key.generation == 1
+        return flow_model.FlowRunView(
+            uid=key.uid,
+            namespace="default",
+            set_name="risk",
+            generation=key.generation,
+            version=1,
+            phase=flow_model.Phase.FAILED if failed else flow_model.Phase.SUCCEEDED,
+            reason="",
+            message="",
+            suspended=False,
+            started=0.0,
+            finished=1.0,
+            steps={},
+            value=None if failed else {"total": [7] * 5000},
+        )
+
     async def steps(
         self,
         key: flow_model.FlowKey,
@@ -598,3 +619,20 @@ async def test_options_that_cannot_be_used_or_are_not_there(app: api.Api) -> Non
 async def test_options_take_the_right_to_the_jobconfig(app: api.Api) -> None:
     assert (await Exchange(app, OPTIONS, user="reader").run()).status == 403
     assert (await Exchange(app, OPTIONS, method="POST").run()).status == 405
+
+
+SET_RESULT = "/v1/namespaces/default/syncsets/risk/result"
+
+
+async def test_result_of_a_flow_is_whole_however_long(app: api.Api) -> None:
+    exchange = await Exchange(app, SET_RESULT).run()
+    assert (exchange.status, exchange.json()) == (200, {"total": [7] * 5000})
+
+
+async def test_flows_without_a_result_are_told_apart(app: api.Api) -> None:
+    failed = await Exchange(app, f"{SET_RESULT}?generation=1").run()
+    assert (failed.status, b"its flow is Failed" in failed.body) == (404, True)
+    gone = await Exchange(app, f"{SET_RESULT}?generation=3").run()
+    assert (gone.status, b"is not kept any more" in gone.body) == (404, True)
+    other = SET_RESULT.replace("default", "secret")
+    assert (await Exchange(app, other, user="guest").run()).status == 403

@@ -27,6 +27,7 @@ from kilnwork.cli import (
     kinds,
     options,
     session,
+    set_objects,
 )
 from kilnwork.data import blobs
 from kilnwork.data import errors as data_errors
@@ -66,7 +67,7 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 
 
 @click.command()
-@click.argument("name", metavar="NAME|ID|job/NAME", shell_complete=_complete)
+@click.argument("name", metavar="NAME|ID|job/NAME|syncset/NAME", shell_complete=_complete)
 @options.target
 @click.option("-o", "--output", default=downloading.STDOUT, metavar="FILE",
               help="Write it there; default standard output.")  # fmt: skip
@@ -80,13 +81,14 @@ def command(name: str, output: str, directory: Path | None) -> None:
     kiln result 0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10 -o model.bin
     kiln result 0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10 --from runs
     kiln result job/report-x7k2p
+    kiln result syncset/eod-risk
 
     JSON is printed with a line end. Anything else is not printed to a terminal: name a file, or
     pipe it. What a Python function returned is JSON where JSON can say it, else a pickle; loading a
     pickle runs code that its writer chose.
 
     The result of a Job is that of its finalizer, or of its only index; those of others brings
-    `kiln result NAME-INDEX`.
+    `kiln result NAME-INDEX`. The result of a SyncSet is that of its flow.
 
     Ends with 6 when the task failed or was killed.
     """
@@ -94,6 +96,10 @@ def command(name: str, output: str, directory: Path | None) -> None:
     job = job_names.said(name)
     if job is not None and directory is None:
         session.run(lambda s: _of_job(s, job, output))
+        return
+    sync_set = set_objects.said(name)
+    if sync_set is not None and directory is None:
+        session.run(lambda s: _of_set(s, sync_set, output))
         return
     name = kinds.task_name(name)
     if directory is None:
@@ -158,6 +164,25 @@ async def _of_job(s: session.Session, name: str, output: str) -> None:
         _from_status(task, status, output)
     else:
         await _from_manager(s, task, output)
+
+
+async def _of_set(s: session.Session, name: str, output: str) -> None:
+    found = await set_objects.get(s, name)
+    if not set_objects.is_over(found):
+        raise errors.CommandError(
+            f"{set_objects.sentence(found)} It has no result yet: `kiln wait syncset/{name}` waits "
+            "for its end"
+        )
+    set_objects.check_end(found)
+    namespace = session.quoted(s.one_namespace())
+    path = f"/v1/namespaces/{namespace}/syncsets/{session.quoted(name)}/result"
+    pieces = s.stream(path, head=lambda _: None)
+    async with contextlib.aclosing(pieces) as body:
+        with _opened(output) as file:
+            piece = b""
+            async for piece in body:
+                file.write(piece)
+            _end_line(file, attempts.JSON, piece)
 
 
 async def _object(s: session.Session, name: str) -> dict[str, Any] | None:

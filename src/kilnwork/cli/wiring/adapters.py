@@ -228,7 +228,7 @@ class KnownJobs:
 
 
 class KnownFlows:
-    """`server.ports.Flows`: names from the cache of objects, steps from the engine."""
+    """`server.ports.Flows`: names from the cache of objects, the rest from the engine."""
 
     def __init__(self, engine: runs.FlowRuns, known: Callable[[], known_caches.Caches]) -> None:
         self._engine = engine
@@ -240,6 +240,10 @@ class KnownFlows:
         if found is None:
             return None
         return flow_model.FlowKey(found.metadata.uid, found.status.generation)
+
+    def view(self, key: flow_model.FlowKey) -> flow_model.FlowRunView | None:
+        """A run as it is on disk."""
+        return self._engine.view(key)
 
     async def steps(
         self,

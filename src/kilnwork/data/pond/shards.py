@@ -7,7 +7,7 @@ gives other shards of the same files, and moves no blob. Reading a shard's recor
 
 import hashlib
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Protocol
 
 import msgspec
 
@@ -73,8 +73,22 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return sum(f.size if f.range is None else f.range[1] - f.range[0] for f in self.files)
 
 
+class Divided(Protocol):
+    """What is divided: a manifest, or what knows as much of one."""
+
+    @property
+    def files(self) -> Sequence[manifest.File]:
+        """Files in the order of their paths."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """Digest of the snapshot."""
+        ...
+
+
 def plan(
-    of: manifest.Manifest, scheme: Scheme, count: int | None = None, *, snapshot: str = ""
+    of: Divided, scheme: Scheme, count: int | None = None, *, snapshot: str = ""
 ) -> list[Shard]:
     """Return all shards in the order of their index. Every byte of the snapshot is in exactly one.
 
@@ -108,7 +122,7 @@ def bucket(text: str, count: int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % count
 
 
-def _count(of: manifest.Manifest, scheme: Scheme, count: int | None) -> int:
+def _count(of: Divided, scheme: Scheme, count: int | None) -> int:
     if scheme.key and scheme.by != "hash":
         raise errors.ManifestRefused(f"key: only by: hash has one, not by: {scheme.by}")
     if (scheme.by == "glob") != bool(scheme.patterns):

@@ -1,0 +1,91 @@
+"""Steps of a SyncSet that hold other steps: side by side, repeated, or one after the other.
+
+Used by `sync_sets`. What is declared within `with` of a block belongs to it. Steps that run
+something are in `set_steps`.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, Self
+
+from kilnwork.sdk import errors, set_expressions, set_steps
+
+
+@dataclass(slots=True)
+class Steps:
+    """Steps in the order in which they were declared."""
+
+    listed: list[set_steps.Step] = field(default_factory=list)
+
+    def render(self, locate: set_steps.Locate) -> list[dict[str, Any]]:
+        """Return them as a flow has them."""
+        return [{step.name: step.render(locate)} for step in self.listed]
+
+
+class Opener(set_steps.Owner):
+    """A set whose steps can be declared into a block."""
+
+    def enter_block(self, steps: Steps) -> None:
+        """Declare what comes into these."""
+        raise NotImplementedError
+
+    def leave_block(self, steps: Steps) -> None:
+        """Declare what comes into those around them again."""
+        raise NotImplementedError
+
+
+class Block(set_steps.Step):
+    """Steps in a step: what is declared within `with` belongs to it."""
+
+    def __init__(self, name: str, of: Opener) -> None:
+        super().__init__(name, of)
+        self._opener = of
+        self._steps = Steps()
+
+    def __enter__(self) -> Self:
+        self._opener.enter_block(self._steps)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opener.leave_block(self._steps)
+
+    def _body(self, locate: set_steps.Locate) -> dict[str, Any]:
+        return {"do": self._steps.render(locate)}
+
+
+class ForkBlock(Block):
+    """Steps that run side by side; its value has theirs, by their names."""
+
+    def __init__(self, name: str, of: Opener, *, wait: Literal["all", "any"] | int) -> None:
+        super().__init__(name, of)
+        self._wait = wait
+
+    def _body(self, locate: set_steps.Locate) -> dict[str, Any]:
+        branches = {name: step for one in self._steps.render(locate) for name, step in one.items()}
+        return {"fork": branches, "wait": self._wait}
+
+
+class RepeatBlock(Block):
+    """Steps that are repeated; its value is that of the last of them, None before."""
+
+    def __init__(self, name: str, of: Opener, *, most: int) -> None:
+        super().__init__(name, of)
+        self._most = most
+        self._until: set_expressions.Expression | None = None
+
+    @property
+    def iteration(self) -> set_expressions.Expression:
+        """The number of the round, from 0."""
+        return set_expressions.Expression(self, ".iteration")
+
+    def until(self, condition: set_expressions.Expression) -> Self:
+        """End when this is true; it is looked at after each round."""
+        self._until = condition
+        return self
+
+    def _body(self, locate: set_steps.Locate) -> dict[str, Any]:
+        if self._until is None:
+            raise errors.BadOption(
+                f"{self._owner.of}: step {self.name}: has no end: say .until(condition)"
+            )
+        until = f"${{ {set_expressions.text(self._until)} }}"
+        return {"until": until, "max": self._most, **super()._body(locate)}

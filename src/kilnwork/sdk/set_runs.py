@@ -1,0 +1,261 @@
+"""SyncSets that Python submits and follows: `ss.submit()` gives a `SetRun`.
+
+Used by `sync_sets`. A run is one generation of a SyncSet; it is asked for, not watched, as runs of
+Jobs are (`job_runs`). Not for declaring steps.
+"""
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import kinds, sync_set
+from kilnwork.kit import backoff, clock, ids
+from kilnwork.sdk import errors, job_requests, options, pickling, session
+from kilnwork.sdk import task as sdk_task
+
+_BETWEEN = backoff.Backoff(base_s=0.05, max_s=2.0, factor=1.5, jitter=0.2)
+"""Between two looks at a SyncSet that is not over."""
+
+_CHANGES = 5
+"""How often a change is tried when others change the object at the same time."""
+
+server = job_requests.of_session
+
+
+class Shipping:
+    """Sends functions along that workers cannot import; keeps their blobs while it is there."""
+
+    def __init__(self) -> None:
+        self._here = session.current()
+        self._tasks: dict[Callable[..., Any], sdk_task.Task[..., Any]] = {}
+
+    def call(self, function: Callable[..., Any]) -> dict[str, Any]:
+        """Return the `call` of a function. Raises NotPicklable."""
+        task = self._tasks.setdefault(function, sdk_task.Task(function, options.Options()))
+        found: dict[str, Any] = {"function": pickling.function_name(function)}
+        code = task._shipped(self._here)
+        if code is not None:
+            found["code"] = code
+        if self._here.environment is not None:
+            found["environment"] = self._here.environment
+        return found
+
+
+def submit(
+    to: job_requests.ApiServer, body: Mapping[str, Any], shipping: Shipping, *, of: str
+) -> "SetRun":
+    """Make a SyncSet, or a generation of the one that is there. Raises ConfigurationError.
+
+    `shipping`: what was sent along is kept with the run, until the object names it.
+    """
+    name = str(body["metadata"]["name"])
+    try:
+        for _ in range(_CHANGES):
+            try:
+                return SetRun(to, _written(to, name, body), shipping)
+            except job_requests.Refused as error:
+                if error.status != job_requests.CONFLICT:
+                    raise
+        raise errors.ConfigurationError(f"{of}: others change SyncSet {name} all the time")
+    except job_requests.Refused as error:
+        raise errors.ConfigurationError(f"{of}: {error}") from error
+
+
+def _written(to: job_requests.ApiServer, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    """Raises Refused, with CONFLICT when somebody else was faster."""
+    try:
+        found = to.get(kinds.SYNC_SETS, name)
+    except job_requests.Refused as error:
+        if error.status != job_requests.NOT_FOUND:
+            raise
+        return to.create(kinds.SYNC_SETS, body)
+    generation = int(found["spec"].get("generation", 1)) + 1
+    spec = {**body["spec"], "generation": generation}
+    return to.replace(kinds.SYNC_SETS, name, {**found, "spec": spec})
+
+
+class SetRun:
+    """A generation of a SyncSet; `name` is that of the object, `namespace` where it is.
+
+    Any thread may use it. It needs the session no more, once it is made.
+    """
+
+    def __init__(
+        self, to: job_requests.ApiServer, made: Mapping[str, Any], kept: Any = None
+    ) -> None:
+        self.name = str(made["metadata"]["name"])
+        self.namespace = to.namespace
+        self.generation = int(made["spec"].get("generation", 1))
+        self._uid = str(made["metadata"]["uid"])
+        self._server, self._kept = to, kept
+        self._clock = clock.SystemClock()
+        self._entropy = ids.system_entropy()
+        self._final: sync_set.SyncSetStatus | None = None
+
+    def status(self) -> sync_set.SyncSetStatus:
+        """Return what the server says of it now: `phase`, `reason`, `message`, `snapshots`, `flow`
+        and more. Before this generation is admitted its phase is empty.
+
+        Raises JobFailed when it is not there any more, or a newer generation has ended it.
+        """
+        if self._final is not None:
+            return self._final
+        found = self._read()
+        status = msgspec.convert(found.get("status") or {}, sync_set.SyncSetStatus)
+        if int(found["spec"].get("generation", 1)) > self.generation:
+            raise self._failed(
+                "a newer generation has taken its place", phase="Killed", reason="Superseded"
+            )
+        if status.phase == sync_set.Phase.ADMISSION_ERROR:
+            observed = int(found["metadata"].get("generation", 0)) <= status.observed_generation
+            if observed:
+                self._final = status
+            return status if observed else sync_set.SyncSetStatus()
+        if status.generation != self.generation:
+            return sync_set.SyncSetStatus()
+        if status.phase and sync_set.Phase(status.phase).final:
+            self._final = status
+        return status
+
+    def steps(self) -> dict[str, sync_set.StepStatus]:
+        """Return how far each step is, by name: `total`, `succeeded`, `failed`, `reused`."""
+        return self.status().flow.steps
+
+    def done(self) -> bool:
+        """Whether it is over."""
+        self.status()
+        return self._final is not None
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is over, for `timeout` seconds at most; return whether it is."""
+        until = None if timeout is None else self._clock.monotonic() + timeout
+        looks = 0
+        while not self.done():
+            looks += 1
+            wait_s = _BETWEEN.delay_s(looks, entropy=self._entropy)
+            if until is not None:
+                left_s = until - self._clock.monotonic()
+                if left_s <= 0:
+                    return False
+                wait_s = min(wait_s, left_s)
+            threading.Event().wait(wait_s)
+        return True
+
+    def result(self, timeout: float | None = None) -> Any:
+        """Wait for its end, and return the flow's result.
+
+        Raises JobFailed, with `phase`, `reason` and its message, unless it succeeded, and
+        TimeoutError after `timeout` seconds; then it goes on.
+        """
+        if not self.wait(timeout):
+            raise TimeoutError(
+                f"SyncSet {self.name} is not over after {timeout:g} s: it goes on; "
+                f"`kiln why syncset/{self.name}` says what it waits for"
+            )
+        status = self.status()
+        if status.phase != sync_set.Phase.SUCCEEDED:
+            raise self._failed(status.message, phase=status.phase, reason=status.reason)
+        if status.result is None:
+            return None
+        if status.result.value is msgspec.UNSET:
+            return self._fetch()  # too large for the status
+        return status.result.value
+
+    def _fetch(self) -> Any:
+        try:
+            return self._server.set_result(self.name, self.generation)
+        except job_requests.Refused as error:
+            raise errors.ConfigurationError(f"SyncSet {self.name}: its result: {error}") from error
+
+    def suspend(self) -> None:
+        """Start nothing more of it; what runs goes on."""
+        self._patch({"suspend": True})
+
+    def resume(self) -> None:
+        """Go on."""
+        self._patch({"suspend": False})
+
+    def scale(self, group: str, replicas: int) -> None:
+        """Change the number of workers of an elastic group while it runs.
+
+        Raises ConfigurationError outside of the bounds of the group.
+        """
+        groups = self._read()["spec"]["resources"]["groups"]
+        if all(one["name"] != group for one in groups):
+            known = ", ".join(str(one["name"]) for one in groups)
+            raise errors.ConfigurationError(
+                f"SyncSet {self.name} has no group {group!r}; there are: {known}"
+            )
+        changed = [{**one, "replicas": replicas} if one["name"] == group else one for one in groups]
+        self._patch({"resources": {"groups": changed}})
+
+    def cancel(self) -> None:
+        """Kill it: what runs is ended, and it becomes Killed. Nothing for one that is over."""
+        if not self.done():
+            self._patch({"killTimestamp": clock.rfc3339(self._clock.wall())})
+
+    def replay(self) -> "SetRun":
+        """Run its data and flow again, as the next generation of the set; returns at once.
+
+        Raises ConfigurationError for one that is not over.
+        """
+        if not self._over():
+            raise errors.ConfigurationError(
+                f"SyncSet {self.name}: generation {self.generation} is not over: replay() is for "
+                "one that has ended"
+            )
+        newest = int(self._read()["spec"].get("generation", 1))
+        change = {
+            "generation": newest + 1,
+            "replay": {"generation": newest + 1, "of": self.generation},
+            "killTimestamp": None,
+        }
+        return SetRun(self._server, self._patch(change))
+
+    def __repr__(self) -> str:
+        return f"<SetRun {self.namespace}/{self.name} generation {self.generation}>"
+
+    def _over(self) -> bool:
+        try:
+            return self.done()
+        except errors.JobFailed as error:
+            return error.reason == "Superseded"
+
+    def _read(self) -> dict[str, Any]:
+        try:
+            found = self._server.get(kinds.SYNC_SETS, self.name)
+        except job_requests.Refused as error:
+            if error.status == job_requests.NOT_FOUND:
+                raise self._gone() from error
+            raise errors.ConfigurationError(f"SyncSet {self.name}: {error}") from error
+        if found["metadata"]["uid"] != self._uid:
+            raise self._gone()
+        return found
+
+    def _patch(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+        change = {"metadata": {"uid": self._uid}, "spec": dict(spec)}
+        try:
+            return self._server.patch(kinds.SYNC_SETS, self.name, change)
+        except job_requests.Refused as error:
+            if error.status == job_requests.NOT_FOUND:
+                raise self._gone() from error
+            raise errors.ConfigurationError(f"SyncSet {self.name}: {error}") from error
+
+    def _failed(self, message: str, *, phase: str, reason: str) -> errors.JobFailed:
+        why = f"{reason}: {message}" if message else reason
+        return errors.JobFailed(
+            f"SyncSet {self.name}, generation {self.generation}, is {phase}: {why}",
+            job=self.name,
+            phase=phase,
+            reason=reason,
+        )
+
+    def _gone(self) -> errors.JobFailed:
+        return errors.JobFailed(
+            f"SyncSet {self.name} is not there any more: it was deleted, or its time to live is "
+            "over",
+            job=self.name,
+            reason="Deleted",
+        )

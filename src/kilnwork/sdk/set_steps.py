@@ -1,0 +1,328 @@
+"""Steps of a SyncSet that Python declares: what each runs, on which inputs, with which options.
+
+Used by `sync_sets`, which makes them and puts them in order, and by `set_blocks`, steps that hold
+others; a step renders itself as `spec.flow`
+has it (`api.flow`). No I/O. What an expression may name is checked there too, by the same rules as
+on the server.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self, TypedDict, Unpack
+
+import msgspec
+
+from kilnwork.api import flow_program
+from kilnwork.api import task as api_task
+from kilnwork.sdk import errors, job_parameters, pickling, set_expressions, templates
+from kilnwork.sdk import task as sdk_task
+
+Expression = set_expressions.Expression
+
+Runs = Callable[..., Any] | str | Sequence[str] | templates.TemplateTask[Any]
+"""What a step runs: a function, the name of one as `package.module:name`, a program with its
+arguments, or a `kiln.http(…)` or its like."""
+
+Locate = Callable[[Callable[..., Any]], dict[str, Any]]
+"""Returns the `call` of a function: how workers find it."""
+
+_TEMPLATE_FIELDS = frozenset(api_task.TaskTemplate.__struct_encode_fields__)
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class StepOptions(TypedDict, total=False):
+    """What `.options(…)` of a step takes. Times are in seconds.
+
+    `name`: of the step; that of its function unless given. `group`: of the workers that run it.
+    `max_in_flight`: how many items run at once. `max_failed`: how many items may fail, a number or
+    a percentage such as `"1%"`; their results are None. `timeout`: of one attempt. `total_timeout`:
+    of the whole step. `retries`: further attempts after failures, with `retry_delay`,
+    `retry_factor`, `retry_max_delay` and `max_losses` as of `kiln.task`; `retry_on`: for which
+    failures, `"timeout"` or `"exit:N"`. `deterministic`: the same inputs on the same data give the
+    same result, which later generations use again.
+    """
+
+    name: str
+    group: str
+    max_in_flight: int
+    max_failed: int | str
+    timeout: float
+    total_timeout: float
+    retries: int
+    retry_delay: float
+    retry_factor: float
+    retry_max_delay: float
+    max_losses: int
+    retry_on: Sequence[str]
+    deterministic: bool
+
+
+_FIELDS = {
+    "group": "group",
+    "max_in_flight": "parallel",
+    "timeout": "attemptSeconds",
+    "total_timeout": "timeoutSeconds",
+    "deterministic": "deterministic",
+}
+_RETRY = {
+    "retry_delay": "delaySeconds",
+    "retry_factor": "factor",
+    "retry_max_delay": "maxDelaySeconds",
+    "max_losses": "maxLosses",
+}
+
+
+class Step:
+    """A step of the flow. As an input of another one it stands for its value."""
+
+    def __init__(self, name: str, of: "Owner") -> None:
+        self._name, self._owner = name, of
+        self._options: dict[str, Any] = {}
+        self._condition: Expression | None = None
+
+    @property
+    def name(self) -> str:
+        """Its name in the flow."""
+        return self._name
+
+    @property
+    def value(self) -> Expression:
+        """What it returned."""
+        return Expression(self, ".value")
+
+    @property
+    def state(self) -> Expression:
+        """How it ended: `Succeeded`, `Failed`, `Skipped` or `Killed`."""
+        return Expression(self, ".state")
+
+    @property
+    def counts(self) -> Expression:
+        """Numbers of its tasks: `total`, `succeeded`, `failed`, `cancelled`, `reused`."""
+        return Expression(self, ".counts")
+
+    @property
+    def as_expression(self) -> Expression:
+        """What it is as an input."""
+        return self.value
+
+    def options(self, **changes: Unpack[StepOptions]) -> Self:
+        """Set options of this step, and return it; see `StepOptions`. Raises BadOption."""
+        for option in changes:
+            if option not in StepOptions.__annotations__:
+                known = ", ".join(StepOptions.__annotations__)
+                raise errors.BadOption(
+                    f"{self._owner.of}: step {self._name}: no option is called {option!r}: use "
+                    f"{known}"
+                )
+        given: dict[str, Any] = dict(changes)
+        if "name" in given:
+            self._name = self._owner.take_name(str(given.pop("name")), instead_of=self._name)
+        self._options.update(given)
+        return self
+
+    def only_if(self, condition: Expression) -> Self:
+        """Skip the step unless this is true, and those that name its value."""
+        self._condition = condition
+        return self
+
+    def render(self, locate: Locate) -> dict[str, Any]:
+        """Return the step as the flow has it. Raises BadOption."""
+        body = self._body(locate)
+        if self._condition is not None:
+            body["if"] = f"${{ {set_expressions.text(self._condition)} }}"
+        for option, name in _FIELDS.items():
+            if option in self._options:
+                body[name] = self._options[option]
+        if "max_failed" in self._options:
+            body["allow"] = {"failed": self._options["max_failed"]}
+        retry = self._retry()
+        return {**body, "retry": retry} if retry else body
+
+    def _retry(self) -> dict[str, Any]:
+        given = self._options
+        found = {name: given[option] for option, name in _RETRY.items() if option in given}
+        if "retries" in given:
+            found["maxAttempts"] = given["retries"] + 1
+        if "retry_on" in given:
+            found["on"] = list(given["retry_on"])
+        return found
+
+    def _body(self, locate: Locate) -> dict[str, Any]:
+        raise NotImplementedError
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._name}>"
+
+
+class Owner:
+    """What steps need of the set that they belong to."""
+
+    of: str
+    """The set, for messages."""
+
+    def take_name(self, wanted: str, *, instead_of: str = "") -> str:
+        """Return a name for a step, and keep it for it alone. Raises BadOption."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a step runs, and its inputs by name. `of`: the step, for messages."""
+
+    runs: Runs
+    inputs: Mapping[str, Any]
+    of: str
+
+    def render(self, locate: Locate) -> dict[str, Any]:
+        """Return the fields of a step that say so."""
+        found = self._what(locate)
+        inputs = {name: self._input(name, value) for name, value in self.inputs.items()}
+        return {**found, "with": inputs} if inputs else found
+
+    def _what(self, locate: Locate) -> dict[str, Any]:
+        if isinstance(self.runs, templates.TemplateTask):
+            fields = msgspec.to_builtins(self.runs._spec)
+            kept = {name: value for name, value in fields.items() if name in _TEMPLATE_FIELDS}
+            return {"taskTemplate": kept}
+        if isinstance(self.runs, str):
+            return {"call": self.runs}
+        if isinstance(self.runs, Sequence):
+            return {"command": list(self.runs)}
+        call = locate(sdk_task.function_of(self.runs))
+        return {"call": call["function"]} if len(call) == 1 else {"taskTemplate": {"call": call}}
+
+    def _input(self, name: str, value: Any) -> Any:
+        try:
+            return set_expressions.written(value, job_parameters.plain)
+        except (TypeError, ValueError) as error:
+            raise errors.BadOption(f"{self.of}: input {name}: {error}") from error
+
+
+def work(runs: Runs, inputs: Mapping[str, Any], *, first: Mapping[str, Any], of: str) -> Work:
+    """Return the work of a step, checked. `first`: by a name for want of a better, what a function
+    gets as its first parameter. Raises BadOption for what is no work, and for inputs that the
+    function has no parameters for, or that it lacks."""
+    if isinstance(runs, str | templates.TemplateTask):
+        return Work(runs, {**first, **inputs}, of)
+    if isinstance(runs, Sequence):
+        if not runs or not all(isinstance(one, str) for one in runs):
+            raise errors.BadOption(f"{of}: a program is a list of texts, not {runs!r}")
+        return Work(runs, {**first, **inputs}, of)
+    function = sdk_task.function_of(runs)
+    if not callable(function):
+        raise errors.BadOption(
+            f"{of}: must be a function, its name as package.module:name, a list with a program and "
+            f"its arguments, or a kiln.http(…), not {runs!r}"
+        )
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise errors.BadOption(f"{of}: is a generator, and a step has one value: return a list")
+    return Work(runs, _bound(function, inputs, list(first.values()), of=of), of)
+
+
+def _bound(
+    function: Callable[..., Any], inputs: Mapping[str, Any], first: list[Any], *, of: str
+) -> dict[str, Any]:
+    """Inputs by name, as the function has them."""
+    try:
+        signature = inspect.signature(function)
+    except ValueError as error:  # some of those that are written in C
+        raise errors.BadOption(f"{of}: {error}: write a function around it") from error
+    by_name = [p.name for p in signature.parameters.values() if p.kind in _BY_NAME]
+    leading = dict(zip([name for name in by_name if name not in inputs], first, strict=False))
+    found = {**leading, **inputs}
+    any_name = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in signature.parameters.values())
+    try:
+        for name in inputs:
+            if name not in by_name and not any_name:
+                raise TypeError(f"has no parameter for the input {name!r}")
+        signature.bind(**found)
+        if len(leading) < len(first):
+            raise TypeError("has no parameter that is left for the item")
+    except TypeError as error:
+        raise errors.BadOption(
+            f"{of}: {error}; parameters of {pickling.function_name(function)}: "
+            f"{', '.join(by_name) or 'none'}"
+        ) from None
+    return found
+
+
+class CallStep(Step):
+    """A step with one task."""
+
+    def __init__(self, name: str, of: Owner, does: Work) -> None:
+        super().__init__(name, of)
+        self._does = does
+
+    def _body(self, locate: Locate) -> dict[str, Any]:
+        return self._does.render(locate)
+
+
+class EachStep(Step):
+    """A step with a task for each item; as an input it stands for the list of results."""
+
+    def __init__(self, name: str, of: Owner, does: Work, *, item: str, items: Expression) -> None:
+        super().__init__(name, of)
+        self._does, self._item, self._items = does, item, items
+
+    @property
+    def value(self) -> Expression:
+        """Its results."""
+        return self.results
+
+    @property
+    def results(self) -> Expression:
+        """What its tasks returned, in the order of the items; None for those that failed."""
+        return Expression(self, ".results")
+
+    def _body(self, locate: Locate) -> dict[str, Any]:
+        of = set_expressions.text(self._items)
+        plain = re.fullmatch(r"data\.\w+", of)
+        items = of if plain else f"${{ {of} }}"
+        return {"each": self._item, "of": items, **self._does.render(locate)}
+
+
+class JoinStep(CallStep):
+    """A step that gets the results of an `each`."""
+
+    def __init__(self, name: str, of: Owner, does: Work, *, joins: EachStep) -> None:
+        super().__init__(name, of, does)
+        self._joins = joins
+
+    def _body(self, locate: Locate) -> dict[str, Any]:
+        return {"join": self._joins.name, **super()._body(locate)}
+
+
+class ChoiceStep(CallStep):
+    """A step that calls one or another function."""
+
+    def __init__(self, name: str, of: Owner, does: Work, *, otherwise: Work) -> None:
+        super().__init__(name, of, does)
+        self._otherwise = otherwise
+
+    def _body(self, locate: Locate) -> dict[str, Any]:
+        return {**super()._body(locate), "else": self._otherwise.render(locate)}
+
+    def render(self, locate: Locate) -> dict[str, Any]:
+        """Return the step; options are those of both functions."""
+        body = super().render(locate)
+        shared = {"group", "attemptSeconds", "retry", "deterministic"} & body.keys()
+        body["else"] = {**{name: body[name] for name in sorted(shared)}, **body["else"]}
+        return body
+
+
+def step_name(runs: Runs) -> str:
+    """Return a name for a step that runs this: that of the function, in letters and digits."""
+    if isinstance(runs, str):
+        found = re.split(r"[:.]", runs)[-1]
+    elif isinstance(runs, templates.TemplateTask):
+        found = runs._spec.executor
+    elif isinstance(runs, Sequence):
+        found = runs[0].rpartition("/")[2] if runs and isinstance(runs[0], str) else ""
+    else:
+        found = pickling.function_name(sdk_task.function_of(runs)).rpartition(".")[2]
+        found = found.rpartition(":")[2]
+    first, *rest = re.findall(r"[A-Za-z0-9]+", found) or ["step"]
+    camel = first[:1].lower() + first[1:] + "".join(part[:1].upper() + part[1:] for part in rest)
+    return camel[:36] if flow_program.STEP_NAME.fullmatch(camel[:36]) else "step"

@@ -1,0 +1,229 @@
+"""Data of a SyncSet as a step's function reads it: shards and whole snapshots below `$KILN_DATA`.
+
+Used by functions that steps call: what they get is a JSON document, and `kiln.Shard(document)` or
+`kiln.Snapshot(document)` opens it. Nothing is fetched here: the files are on the node before the
+step begins. How a snapshot is divided is `data.pond.shards`, and which record is in which shard
+`data.pond.records`.
+"""
+
+import csv
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import msgspec
+
+from kilnwork.data import errors as data_errors
+from kilnwork.data.pond import manifest, records, shards
+from kilnwork.sdk import errors
+
+DATA_VARIABLE = "KILN_DATA"
+"""Environment variable of workers: the directory with the snapshots of their generation."""
+
+_JSON = frozenset({".json", ".jsonl", ".ndjson"})
+"""Endings of files with a JSON document in each line."""
+
+
+class Shard:
+    """One shard of a snapshot, made of the document that a step with `each` gets.
+
+    `snapshot`: name of the snapshot, `digest`: of it. `index`: from 0, `count`: of all shards.
+    `id`: the same for the same digest, scheme, index and count. `size`: bytes.
+    """
+
+    def __init__(self, document: "Shard | Mapping[str, Any]") -> None:
+        """Raises TypeError for what is no document of a shard."""
+        self._shard: shards.Shard = (
+            document._shard
+            if isinstance(document, Shard)
+            else _converted(document, shards.Shard, "shard, as `each` over data gives it")
+        )
+        self.snapshot, self.digest = self._shard.snapshot, self._shard.digest
+        self.id, self.index, self.count = self._shard.id, self._shard.index, self._shard.count
+        self.size = self._shard.size
+
+    @property
+    def directory(self) -> Path:
+        """The snapshot's directory on this node. Raises ConfigurationError outside of a step."""
+        return directory(self.snapshot)
+
+    @property
+    def files(self) -> list[Path]:
+        """Its files on this node; of a shard that ends within a file, all of that file."""
+        return [self.directory / path for path in self._shard.paths]
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield its records as they are, without line feed, file by file.
+
+        Those that are in this shard alone: of a range the lines that begin there, of a key those
+        whose key is of this shard. The header of a CSV file is no record. Raises BadRecord.
+        """
+        for line, _ in self._lines():
+            yield line
+
+    def records(self) -> Iterator[Any]:
+        """Yield its records: a dict for a line of a `.csv` file, by the names of its header, the
+        document of a line for `.json`, `.jsonl` and `.ndjson`, a text for others.
+
+        Raises BadRecord.
+        """
+        for line, read in self._lines():
+            yield read(line)
+
+    def _lines(self) -> Iterator[tuple[bytes, "_Reader"]]:
+        for file in self._shard.files:
+            path = self.directory / file.path
+            read = _Reader(path)
+            one = msgspec.structs.replace(self._shard, files=(file,))
+            found = records.of_shard(one, self.directory)
+            starts = file.range is None or file.range[0] == 0
+            if read.header and self._shard.where is None and starts:
+                next(found, None)  # of a keyed shard it is left out already
+            for line in found:
+                if line.strip():
+                    yield line, read
+
+    def __repr__(self) -> str:
+        return f"<Shard {self.snapshot}[{self.index}] of {self.count}>"
+
+
+class Snapshot:
+    """A whole snapshot, made of the document that `${ data.NAME }` is.
+
+    `name`, `digest`, `bytes` of all its files.
+    """
+
+    def __init__(self, document: "Snapshot | Mapping[str, Any]") -> None:
+        """Raises TypeError for what is no document of a snapshot."""
+        self._reference: _Reference = (
+            document._reference
+            if isinstance(document, Snapshot)
+            else _converted(document, _Reference, "snapshot, as data.NAME gives it")
+        )
+        reference = self._reference
+        self.name, self.digest, self.bytes = reference.name, reference.digest, reference.bytes
+
+    @property
+    def directory(self) -> Path:
+        """Its directory on this node. Raises ConfigurationError outside of a step."""
+        return directory(self.name)
+
+    @property
+    def files(self) -> list[Path]:
+        """All of its files on this node, in the order of their paths."""
+        return sorted(path for path in self.directory.rglob("*") if path.is_file())
+
+    def path(self, name: str) -> Path:
+        """Return a file by its path in the snapshot. Raises FileNotFoundError."""
+        found = self.directory / name
+        if not found.is_file():
+            raise FileNotFoundError(f"snapshot {self.name} has no file {name!r}")
+        return found
+
+    def records(self) -> Iterator[Any]:
+        """Yield the records of all its files, as `Shard.records`."""
+        for path in self.files:
+            read = _Reader(path)
+            for number, line in enumerate(records.lines(path)):
+                if line.strip() and not (read.header and number == 0):
+                    yield read(line)
+
+    def shards(
+        self,
+        count: int | None = None,
+        *,
+        by: Literal["files", "range", "hash"] = "files",
+        key: str = "",
+    ) -> list[Shard]:
+        """Divide it in this task, as `spec.data.snapshots[].shard` would: for functions that spawn
+        a task for each shard. `count`: how many; None: one for each file. `key`: of records, with
+        `hash`. Raises ManifestRefused (a DataError) for a number that cannot be.
+        """
+        root = self.directory
+        found = tuple(
+            manifest.File(
+                path=path.relative_to(root).as_posix(),
+                size=path.stat().st_size,
+                mode=manifest.PLAIN,
+                digest="",
+            )
+            for path in self.files
+        )
+        listed = _Listed(tuple(sorted(found, key=lambda file: file.path)), self.digest)
+        planned = shards.plan(listed, shards.Scheme(by=by, key=key), count, snapshot=self.name)
+        return [Shard(msgspec.to_builtins(one)) for one in planned]
+
+    def __repr__(self) -> str:
+        return f"<Snapshot {self.name} {self.digest}>"
+
+
+class _Listed(NamedTuple):
+    """`shards.Divided`: files of which nobody needs the digests again."""
+
+    files: tuple[manifest.File, ...]
+    digest: str
+
+
+class _Reference(msgspec.Struct, frozen=True, kw_only=True):
+    """The document of a whole snapshot. `shards`: their number, None if it is not divided."""
+
+    name: str
+    digest: str
+    bytes: int
+    shards: int | None = None
+
+
+def directory(snapshot: str) -> Path:
+    """Return where a snapshot is on this node. Raises ConfigurationError outside of a step."""
+    root = os.environ.get(DATA_VARIABLE)
+    if not root:
+        raise errors.ConfigurationError(
+            f"snapshot {snapshot}: ${DATA_VARIABLE} is not set: data is read in functions that "
+            "steps of a SyncSet with data call, or in kiln.testing.run_set(…)"
+        )
+    return Path(root) / snapshot
+
+
+class _Reader:
+    """Reads the lines of one file. `header`: names of columns; none: no CSV."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._json = path.suffix in _JSON
+        self.header: list[str] = []
+        if path.suffix == ".csv":
+            self.header = self._fields(next(records.lines(path), b""))
+
+    def __call__(self, line: bytes) -> Any:
+        if self.header:
+            fields = self._fields(line)
+            if len(fields) != len(self.header):
+                raise data_errors.BadRecord(
+                    f"{self._path}: a line has {len(fields)} fields, and the header has "
+                    f"{len(self.header)}: {line[:80]!r}"
+                )
+            return dict(zip(self.header, fields, strict=True))
+        if self._json:
+            try:
+                return msgspec.json.decode(line)
+            except msgspec.MsgspecError as error:
+                raise data_errors.BadRecord(
+                    f"{self._path}: a line is no JSON ({error}): {line[:80]!r}"
+                ) from error
+        return line.decode(errors="surrogateescape").removesuffix("\r")
+
+    def _fields(self, line: bytes) -> list[str]:
+        text = line.decode(errors="surrogateescape").removesuffix("\r")
+        if text.count('"') % 2:
+            raise data_errors.BadRecord(
+                f"{self._path}: a field is not closed on its line: {line[:80]!r}"
+            )
+        return next(csv.reader([text]), [])
+
+
+def _converted(document: Any, kind: Any, what: str) -> Any:
+    try:
+        return msgspec.convert(document, kind)
+    except msgspec.ValidationError as error:
+        raise TypeError(f"{document!r:.200} is no document of a {what}: {error}") from error

@@ -1,0 +1,155 @@
+"""SyncSets in the test's own process: their flow on files of this machine, without a server.
+
+`run_set(ss, data={"trades": "tests/trades"})` pins, divides and shows the data as a pond would, so
+that digests and shards are the same, and runs the flow as `flows.run_flow` does. Workers, gangs and
+sources of a pond have no part in it: data is given here, or `inline` in the set.
+"""
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import meta, sync_set
+from kilnwork.data import blobs
+from kilnwork.data.pond import manifest, shards
+from kilnwork.jobs.flows import model
+from kilnwork.sdk import snapshots as sdk_snapshots
+from kilnwork.sdk import sync_sets
+from kilnwork.testing import flows
+
+
+def run_set(
+    declared: sync_sets.SyncSet | meta.JsonObject,
+    *,
+    data: Mapping[str, str | os.PathLike[str]] | None = None,
+    params: Mapping[str, Any] | None = None,
+) -> model.FlowRunView:
+    """Run the flow of a SyncSet, or of its manifest, to its end.
+
+    `data`: a directory or a file for each snapshot that is not `inline`; `params`: instead of those
+    of the flow. The view has `phase`, `value`, `reason`, `message` and `steps`. Raises InvalidFlow,
+    BadOption.
+    """
+    functions: Mapping[str, Callable[..., Any]] = {}
+    if isinstance(declared, sync_sets.SyncSet):
+        body, functions = declared.declared()
+    else:
+        body = dict(declared)
+    spec = _spec(body)
+    with tempfile.TemporaryDirectory(prefix="kiln-set-") as folder, _data(Path(folder)):
+        found = {
+            one.name: _pinned(spec, one, (data or {}).get(one.name), Path(folder))
+            for one in spec.data.snapshots
+        }
+        unknown = (data or {}).keys() - found.keys()
+        if unknown:
+            known = ", ".join(found) or "none"
+            raise flows.InvalidFlow(
+                f"data: {min(unknown)!r} is no snapshot of the set; there are: {known}"
+            )
+        return flows.run_flow(spec.flow, data=found, params=params, functions=functions)
+
+
+def _spec(body: Mapping[str, Any]) -> sync_set.SyncSetSpec:
+    try:
+        return msgspec.convert(body["spec"], sync_set.SyncSetSpec)
+    except (KeyError, msgspec.ValidationError) as error:
+        raise flows.InvalidFlow(f"this is no SyncSet: {error}") from error
+
+
+@contextlib.contextmanager
+def _data(folder: Path) -> Iterator[None]:
+    """Have functions find their snapshots in a folder."""
+    name = sdk_snapshots.DATA_VARIABLE
+    before = os.environ.get(name)
+    os.environ[name] = str(folder)
+    try:
+        yield
+    finally:
+        del os.environ[name]
+        if before is not None:
+            os.environ[name] = before
+
+
+def _pinned(
+    spec: sync_set.SyncSetSpec,
+    snapshot: sync_set.Snapshot,
+    given: str | os.PathLike[str] | None,
+    folder: Path,
+) -> model.SnapshotRef:
+    """Show a snapshot below the folder, and return what the flow knows of it."""
+    place = folder / snapshot.name
+    if given is not None:
+        _link(snapshot.name, Path(given).absolute(), place)
+    elif snapshot.source.inline is not None:
+        _write(snapshot.source.inline, place)
+    else:
+        raise flows.InvalidFlow(
+            f"data: snapshot {snapshot.name} comes from a pond, and there is none here: give its "
+            f"directory, data={{{snapshot.name!r}: …}}"
+        )
+    found = manifest.Manifest(_files(place))
+    planned: list[Any] | None = None
+    if snapshot.shard is not None:
+        scheme = shards.Scheme(
+            by=snapshot.shard.by, key=snapshot.shard.key, patterns=snapshot.shard.patterns
+        )
+        count = _count(spec, snapshot.shard)
+        planned = [
+            msgspec.to_builtins(one)
+            for one in shards.plan(found, scheme, count, snapshot=snapshot.name)
+        ]
+    return model.SnapshotRef(
+        name=snapshot.name, digest=found.digest, bytes=found.size, shards=planned
+    )
+
+
+def _count(spec: sync_set.SyncSetSpec, shard: sync_set.Shard) -> int | None:
+    if shard.group is None:
+        return shard.count
+    return next(group.count for group in spec.resources.groups if group.name == shard.group)
+
+
+def _link(name: str, given: Path, place: Path) -> None:
+    if given.is_dir():
+        place.symlink_to(given, target_is_directory=True)
+    elif given.is_file():
+        place.mkdir()
+        (place / given.name).symlink_to(given)
+    else:
+        raise flows.InvalidFlow(f"data: snapshot {name}: there is no {given}")
+
+
+def _write(files: Mapping[str, str], place: Path) -> None:
+    place.mkdir()
+    for path, text in files.items():
+        problem = manifest.path_problem(path)
+        if problem:
+            raise flows.InvalidFlow(f"data: inline file {path!r} {problem}")
+        file = place / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+
+def _files(place: Path) -> Iterator[manifest.File]:
+    for path in place.rglob("*") if not place.is_symlink() else place.resolve().rglob("*"):
+        if path.is_file():
+            found = path.stat()
+            root = place.resolve() if place.is_symlink() else place
+            yield manifest.File(
+                path=path.relative_to(root).as_posix(),
+                size=found.st_size,
+                mode=manifest.mode_of(found.st_mode),
+                digest=_digest(path),
+            )
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return blobs.text(hashlib.file_digest(file, "sha256").digest())
