@@ -569,6 +569,20 @@ async def test_a_tick_makes_one_job(tmp_path: Path) -> None:
         assert (row.tick, row.pending, row.taken) == (200, (200,), {100: new.uid})
         assert (row.dropped, row.latest_dropped) == ({"TooLate": 2}, 50)
         assert (await house.finished(new.uid)).phase is _P.SUCCEEDED
+        refused = index_model.Decision(
+            config=world.CONFIG,
+            namespace="default",
+            name="nightly",
+            tick=200,
+            abandon=(100,),
+            dropped={"Refused": 1},
+        )
+        await house.jobs.decide(refused)
+        await house.restart()
+        row = house.jobs.schedule(world.CONFIG)
+        assert row is not None
+        assert (row.pending, row.taken, row.refused) == ((200,), {100: new.uid}, (100,))
+        assert row.dropped == {"TooLate": 2, "Refused": 1}
         await house.jobs.release(new.uid)
         other = await house.jobs.put(house.new("nightly-100", group=group, tick=100))
         assert other.phase is _P.ADMISSION_ERROR
