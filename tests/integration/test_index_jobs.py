@@ -138,6 +138,52 @@ async def test_the_first_failure_ends_a_job_and_a_higher_run_does_the_rest(tmp_p
         assert sorted(house.calls) == [3, 4, 5, 6, 7]
 
 
+async def test_a_higher_run_starts_nothing_that_is_not_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "fail-0").touch()
+    async with world.house_in(tmp_path) as house:
+        uid = await house.put(template=house.template(**many(3, maxInFlight=1)))
+        await house.finished(uid)
+        assert house.calls == [0]
+        (tmp_path / "fail-0").unlink()
+        await house.jobs.rerun(uid, 2, killed="its time has come")
+        done = await house.until(uid, lambda view: view.run == 2 and view.phase.final)
+        assert (done.phase, done.message) == (_P.KILLED, "its time has come")
+        assert (done.started, done.counts.cancelled, done.stopped) == (None, 3, True)
+        await house.jobs.rerun(uid, 3, suspended=True, max_in_flight=2, priority=7)
+        held = house.view(uid)
+        assert held.waiting_for is not None
+        assert (held.run, held.phase, held.waiting_for.reason) == (3, _P.QUEUED, "Suspended")
+        await house.restart()
+        held = house.view(uid)
+        assert (held.suspended, held.max_in_flight, held.priority) == (True, 2, 7)
+        assert house.calls == [0]
+        await house.jobs.suspend(uid, suspended=False)
+        done = await house.finished(uid)
+        assert (done.phase, done.run, done.counts.succeeded) == (_P.SUCCEEDED, 3, 3)
+        assert sorted(house.calls) == [0, 0, 1, 2]
+
+
+async def test_a_run_that_is_killed_first_replaces_no_job(tmp_path: Path) -> None:
+    (tmp_path / "hold").touch()
+    async with world.house_in(tmp_path) as house:
+        group = house.group("Replace")
+        old = await house.put("old", group=group)
+        await house.jobs.kill(old)
+        await house.finished(old)
+        new = await house.put("new", group=group)
+        await house.until(new, lambda view: view.counts.running == 1)
+        await house.jobs.rerun(old, 2, killed="its time has come")
+        done = await house.until(old, lambda view: view.run == 2 and view.phase.final)
+        assert done.phase is _P.KILLED
+        assert house.view(new).phase is _P.RUNNING
+        assert house.jobs.group(group.config).active == (new,)
+        await house.free()
+        assert (await house.finished(new)).phase is _P.SUCCEEDED
+        await house.jobs.rerun(old, 3)
+        done = await house.until(old, lambda view: view.run == 3 and view.phase.final)
+        assert done.phase is _P.SUCCEEDED
+
+
 async def test_a_job_goes_on_while_not_too_many_fail(tmp_path: Path) -> None:
     for failing in (1, 4):
         (tmp_path / f"fail-{failing}").touch()
@@ -523,6 +569,20 @@ async def test_a_tick_makes_one_job(tmp_path: Path) -> None:
         assert (row.tick, row.pending, row.taken) == (200, (200,), {100: new.uid})
         assert (row.dropped, row.latest_dropped) == ({"TooLate": 2}, 50)
         assert (await house.finished(new.uid)).phase is _P.SUCCEEDED
+        refused = index_model.Decision(
+            config=world.CONFIG,
+            namespace="default",
+            name="nightly",
+            tick=200,
+            abandon=(100,),
+            dropped={"Refused": 1},
+        )
+        await house.jobs.decide(refused)
+        await house.restart()
+        row = house.jobs.schedule(world.CONFIG)
+        assert row is not None
+        assert (row.pending, row.taken, row.refused) == ((200,), {100: new.uid}, (100,))
+        assert row.dropped == {"TooLate": 2, "Refused": 1}
         await house.jobs.release(new.uid)
         other = await house.jobs.put(house.new("nightly-100", group=group, tick=100))
         assert other.phase is _P.ADMISSION_ERROR

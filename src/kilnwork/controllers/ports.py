@@ -86,8 +86,18 @@ class JobHub(Protocol):
         """Change how it runs."""
         ...
 
-    async def rerun(self, uid: str, run: int) -> None:
-        """Run again what has not succeeded of a Job that is over."""
+    async def rerun(
+        self,
+        uid: str,
+        run: int,
+        *,
+        suspended: bool | msgspec.UnsetType = msgspec.UNSET,
+        max_in_flight: int | msgspec.UnsetType | None = msgspec.UNSET,
+        priority: int | msgspec.UnsetType = msgspec.UNSET,
+        killed: str = "",
+    ) -> None:
+        """Run again what has not succeeded of a Job that is over. `killed`: why that run is killed
+        before it starts; "": it is not."""
         ...
 
     async def release(self, uid: str) -> None:

@@ -174,9 +174,7 @@ class IndexJobs:
         job = self._open(uid)
         if job is None:
             return
-        if isinstance(max_in_flight, int):
-            max_in_flight = min(max_in_flight, index_items.MAX_IN_FLIGHT)
-        change = model.Adjustment(parallelism=max_in_flight, priority=priority)
+        change = model.Adjustment(parallelism=_capped(max_in_flight), priority=priority)
         facts.adjust(job, change, now=self._clock.wall())
         more = {} if isinstance(priority, msgspec.UnsetType) else {"priority": priority}
         await self._change_claim(uid, **more)
@@ -207,10 +205,23 @@ class IndexJobs:
             facts.fail(job, reason, message, now=self._clock.wall())
             await self._engine.settled(job)
 
-    async def rerun(self, uid: str, run: int) -> None:
+    async def rerun(
+        self,
+        uid: str,
+        run: int,
+        *,
+        suspended: bool | msgspec.UnsetType = msgspec.UNSET,
+        max_in_flight: int | msgspec.UnsetType | None = msgspec.UNSET,
+        priority: int | msgspec.UnsetType = msgspec.UNSET,
+        killed: str = "",
+    ) -> None:
         """Run again what has not succeeded of a Job that is over, in its turn; not over, or no
         higher run: nothing happens. One that was refused for its group is looked at anew; one whose
-        tick was not decided is refused again."""
+        tick was not decided is refused again.
+
+        What is asked for anew holds from the start of the run. `killed`: why the run is killed
+        before it starts; "": it is not.
+        """
         job = self._load(uid)
         if job is None or job.stage is not records.FINISHED or job.deleting or run <= job.run:
             return
@@ -220,8 +231,19 @@ class IndexJobs:
             await self._engine.settled(job)
             return
         _source(job).begin_run()
-        facts.rerun(job, run, now=self._clock.wall())
-        self._engine.admission.add(job, claim)
+        now = self._clock.wall()
+        facts.rerun(job, run, now=now)
+        change = model.Adjustment(
+            suspend=suspended, parallelism=_capped(max_in_flight), priority=priority
+        )
+        facts.adjust(job, change, now=now)
+        if killed:
+            facts.kill(job, "Killed", killed, now=now)
+        else:
+            given = msgspec.structs.replace(
+                claim, suspended=job.spec.suspend, priority=job.spec.priority
+            )
+            self._engine.admission.add(job, given)
         await self._engine.settled(job)
 
     async def release(self, uid: str) -> None:
@@ -407,6 +429,10 @@ def _uuid(uid: str) -> bytes:
         return uuids.UUID(uid).bytes
     except ValueError as error:
         raise errors.InvalidJob(f"metadata.uid: {uid!r} is no UUID") from error
+
+
+def _capped(most: int | msgspec.UnsetType | None) -> int | msgspec.UnsetType | None:
+    return min(most, index_items.MAX_IN_FLIGHT) if isinstance(most, int) else most
 
 
 def _text(uuid: bytes) -> str:

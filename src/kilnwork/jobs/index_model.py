@@ -147,7 +147,7 @@ class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     run: tuple[int, ...] = ()
     """Ticks up to `tick` that are to run."""
     abandon: tuple[int, ...] = ()
-    """Ticks that were to run, and cannot."""
+    """Ticks that were to run, and do not: none will make a Job, or its Job was refused."""
     dropped: dict[str, int] = {}
     """How many more were dropped, by reason."""
     latest_dropped: int | None = None
@@ -168,6 +168,8 @@ class ScheduleRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Those that are to run and of which no Job was taken up yet."""
     taken: dict[int, str] = {}
     """The newest that have run, with the uid of the Job."""
+    refused: tuple[int, ...] = ()
+    """Which of them did not run in the end, and are counted in `dropped`."""
     dropped: dict[str, int] = {}
     """How many were dropped, by reason."""
     latest_dropped: int | None = None

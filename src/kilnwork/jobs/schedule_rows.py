@@ -29,6 +29,7 @@ class _State(msgspec.Struct, frozen=True, omit_defaults=True):
     fingerprint: str = ""
     pending: tuple[int, ...] = ()
     taken: dict[int, str] = {}
+    refused: tuple[int, ...] = ()
     dropped: dict[str, int] = {}
     latest_dropped: int | None = None
     latest_reason: str = ""
@@ -80,6 +81,7 @@ class Schedules:
                     *(tick for tick in known.pending if tick not in new.abandon),
                     *sorted(new.run),
                 ),
+                refused=(*known.refused, *sorted(known.taken.keys() & set(new.abandon))),
                 dropped=dropped,
                 **more,
             )
@@ -103,12 +105,14 @@ class Schedules:
         if row is None or tick not in row.pending:
             return None
         newest = sorted((*row.taken, tick))[-MAX_TAKEN:]
-        taken = {**row.taken, tick: uid}
+        known = {**row.taken, tick: uid}
+        taken = {one: known[one] for one in newest}
         return self._keep(
             msgspec.structs.replace(
                 row,
                 pending=tuple(one for one in row.pending if one != tick),
-                taken={one: taken[one] for one in newest},
+                taken=taken,
+                refused=tuple(one for one in row.refused if one in taken),
             )
         )
 

@@ -104,6 +104,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     kill: str = ""
     """Why it is to be killed; "": it is not."""
     rerun: int | None = None
+    """The run to begin, killed, suspended and so on as the fields around say."""
     suspend: bool | None = None
     max_in_flight: int | msgspec.UnsetType | None = msgspec.UNSET
     priority: int | msgspec.UnsetType = msgspec.UNSET
@@ -341,7 +342,7 @@ def _with_engine(facts: Facts, seen: job.Job, view: index_model.IndexJobView) ->
     shown = status.of_view(seen, view, now=facts.now)
     if view.phase.final:
         if spec.run > view.run:  # also one that was refused: there may be room by now
-            return Plan(rerun=spec.run, status=shown)
+            return _run_again(facts, seen, view, shown)
         rest = _after(facts, msgspec.structs.replace(seen, status=shown))
         return msgspec.structs.replace(rest, status=shown)
     kill_in = _seconds_until(spec.kill_timestamp, facts.now)
@@ -353,6 +354,21 @@ def _with_engine(facts: Facts, seen: job.Job, view: index_model.IndexJobView) ->
     if view.started is not None:
         return found
     return _before_start(facts, seen, view, found)
+
+
+def _run_again(
+    facts: Facts, seen: job.Job, view: index_model.IndexJobView, shown: job.JobStatus
+) -> Plan:
+    """Begin a higher run as the object is now: suspended or killed, it starts nothing."""
+    spec = seen.spec
+    kill_in = _seconds_until(spec.kill_timestamp, facts.now)
+    due = kill_in is not None and kill_in <= 0
+    return Plan(
+        rerun=spec.run,
+        kill=f"killTimestamp {spec.kill_timestamp} came before its start" if due else "",
+        status=shown,
+        **_differences(seen, view),
+    )
 
 
 def _differences(seen: job.Job, view: index_model.IndexJobView) -> dict[str, Any]:

@@ -253,6 +253,23 @@ class Reconciler:
     async def _change(self, key: Key, seen: job.Job, decided: plan.Plan) -> None:
         """Tell the engine what the object asks for, and what has come that it waited for."""
         engine, uid = self._engine(), seen.metadata.uid
+        if decided.rerun is not None:
+            await engine.rerun(
+                uid,
+                decided.rerun,
+                suspended=msgspec.UNSET if decided.suspend is None else decided.suspend,
+                max_in_flight=decided.max_in_flight,
+                priority=decided.priority,
+                killed=decided.kill,
+            )
+        else:
+            await self._adjust(key, seen, decided)
+        newer = engine.view(uid)
+        if newer is not None:
+            self._seen_view(newer)
+
+    async def _adjust(self, key: Key, seen: job.Job, decided: plan.Plan) -> None:
+        engine, uid = self._engine(), seen.metadata.uid
         if decided.kill:
             await engine.kill(uid, message=decided.kill)
         if decided.fail is not None:
@@ -272,11 +289,6 @@ class Reconciler:
             changed["priority"] = decided.priority
         if changed:
             await engine.adjust(uid, **changed)
-        if decided.rerun is not None:
-            await engine.rerun(uid, decided.rerun)
-        newer = engine.view(uid)
-        if newer is not None:
-            self._seen_view(newer)
 
     async def _patch(self, seen: job.Job, patch: list[meta.JsonObject]) -> None:
         metadata = seen.metadata

@@ -101,6 +101,23 @@ def lost(
     return found
 
 
+def refused_later(
+    row: index_model.ScheduleRow, jobs: Iterable[job.Job]
+) -> dict[int, Reason | None]:
+    """Return the ticks whose Jobs were taken up and then refused, as by policy Forbid when what
+    they waited for had come, and which are not counted yet."""
+    if not row.taken:
+        return {}
+    return {
+        tick: Reason.REFUSED
+        for one in jobs
+        if one.status.phase == job.Phase.ADMISSION_ERROR
+        and (tick := job_expansion.tick_of(one)) is not None
+        and row.taken.get(tick) == one.metadata.uid
+        and tick not in row.refused
+    }
+
+
 def _without_job(tick: int, making: Making, *, within_s: float | None, now: float) -> Reason | None:
     """Return why no Job is made of a tick any more; None: it is."""
     if within_s is None:

@@ -195,12 +195,17 @@ def _known(facts: Facts) -> schedules.Facts:
 def _lost(
     facts: Facts, schedule: schedules.Schedule | None
 ) -> dict[int, reasons.ConfigReason | None]:
-    """Return the ticks that wait for Jobs which the engine will not take up (`pending.lost`)."""
-    if facts.row is None or not facts.row.pending:
+    """Return the ticks that wait for Jobs which the engine will not take up (`pending.lost`), and
+    those whose Jobs it has refused since."""
+    if facts.row is None:
         return {}
+    refused = pending.refused_later(facts.row, facts.jobs)
+    if not facts.row.pending:
+        return refused
     stopped = schedule is None or schedule.disabled
     within_s = None if stopped or schedule is None else schedule.missed_runs.within_seconds
-    return pending.lost(facts.row, facts.making, jobs=facts.jobs, within_s=within_s, now=facts.now)
+    found = pending.lost(facts.row, facts.making, jobs=facts.jobs, within_s=within_s, now=facts.now)
+    return refused | found
 
 
 def _warnings(lost: dict[int, reasons.ConfigReason | None]) -> Iterator[Announcement]:
@@ -241,7 +246,7 @@ def _decision(
         tick = max(now, row.tick)
     elif found.decided is not None and found.decided > row.tick:
         tick = found.decided
-        run, over, reason = _admitted(facts, found.run, waiting=len(row.pending) - len(lost))
+        run, over, reason = _admitted(facts, found.run, waiting=len(set(row.pending) - set(lost)))
         for one in found.dropped:
             counts[str(one.reason)] = counts.get(str(one.reason), 0) + one.count
             latest, why = max((latest, why), (one.latest, str(one.reason)))

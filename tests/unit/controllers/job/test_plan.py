@@ -308,6 +308,19 @@ def test_higher_run_is_passed_on_when_the_run_is_over() -> None:
     assert _decide(_job(run=2), view=_view(job.Phase.ADMISSION_ERROR)).rerun == 2
 
 
+def test_a_higher_run_begins_as_the_job_is_by_then() -> None:
+    over = _view(job.Phase.FAILED)
+    paused = _decide(_job(run=2, suspend=True, priority=4), view=over)
+    assert (paused.rerun, paused.suspend, paused.priority, paused.kill) == (2, True, 4, "")
+    again = _decide(_job(run=2, priority=4), view=_view(job.Phase.FAILED, suspended=True))
+    assert (again.rerun, again.suspend) == (2, False)
+    killed = _decide(_job(run=2, kill_timestamp="2020-01-02T03:04:05Z"), view=over)
+    text = "killTimestamp 2020-01-02T03:04:05Z came before its start"
+    assert (killed.rerun, killed.kill) == (2, text)
+    later = _decide(_job(run=2, kill_timestamp="2099-01-02T03:04:05Z"), view=over)
+    assert (later.rerun, later.kill) == (2, "")
+
+
 @pytest.mark.parametrize(
     ("phase", "spec", "left"),
     [

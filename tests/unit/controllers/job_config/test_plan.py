@@ -335,6 +335,39 @@ def test_edit_of_a_schedule_keeps_ticks_that_were_decided() -> None:
     assert decided.decision.abandon == ()
 
 
+def test_job_that_is_refused_after_it_was_taken_up_is_counted_once() -> None:
+    config = _config("Forbid")
+    tick = MINUTE - 60
+    refused = _made(config, tick, job.Phase.ADMISSION_ERROR)
+    row = _row(config, MINUTE, taken={tick: refused.metadata.uid})
+    decided = _decide(config, row=row, jobs=(refused,))
+    assert decided.decision is not None
+    assert (decided.decision.abandon, decided.decision.dropped) == ((tick,), {"Refused": 1})
+    assert (decided.decision.latest_dropped, decided.decision.tick) == (tick, MINUTE)
+    counted = msgspec.structs.replace(row, refused=(tick,))
+    assert _decide(config, row=counted, jobs=(refused,)).decision is None
+    another = msgspec.structs.replace(row, taken={tick: "another Job"})
+    assert _decide(config, row=another, jobs=(refused,)).decision is None
+    ran = _made(config, tick, job.Phase.FAILED)
+    assert _decide(config, row=row, jobs=(ran,)).decision is None
+
+
+def test_job_that_was_refused_takes_no_room_and_gives_none() -> None:
+    config = _config("Forbid", concurrency={"max_concurrency": 2})
+    refused = _made(config, MINUTE - 120, job.Phase.ADMISSION_ERROR)
+    row = _row(
+        config,
+        MINUTE - 60,
+        taken={MINUTE - 120: refused.metadata.uid},
+        pending=(MINUTE - 180, MINUTE - 60),
+    )
+    making = pending.Making(made=frozenset(row.pending))
+    decided = _decide(config, row=row, jobs=(refused,), making=making)
+    assert decided.decision is not None
+    assert (decided.decision.run, decided.decision.abandon) == ((), (MINUTE - 120,))
+    assert decided.decision.dropped == {"Refused": 1, "Forbidden": 1}
+
+
 def test_job_that_was_deleted_before_it_was_taken_up_is_not_made_again() -> None:
     config = _config()
     row = _row(config, MINUTE, pending=(MINUTE,))
