@@ -360,9 +360,17 @@ def test_cluster_may_come_later(server: up_support.Up) -> None:
 
 
 def test_start_after(server: up_support.Up) -> None:
-    at = datetime.fromtimestamp(time.time() + 6, UTC).isoformat(timespec="seconds")
-    apply(server, job("later", "true", startPolicy={"startAfter": at}))
-    wait_for(server, "later", lambda s: s.get("reason") == "NotYetDue")
+    at, far = (
+        datetime.fromtimestamp(time.time() + after_s, UTC).isoformat(timespec="seconds")
+        for after_s in (6, 3600)
+    )
+    apply(
+        server,
+        job("later", "true", startPolicy={"startAfter": at}),
+        job("much-later", "true", startPolicy={"startAfter": far}),
+    )
+    wait_for(server, "much-later", lambda s: s.get("reason") == "NotYetDue")
+    server.kubectl("delete", "kjob", "much-later")
     found = wait_phase(server, "later", "Succeeded")
     assert datetime.fromisoformat(found["startTime"]) >= datetime.fromisoformat(at)
 
@@ -432,15 +440,17 @@ def test_deleted_job_with_the_finalizer_of_a_stranger(
     server: up_support.Up, tmp_path: Path
 ) -> None:
     log = tmp_path / "log"
-    made = job("kept", "sh", "-c", f"trap 'echo end >> {log}; exit 1' TERM; sleep 60 & wait")
+    script = f"trap 'echo end >> {log}; exit 1' TERM; echo begin >> {log}; sleep 60 & wait"
+    made = job("kept", "sh", "-c", script)
     made["metadata"]["finalizers"] = ["example.com/audit"]
     apply(server, made)
+    waiting.wait_until(lambda: lines(log), what="its trap is set", timeout_s=PATIENCE_S)
     wait_for(server, "kept", lambda s: s.get("phase") == "Running")
     server.kubectl("delete", "job.kilnwork.dev/kept", "--wait=false")
     found = wait_phase(server, "kept", "Killed")
     assert found["message"] == "its object was deleted"
     assert found.get("runningTasks", 0) == 0
-    assert lines(log) == ["end"]
+    assert lines(log) == ["begin", "end"]
     told = server.kiln("why", "job/kept").stdout
     assert "It is being deleted, and stays until example.com/audit is removed." in told
     patch = json.dumps({"metadata": {"finalizers": None}})
@@ -646,6 +656,11 @@ def test_schedule_makes_one_job_for_each_tick(server: up_support.Up, tmp_path: P
         server, "each-second", lambda s: s.get("state") == "ReadyDisabled", kind="jobconfigs"
     )
     assert not found.get("nextRuns")
+    waiting.wait_until(
+        lambda: set(phases(server, "each-second")) == {"Succeeded"},
+        what="what came before is over",
+        timeout_s=PATIENCE_S,
+    )
     count = len(lines(log))
     assert len(set(lines(log))) == count
     for line in lines(log):
