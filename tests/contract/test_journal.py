@@ -19,7 +19,7 @@ import pytest
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import errors, model
-from kilnwork.dispatch.journal import task_rows
+from kilnwork.dispatch.journal import port, task_rows
 from kilnwork.dispatch.journal.sqlite import journal, queries, statements
 from kilnwork.dispatch.machine import instructions, lifecycle, records, transitions
 from kilnwork.kit import ids
@@ -79,7 +79,7 @@ def write(store: journal.Journal, batch: instructions.Batch) -> BaseException | 
         ended.set()
 
     store.start(lambda call: call(), on_failure=failed)
-    store.write(batch, ended.set)
+    store.write(batch, lambda _: ended.set())
     assert ended.wait(30)
     return failures[0] if failures else None
 
@@ -149,7 +149,7 @@ def test_a_final_state_is_not_overwritten(tmp_path: Path) -> None:
     assert write(store, instructions.Batch(dirty={task: None})) is None
     task.state = api_task.State.SUCCESS
     ended = threading.Event()
-    store.write(instructions.Batch(dirty={task: None}), ended.set)
+    store.write(instructions.Batch(dirty={task: None}), lambda _: ended.set())
     assert ended.wait(30)
     reader = queries.Queries(store.path)
     view = reader.task(task.id)
@@ -272,7 +272,7 @@ def test_a_full_disk_is_waited_for(tmp_path: Path) -> None:
     ended = threading.Event()
     store.start(lambda call: call(), on_failure=lambda error: None)
     many = {a_record(number): None for number in range(1, 200)}
-    store.write(instructions.Batch(dirty=many), ended.set)
+    store.write(instructions.Batch(dirty=many), lambda _: ended.set())
     waiting.wait_until(lambda: store.trouble, what="the journal says what it suffers from")
     assert not ended.is_set()
     connection.pragma("max_page_count", 1_000_000)
@@ -312,7 +312,7 @@ async def test_commits_end_in_order(tmp_path: Path) -> None:
     for number in range(1, 101):
         batch = instructions.Batch(dirty={a_record(number): None})
 
-        def done(number: int = number) -> None:
+        def done(_: port.Written, number: int = number) -> None:
             order.append(number)
             if number == 100:
                 last.set()
@@ -375,7 +375,7 @@ def test_only_short_arguments_are_in_the_row_of_a_call(tmp_path: Path) -> None:
         assert in_rows == [(1, len(short)), (2, None)]
         assert connection.execute("SELECT row FROM argument").fetchall() == [(2,)]
         ended = threading.Event()
-        store.write(instructions.Batch(forgotten=[second.id]), ended.set)
+        store.write(instructions.Batch(forgotten=[second.id]), lambda _: ended.set())
         assert ended.wait(30)
         assert connection.execute("SELECT row FROM argument").fetchall() == []
     store.close()

@@ -68,7 +68,7 @@ def reader(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[port.Read
     ended = threading.Event()
     finals = [task for task in tasks if task.state.final]
     batch = instructions.Batch(dirty=dict.fromkeys(tasks), templates=[add, sub, far], finals=finals)
-    kept.write(batch, ended.set)
+    kept.write(batch, lambda _: ended.set())
     assert ended.wait(30)
     yield kept.reader
     kept.close()

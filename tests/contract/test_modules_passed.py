@@ -20,9 +20,8 @@ from support import module_trace, short, up, waiting
 FROM_LINK_TO_SLOT = 12
 """From the link of a driver to that of a slot."""
 
-FROM_HUB_TO_ROW = 11
-"""From `Hub.submit`, which controllers call, to the transaction; two of them keep the row for the
-view of the task, so that it is not read again (decision 40)."""
+FROM_HUB_TO_ROW = 9
+"""From `Hub.submit`, which controllers call, to the transaction."""
 
 DRIVER = """
 import sys

@@ -59,7 +59,7 @@ def write(store, *tasks, **parts):
     done = threading.Event()
     finals = [task for task in tasks if task.state.final]
     batch = instructions.Batch(dirty=dict.fromkeys(tasks), finals=finals, **parts)
-    store.write(batch, done.set)
+    store.write(batch, lambda _: done.set())
     assert done.wait(30)
 
 def colours(store, *tasks):

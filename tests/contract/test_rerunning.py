@@ -47,7 +47,7 @@ def world() -> machine.Machine:
 
 def write(kept: port.Store, batch: instructions.Batch) -> None:
     ended = threading.Event()
-    kept.write(batch, ended.set)
+    kept.write(batch, lambda _: ended.set())
     assert ended.wait(30)
 
 

@@ -1,6 +1,6 @@
 """What every store promises: a batch that is kept is read as it was, by whoever may look for it."""
 
-import threading
+import queue
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,13 +37,13 @@ def kept(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[port.Store]
     made.close()
 
 
-def write(kept: port.Store, **parts: Any) -> None:
-    """Keep one batch and wait until that is told."""
-    ended = threading.Event()
+def write(kept: port.Store, **parts: Any) -> port.Written:
+    """Keep one batch and wait until that is told; return what is told of it."""
+    ended: queue.SimpleQueue[port.Written] = queue.SimpleQueue()
     dirty = dict.fromkeys(parts.pop("tasks", ()))
     finals = [task for task in dirty if task.state.final]
-    kept.write(instructions.Batch(dirty=dirty, finals=finals, **parts), ended.set)
-    assert ended.wait(30)
+    kept.write(instructions.Batch(dirty=dirty, finals=finals, **parts), ended.put)
+    return ended.get(timeout=30)
 
 
 def an_id(number: int) -> ids.TaskId:
@@ -118,6 +118,27 @@ def test_a_command_is_read_as_it_was(kept: port.Store) -> None:
     write(kept, tasks=[task])
     view = kept.reader.view(kept.reader.task_row(task.id) or row)
     assert (view.state, view.exit_code, view.finished) == (api_task.State.FAILED, 3, 103.0)
+
+
+def test_rows_of_declared_tasks_are_told_as_they_are_read(kept: port.Store) -> None:
+    template, command, call = a_template(), a_command(1), a_command(2)
+    call.spec = api_task.TaskSpec(call=api_task.Call(function="sums:add", args=(1, 2)))
+    call.template, call.arguments = template, attempts.Payload(attempts.JSON, b"[[1,2],{}]")
+    written = write(kept, tasks=[command, call, a_call(3, template)], templates=[template])
+    assert written == [kept.reader.task_row(command.id), kept.reader.task_row(call.id)]
+    reserve(command)
+    succeed(command)
+    written = write(kept, tasks=[command], workers=[WORKER])
+    assert written == [kept.reader.task_row(command.id)]
+    assert (written[0].state, written[0].worker_name, written[0].result) == ("Success", "w", b"3")
+
+
+def test_rows_that_do_not_make_a_view_alone_are_not_told(kept: port.Store) -> None:
+    parent, lost, excused = a_command(1), a_command(2), a_command(3)
+    parent.family = records.Family(parent.id, 1, declared=True)
+    lost.losses = excused.excused = 1
+    assert write(kept, tasks=[parent, lost, excused]) == []
+    assert len(list(kept.reader.declared())) == 3
 
 
 def test_a_call_with_a_spec_of_its_own_has_no_arguments_beside_it(kept: port.Store) -> None:

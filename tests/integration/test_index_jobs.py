@@ -2,6 +2,7 @@
 
 import contextlib
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
+from kilnwork.dispatch.journal.sqlite import queries
 from kilnwork.jobs import errors, index_model, model, turns
 from support import index_jobs_world as world
 from support import waiting
@@ -54,6 +56,31 @@ async def test_a_job_without_parallelism_has_the_result_of_its_task(tmp_path: Pa
         again = house.view(uid)
         assert (again.phase, again.result, again.counts) == (done.phase, done.result, done.counts)
         assert (again.newest, again.stopped) == (done.newest, True)
+
+
+async def test_what_becomes_of_a_job_is_told_without_reading_the_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names, read = list[str](), queries.Queries._all
+
+    def noted(self: queries.Queries, name: str, arguments: tuple[Any, ...]) -> Iterator[Any]:
+        names.append(name)
+        return read(self, name, arguments)
+
+    monkeypatch.setattr(queries.Queries, "_all", noted)
+    async with world.house_in(tmp_path) as house:
+        since, _ = await house.jobs.changes(0)
+        names.clear()
+        put = view = await house.jobs.put(house.new())
+        while not view.phase.final:
+            since, changed = await house.jobs.changes(since)
+            view = changed[-1]
+        assert (put.phase.final, names) == (False, [])
+        assert (view.phase, returned(view), view.newest[0].attempt) == (_P.SUCCEEDED, 0, 1)
+        await house.restart()
+        again = house.view(view.uid)
+        assert (again.newest, again.result) == (view.newest, view.result)
+        assert "newest_run" in names
 
 
 async def test_a_job_that_is_put_again_is_the_same(tmp_path: Path) -> None:
@@ -264,9 +291,13 @@ async def test_a_pause_lets_nothing_start_also_over_a_restart(tmp_path: Path) ->
     for name in held:
         (tmp_path / name).touch()
     async with world.house_in(tmp_path) as house:
+        for name in ("hold-20", "hold-21"):
+            (tmp_path / name).touch()
         uid = await house.put(template=house.template(**many(40, maxInFlight=2)))
         await house.until(uid, lambda view: view.counts.succeeded == 20)
         await house.jobs.suspend(uid, suspended=True)
+        for name in ("hold-20", "hold-21"):  # however slow we are, it has not got further
+            await house.free(name)
         await house.restart()
         assert house.view(uid).suspended
         for name in held:

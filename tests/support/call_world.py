@@ -137,7 +137,7 @@ class World:
         self.start()
 
     def commit(self, batch: instructions.Batch) -> None:
-        self.store.write(batch, lambda: None)
+        self.store.write(batch, lambda _: None)
 
     def now(self) -> inputs.Moment:
         return inputs.Moment(self.wall, self.mono)

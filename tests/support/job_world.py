@@ -23,6 +23,7 @@ from kilnwork.data.stores import opening, port
 from kilnwork.dispatch import model as task_model
 from kilnwork.dispatch.hub import commits as hub_commits
 from kilnwork.dispatch.hub import subscriptions
+from kilnwork.dispatch.journal import port as dispatch_port
 from kilnwork.dispatch.journal import rows
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.dispatch.machine import instructions
@@ -200,11 +201,14 @@ class Dispatcher:
         return self._participants.clear
 
     async def write(self, writes: instructions.Writes) -> None:
-        self._batch.writes += writes
+        self.write_next(writes)
         waiter = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         self.wake()
         await waiter
+
+    def write_next(self, writes: instructions.Writes) -> None:
+        self._batch.writes += writes
 
     def wake(self) -> None:
         if not self._scheduled:
@@ -225,7 +229,7 @@ class Dispatcher:
             participant.join(batch)
         waiting = list(self._waiting)
 
-        def committed() -> None:
+        def committed(_: dispatch_port.Written = ()) -> None:
             self.writing = False
             news, self._news = self._news, []
             self.tell(*news)
@@ -269,7 +273,11 @@ class Dispatcher:
         return found
 
     def submit_now(
-        self, submissions: Iterable[task_model.Submission], *, new: bool = False
+        self,
+        submissions: Iterable[task_model.Submission],
+        *,
+        new: bool = False,
+        shown: bool = False,
     ) -> list[subscriptions.Change]:
         there = []
         for submission in submissions:

@@ -45,7 +45,7 @@ _NAMED = {
 _SECOND = dt.timedelta(seconds=1)
 
 
-class Expression(msgspec.Struct, frozen=True):
+class Expression(msgspec.Struct, frozen=True, gc=False):
     """Local times: every combination of the numbers below, on days that match."""
 
     text: str

@@ -24,7 +24,7 @@ class InvalidCron(errors.KilnError):
     """The text is no cron expression; the message names the field, what it says and what it may."""
 
 
-class Field(msgspec.Struct, frozen=True):
+class Field(msgspec.Struct, frozen=True, gc=False):
     """What may stand in one field."""
 
     name: str
@@ -68,7 +68,7 @@ _OF_MONTH = re.compile(rf"({_VALUE})(?:L|#([1-5]))")
 _WEEKS = 1 << 1 | 1 << 8 | 1 << 15 | 1 << 22 | 1 << 29
 
 
-class Numbers(msgspec.Struct, frozen=True):
+class Numbers(msgspec.Struct, frozen=True, gc=False):
     """What a field names."""
 
     values: tuple[int, ...]
@@ -85,7 +85,7 @@ class Numbers(msgspec.Struct, frozen=True):
     """`5#3` and `5L`: day of the week, 0 for Sunday, and which of the month; 0 for the last."""
 
 
-class Days(msgspec.Struct, frozen=True):
+class Days(msgspec.Struct, frozen=True, gc=False):
     """Days that the fields `day of month` and `day of week` name together.
 
     Where both choose days, either is enough, as in Furiko; a bare `*` or `?` chooses none.

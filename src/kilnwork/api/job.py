@@ -315,7 +315,7 @@ class JobSpec(Wire, frozen=True):
     """The same for a Job that did not succeed; without it, as `ttlSecondsAfterFinished`."""
 
 
-class Indexes(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class Indexes(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """How many indexes are where."""
 
     total: int = 0
@@ -330,7 +330,7 @@ class Indexes(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """Numbers of those that failed, as ranges, at most 4,096 characters: `3,17-19`."""
 
 
-class QueueingCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class QueueingCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """It has not started."""
 
     reason: str = ""
@@ -339,7 +339,7 @@ class QueueingCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
     """The facts of this case, for people."""
 
 
-class WaitingCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class WaitingCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """It has started, and none of its tasks runs."""
 
     reason: str = ""
@@ -348,7 +348,7 @@ class WaitingCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     """The facts of this case, for people."""
 
 
-class RunningCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class RunningCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """A task of it runs."""
 
     latest_task_creation_timestamp: str | None = None
@@ -359,7 +359,7 @@ class RunningCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=True
     """How many of its tasks are being stopped."""
 
 
-class FinishedCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class FinishedCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """It is over."""
 
     latest_creation_timestamp: str | None = None
@@ -376,7 +376,9 @@ class FinishedCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
     """The facts of this case, for people."""
 
 
-class JobCondition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class JobCondition(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
+):
     """Where it is, in one of four shapes."""
 
     queueing: QueueingCondition | None = None
@@ -389,7 +391,9 @@ class JobCondition(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     """When it is over."""
 
 
-class TaskRefStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class TaskRefStatus(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
+):
     """Where a task of the Job is."""
 
     state: str = ""
@@ -402,7 +406,9 @@ class TaskRefStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     """The facts of this case, for people."""
 
 
-class ParallelIndex(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class ParallelIndex(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
+):
     """Which index a task works on."""
 
     index_number: int | None = None
@@ -413,7 +419,9 @@ class ParallelIndex(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     """Values of an index of `withMatrix`."""
 
 
-class TaskRef(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class TaskRef(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
+):
     """One attempt at an index."""
 
     name: str
@@ -434,7 +442,9 @@ class TaskRef(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, k
     """Where it is."""
 
 
-class ParallelStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class ParallelStatus(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
+):
     """Whether the index set is done."""
 
     complete: bool = False
@@ -443,7 +453,9 @@ class ParallelStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     """Whether the completion strategy is met; only when it is complete."""
 
 
-class JobStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class JobStatus(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
+):
     """The journal's truth about a Job, as last written by the server."""
 
     phase: str = ""
@@ -482,7 +494,7 @@ class JobStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True,
     """Milestones of the run: `Valid`, `Started`, `Finished`, `Stopped`; and `FieldsIgnored`."""
 
 
-class Job(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class Job(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """A set of tasks on one template: by count, keys, a matrix or a list, with one end."""
 
     metadata: meta.ObjectMeta

@@ -326,7 +326,9 @@ class ConfigState(StrEnum):
     """See condition `Valid`; nothing is made."""
 
 
-class JobReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class JobReference(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
+):
     """A Job that is not over."""
 
     uid: str
@@ -341,7 +343,9 @@ class JobReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     """When it was started."""
 
 
-class MissedTicks(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class MissedTicks(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
+):
     """Ticks that made no Job since the JobConfig was made."""
 
     total: int = 0
@@ -355,7 +359,7 @@ class MissedTicks(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
 
 
 class JobConfigStatus(
-    msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
 ):
     """What a JobConfig does, as last written by the server."""
 
@@ -384,7 +388,7 @@ class JobConfigStatus(
     fields without effect."""
 
 
-class JobConfig(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class JobConfig(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """What makes Jobs: a template with a schedule, options and a concurrency."""
 
     metadata: meta.ObjectMeta

@@ -78,6 +78,11 @@ class Template:
                 fixed[part.attribute] = part.build(prepared)
         return cls(msgspec.structs.replace(template, **fixed) if fixed else template, changing)
 
+    @property
+    def changes(self) -> bool:
+        """Whether `render` looks at variables: without any, all tasks share one template."""
+        return bool(self._changing)
+
     def render(self, variables: Mapping[str, Any]) -> task.TaskTemplate:
         """Return the template of one task: the one that was given, where it has no variables that
         change. `variables`: of all the names in `later`. Raises LimitExceeded."""

@@ -9,7 +9,9 @@ from typing import Any
 import msgspec
 
 
-class OwnerReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class OwnerReference(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
+):
     """metav1.OwnerReference."""
 
     api_version: str
@@ -20,7 +22,9 @@ class OwnerReference(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     block_owner_deletion: bool = False
 
 
-class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class ObjectMeta(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
+):
     """metav1.ObjectMeta, the fields we read."""
 
     name: str = ""
@@ -41,7 +45,7 @@ class ObjectMeta(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
         return next((o for o in self.owner_references if o.controller), None)
 
 
-class Condition(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class Condition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """metav1.Condition."""
 
     type: str
@@ -58,7 +62,7 @@ class Condition(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """The `metadata.generation` that the condition is about."""
 
 
-class Partial(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class Partial(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """Any object, of which only the metadata matters (metav1.PartialObjectMetadata)."""
 
     metadata: ObjectMeta

@@ -12,14 +12,14 @@ from kilnwork.api import meta
 from kilnwork.kit import clock
 
 
-class Waiting(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class Waiting(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """core/v1 ContainerStateWaiting."""
 
     reason: str = ""
     message: str = ""
 
 
-class Terminated(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class Terminated(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """core/v1 ContainerStateTerminated."""
 
     exit_code: int = 0
@@ -31,7 +31,7 @@ class Terminated(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """None also for a container that never ran (kubelet, `ContainerStatusUnknown`)."""
 
 
-class ContainerState(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class ContainerState(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """core/v1 ContainerState: one of the three is there."""
 
     waiting: Waiting | None = None
@@ -46,7 +46,7 @@ class ContainerState(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
         return None if self.terminated is None else moment(self.terminated.started_at)
 
 
-class ContainerStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class ContainerStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """core/v1 ContainerStatus; `last_state` is how the container ended before its restart.
 
     `container_id`: SCHEME://ID, "" before it was created.
@@ -67,7 +67,7 @@ class ContainerStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True)
         return self.state.terminated or self.last_state.terminated
 
 
-class PodCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class PodCondition(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """core/v1 PodCondition."""
 
     type: str
@@ -77,7 +77,7 @@ class PodCondition(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     last_transition_time: str | None = None
 
 
-class PodStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class PodStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """core/v1 PodStatus; `reason` and `message` are set by a node that refuses or evicts it."""
 
     phase: str = "Pending"
@@ -89,13 +89,13 @@ class PodStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     conditions: tuple[PodCondition, ...] = ()
 
 
-class Named(msgspec.Struct, frozen=True):
+class Named(msgspec.Struct, frozen=True, gc=False):
     """Anything with a name; of an ephemeral container or a volume that is all we read."""
 
     name: str
 
 
-class Container(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class Container(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """core/v1 Container."""
 
     name: str
@@ -105,7 +105,7 @@ class Container(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     security_context: dict[str, Any] | None = None
 
 
-class PodSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """core/v1 PodSpec."""
 
     node_name: str = ""
@@ -114,7 +114,7 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     volumes: tuple[Named, ...] = ()
 
 
-class Pod(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class Pod(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """One Pod."""
 
     metadata: meta.ObjectMeta

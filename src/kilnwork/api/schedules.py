@@ -67,7 +67,7 @@ class Waiting(StrEnum):
     """No tick is to come."""
 
 
-class Dropped(msgspec.Struct, frozen=True):
+class Dropped(msgspec.Struct, frozen=True, gc=False):
     """Missed ticks that make no Job."""
 
     reason: DropReason
@@ -78,7 +78,7 @@ class Dropped(msgspec.Struct, frozen=True):
     exact: bool = True
 
 
-class Facts(msgspec.Struct, frozen=True, kw_only=True):
+class Facts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What is known when a schedule is looked at. Times are seconds since the Unix epoch."""
 
     now: float
@@ -90,7 +90,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """Last decided tick; None before the first."""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class Plan(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What to do about a schedule now."""
 
     run: tuple[int, ...] = ()
@@ -127,7 +127,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
                 return ""
 
 
-class Schedule(msgspec.Struct, frozen=True, kw_only=True):
+class Schedule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A schedule whose expressions, zone and bounds are read."""
 
     expressions: tuple[cron.Expression, ...]

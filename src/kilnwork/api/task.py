@@ -312,7 +312,9 @@ class TaskSpec(TaskTemplate, frozen=True):
     """Delete the Task so many seconds after its end; without it, never."""
 
 
-class Result(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class Result(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
+):
     """Result of a task."""
 
     value: Any = msgspec.UNSET
@@ -325,7 +327,7 @@ class Result(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw
     """`sha256:` and the SHA-256 of the result in hexadecimal."""
 
 
-class ChildCounts(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class ChildCounts(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """How many tasks this one has spawned."""
 
     total: int = 0
@@ -338,7 +340,9 @@ class ChildCounts(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """Spawned tasks that ended in `Failed` or `Killed`."""
 
 
-class TaskStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class TaskStatus(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
+):
     """The journal's truth about a task, as last written by the server."""
 
     state: str = ""
@@ -375,7 +379,7 @@ class TaskStatus(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     """Milestones of the run: `Started`, `Finished`, `Stopped`."""
 
 
-class Task(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class Task(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """One unit of work: a command or a Python call, with inputs, attempts and one result."""
 
     metadata: meta.ObjectMeta

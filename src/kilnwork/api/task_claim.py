@@ -34,7 +34,9 @@ class TaskClaimSpec(wire.Wire, frozen=True):
     """Time after which a finished claim is deleted."""
 
 
-class AssignedTask(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class AssignedTask(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
+):
     """The task that the holder is to carry out."""
 
     name: str
@@ -53,7 +55,9 @@ class AssignedTask(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
     """What the result must be: `json`, or `bytes`, which are written in base64."""
 
 
-class ClaimProgress(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class ClaimProgress(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
+):
     """How far the task is."""
 
     fraction: Annotated[float, msgspec.Meta(ge=0, le=1)] | None = None
@@ -62,7 +66,9 @@ class ClaimProgress(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
     """For people."""
 
 
-class ClaimOutcome(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
+class ClaimOutcome(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
+):
     """How the task has ended: the proof that nothing of it is left. It cannot be changed."""
 
     state: Annotated[str, msgspec.Meta(pattern="^(Succeeded|Failed|Killed)$")]
@@ -78,7 +84,7 @@ class ClaimOutcome(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tr
 
 
 class TaskClaimStatus(
-    msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True
+    msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, kw_only=True
 ):
     """What the manager has assigned, and what the holder reports."""
 
@@ -100,7 +106,7 @@ class TaskClaimStatus(
     """By the holder, once."""
 
 
-class TaskClaim(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class TaskClaim(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """A claim on one task of an executor, by a program that the user has written."""
 
     metadata: meta.ObjectMeta

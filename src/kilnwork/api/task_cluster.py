@@ -43,7 +43,7 @@ class TaskClusterSpec(task.Wire, frozen=True):
     command, arguments and the worker's own variables are replaced, restartPolicy is Always."""
 
 
-class Slots(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class Slots(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """Room for tasks."""
 
     total: int = 0
@@ -52,7 +52,7 @@ class Slots(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """Slots that run a task."""
 
 
-class TaskClusterStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class TaskClusterStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """How many workers there are, and how busy they are."""
 
     replicas: int = 0
@@ -73,7 +73,7 @@ class TaskClusterStatus(msgspec.Struct, frozen=True, rename="camel", kw_only=Tru
     """Whether there are workers: `Available`, `Ready`."""
 
 
-class TaskCluster(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class TaskCluster(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):
     """Warm worker capacity."""
 
     metadata: meta.ObjectMeta

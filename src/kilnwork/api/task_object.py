@@ -10,7 +10,9 @@ import msgspec
 from kilnwork.api import meta
 
 
-class TaskObject(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+class TaskObject(
+    msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True, omit_defaults=True
+):
     """Input data. It cannot be changed once made: a task that runs again must read the same."""
 
     metadata: meta.ObjectMeta

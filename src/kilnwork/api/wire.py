@@ -6,9 +6,14 @@ import msgspec
 class Wire(
     msgspec.Struct,
     frozen=True,
+    gc=False,
     rename="camel",
     omit_defaults=True,
     kw_only=True,
     forbid_unknown_fields=True,
 ):
-    """Base of everything a user writes: camelCase, unknown fields refused."""
+    """Base of everything a user writes: camelCase, unknown fields refused.
+
+    `gc=False`, here and in all structs of objects: what is frozen and made of plain data is in no
+    cycle, and the garbage collector, which holds up everybody, need not look at it.
+    """

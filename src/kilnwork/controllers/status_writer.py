@@ -33,7 +33,7 @@ class Declared(Seen[S_co], Protocol[S_co]):
     def spec(self) -> msgspec.Struct: ...
 
 
-class _Written(msgspec.Struct, Generic[S], frozen=True):
+class _Written(msgspec.Struct, Generic[S], frozen=True, gc=False):
     """`wanted` is what we sent, `stored` what the server made of it, at `version`."""
 
     version: str
@@ -119,7 +119,8 @@ class StatusWriter(Generic[S]):
         response = await self._client.replace(self._kind, body, subresource="status")
         stored = msgspec.convert(response.get("status") or {}, self._type, strict=False)
         version = response["metadata"]["resourceVersion"]
-        self._written[metadata.uid] = _Written(version, wanted, stored)
+        same = stored == wanted  # then it is kept once
+        self._written[metadata.uid] = _Written(version, wanted, wanted if same else stored)
         return str(version)
 
     def forget(self, uid: str) -> None:

@@ -76,8 +76,6 @@ class _Joined:
         self.purged: list[records.Job] = []
         self.existing: list[subscriptions.Change] = []
         """Tasks that existed before they were submitted."""
-        self.forgettable: list[tuple[ids.TaskId, int]] = []
-        """Runs of tasks whose end is in this batch, and which are not kept."""
         self.taken_in: dict[ids.TaskId, subscriptions.Change] = {}
         """What the batch did to tasks, by task."""
 
@@ -126,7 +124,6 @@ class Engine:
         self._ready: dict[records.Job, None] = {}
         self._pending = tables.PendingWrites()
         self._purged: list[records.Job] = []
-        self._forgettable: list[tuple[ids.TaskId, int]] = []
         self._stale: dict[records.Job, None] = {}
         self._stale_timer: asyncio.TimerHandle | None = None
         self._queue, self.waiters = prepare_queue.PrepareQueue(), waiting.Waiters()
@@ -281,15 +278,13 @@ class Engine:
             self._take_in(changes)
         self._look_at_clock()
         turns_changed = self.admission.turns.changed
-        if not (self._ready or self._purged or self._forgettable or turns_changed):
+        if not (self._ready or self._purged or turns_changed):
             return False
         now = self.now()
         joined = self._joined = _Joined()
         joined.taken_in = {change.task: change for change in changes}
         writes = tables.Writes()
         slots: dict[tuple[str, str], int] = {}
-        self._hub.forget_now(self._forgettable, childless=True)
-        self._forgettable = []
         touched: dict[records.Job, None] = {}
         self._admit(now)
         while len(touched) < ROUND and self._ready:
@@ -320,7 +315,7 @@ class Engine:
         """Ask for the next steps of a job, and carry them out in this batch."""
         joined.waiters += self.waiters.taken(job)
         found = plan.next_steps(job, self._room(job, slots), now)
-        self._forget_tasks(job, joined)
+        self._forget_tasks(job)
         self._unfollow(job)
         for step in found:
             self._carry_out(job, step, joined)
@@ -388,8 +383,7 @@ class Engine:
         if joined is not None and self.stopped is None:
             self._show(joined)
             self.waiters.settled(joined.waiters)
-            self._forgettable += joined.forgettable
-            if self._ready or self._purged or self._forgettable:
+            if self._ready or self._purged:
                 self._hub.wake()
 
     def aborted(self, error: BaseException) -> None:
@@ -453,7 +447,7 @@ class Engine:
         job.tasks.clear()
         self._unfollow(job)
 
-    def _forget_tasks(self, job: records.Job, joined: "_Joined") -> None:
+    def _forget_tasks(self, job: records.Job) -> None:
         """Forget tasks whose items have ended in this batch, when enough others are kept: from now
         on its page says what an item is."""
         if job.source.keeps_tasks:
@@ -467,10 +461,7 @@ class Engine:
                 for item, task in job.dropped.items()
                 if item and job.items.states[item] == state and not task.parent
             ][-surplus:]
-            if job.source.ends_with_task:  # the dispatcher has them until that is on disk
-                joined.forgettable += over
-            else:
-                self._hub.forget_now(over)
+            self._hub.forget_now(over, childless=job.source.ends_with_task)
 
     def _unfollow(self, job: records.Job) -> None:
         """Stop following its tasks that are over and understood."""
@@ -490,7 +481,8 @@ class Engine:
                 except errors.ItemUnusable as error:
                     joined.existing.append(task_hub.refused(job, item, str(error)))
             new = job.fresh and job.run == 1
-            joined.existing += self._hub.submit_now(wanted, new=new)
+            shown = job.size <= job.source.shown_tasks
+            joined.existing += self._hub.submit_now(wanted, new=new, shown=shown)
         elif isinstance(step, steps.Suspend):
             named = [task_hub.task_id(job.id.uuid, item) for item in step.items]
             self._hub.suspend_now(named, suspended=step.suspended)
@@ -509,13 +501,17 @@ class Engine:
             return
         now = self.now()
         known = {} if self._joined is None else self._joined.taken_in
+        moved: dict[records.Job, bool] = {}
         for change in changes:
             found = self.tasks.get(change.task)
             if found is None or known.get(change.task) == change:
                 continue
-            job = found[0]
-            facts.moved(*found, change, now=now)
-            if change.over or job.dirty:
+            job, item = found
+            facts.moved(job, item, change, now=now)
+            moved[job] = change.over or moved.get(job, False)
+        for job, over in moved.items():
+            job.changed(now)
+            if over or job.dirty:
                 self.wake(job)
             else:
                 self._show_later(job)

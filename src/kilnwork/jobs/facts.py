@@ -75,25 +75,26 @@ def recovered(
 
 
 def moved(job: records.Job, item: int, change: subscriptions.Change, *, now: float) -> None:
-    """The task of an item is in another state."""
+    """The task of an item is in another state. That the job has changed is for the caller to note,
+    once for all of its tasks that moved."""
     task = job.tasks.get(item)
     if task is None or task.ended is not None:
         return
-    run = job.run_of(item)
+    run, over, active = job.run_of(item), change.over, change.active
     if change.run < run:
-        if change.over:  # it made room for ours, which is to be submitted again
+        if over:  # it made room for ours, which is to be submitted again
             plan.drop_task(job, item)
             if item and job.items.states[item] == _S.SUBMITTED:
                 job.items.reopen(item)
         return
     if change.run > run:
         _adopt_run(job, item, change.run)
-    over, active, failures, losses = change.over, change.active, change.failures, change.losses
+    failures, losses = change.failures, change.losses
     if failures != task.failures or losses != task.losses:
         job.failures += failures - task.failures
         job.loss_count += losses - task.losses
         job.dirty = True
-    task.failures, task.losses = failures, losses
+        task.failures, task.losses = failures, losses
     task.attempt, task.worker, task.started = change.attempt, change.worker, change.started
     task.id, task.parent = change.task, change.parent
     task.message, task.state = change.message or change.reason, change.state
@@ -110,7 +111,6 @@ def moved(job: records.Job, item: int, change: subscriptions.Change, *, now: flo
         task.ended = records.Ended(change.state, change.reason, change.message, change.stopped)
         job.suspended.discard(item)
         job.ended.add(item)
-    job.changed(now)
 
 
 def _has_begun(job: records.Job, change: subscriptions.Change) -> bool:

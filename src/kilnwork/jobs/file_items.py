@@ -181,6 +181,7 @@ class FileItems:
 
     kind, noun, nouns, first = "file", "part", "parts", 1
     ends_with_task = keeps_tasks = False
+    shown_tasks = 0
     window = 256
     completion: job_settings.Completion | None = None
     results: bytes | attempts.Payload | None = b""

@@ -173,14 +173,15 @@ class IndexSources:
         return found
 
 
-class _SharedSpec(NamedTuple):
-    """The spec of calls that differ in their arguments alone, without those."""
+class _Shared(NamedTuple):
+    """What the newest index did, if that is a call: the spec of the next ones is the same object
+    where they differ in their arguments alone."""
 
-    key: tuple[int, int]
-    """Run and priority."""
+    run: int
+    priority: int
     what: api_task.TaskTemplate
     """The template from which it was made."""
-    spec: api_task.TaskSpec
+    work: item_source.Work
 
 
 class IndexItems:
@@ -189,7 +190,7 @@ class IndexItems:
     kind, blobs = KIND, b""
     noun, nouns, first = "index", "indexes", 0
     ends_with_task = True
-    window = WINDOW
+    window, shown_tasks = WINDOW, MAX_NEWEST
     failed_reason, finalizer_reason = "IndexesFailed", "FinalizerFailed"
 
     def __init__(self, definition: IndexDefinition, progress: IndexProgress) -> None:
@@ -207,8 +208,7 @@ class IndexItems:
         self._ranged = (0, "")
         self._rendering: tuple[int, job_templates.Template] | None = None
         """The template of indexes, with the variables of a run."""
-        self._shared: _SharedSpec | None = None
-        """What the newest index has in common with most others, if they are calls."""
+        self._shared: _Shared | None = None
         self._inputs = None if definition.inputs is None else _encode(definition.inputs)
 
     def check(self) -> None:
@@ -237,17 +237,23 @@ class IndexItems:
                 return item_source.Work(_task_spec(_bare(what), run=job.run), None, gathered)
             given = b'{"%b":%b}' % (RESULTS.encode(), gathered or b"[]")
             return item_source.Work(_task_spec(what, run=job.run), given)
-        call, run = what.call, job.run_of(item)
+        call, run, known = what.call, job.run_of(item), self._shared
         if call is None:
             return item_source.Work(self._spec(job, what, run), self._inputs)
-        known = self._shared
         priority = cast(IndexSpec, job.spec).priority
-        if known is None or known.key != (run, priority) or not _differ_in_arguments(known, what):
+        if known is not None and (known.run != run or known.priority != priority):
+            known = None
+        if known is not None and known.what is what:
+            return known.work
+        if known is not None and _differ_in_arguments(known.what, what):
+            spec = known.work.spec
+        else:
             spec = self._spec(job, _bare(what), run)
-            known = self._shared = _SharedSpec((run, priority), what, spec)
         kwargs = {**call.kwargs, **(self.definition.inputs or {})}
         arguments = attempts.Payload(attempts.JSON, _encode((call.args, kwargs)))
-        return item_source.Work(known.spec, None, arguments)
+        work = item_source.Work(spec, None, arguments)
+        self._shared = _Shared(run, priority, what, work)
+        return work
 
     def _spec(self, job: records.Job, what: api_task.TaskTemplate, run: int) -> api_task.TaskSpec:
         settings, spec = self.settings, cast(IndexSpec, job.spec)
@@ -310,6 +316,8 @@ class IndexItems:
         template, indexes = self._template(run), self.indexes
         if indexes is None:
             raise errors.ItemUnusable("its list of indexes is not known")
+        if not template.changes:
+            return template.render({})
         name = self.definition.name
         return template.render(job_templates.index_variables(indexes, name, item - 1))
 
@@ -405,11 +413,8 @@ class IndexItems:
         raise NotImplementedError
 
 
-def _differ_in_arguments(known: _SharedSpec, what: api_task.TaskTemplate) -> bool:
-    """Return whether a call differs in its arguments alone from one that has a spec already."""
-    one, other = known.what, what
-    if one is other:
-        return True
+def _differ_in_arguments(one: api_task.TaskTemplate, other: api_task.TaskTemplate) -> bool:
+    """Return whether two calls differ in their arguments alone."""
     return bool(_beside_call(one) == _beside_call(other)) and bool(
         _beside_arguments(one.call) == _beside_arguments(other.call)
     )

@@ -35,6 +35,9 @@ from kilnwork.kit import ids
 PAGE = 500
 """Rows read at once, of those who want to know everything."""
 
+MAX_RELEASED = 4_000
+"""Views that are kept until they were told, of Jobs that memory has no more: a kilobyte each."""
+
 MAX_DEFINITION_BYTES = 16 << 20
 """Longest template, with variables, inputs and the items that a task returned."""
 
@@ -52,8 +55,12 @@ class IndexJobs:
         self._sources = index_items.IndexSources()
         self._schedules = schedule_rows.Schedules(self._tables)
         self._feed: feed.Feed[str] = feed.Feed()
-        self._just_put: dict[str, index_model.IndexJobView] = {}
-        """What `put` has returned and `changes` has not: it is the same, and cost a read."""
+        self._recent: dict[str, index_model.IndexJobView] = {}
+        """What the newest `changes` has returned, and `put` since: each uses the other's."""
+        self._released: dict[bytes, _View] = {}
+        """Jobs that memory has no more and of which `changes` has not told: they need no read."""
+        self._known: set[bytes] | None = None
+        """All Jobs of the journal, once they were read: a new one need not be looked for."""
         moved_by.register(index_items.KIND, self._sources, self)
 
     def stop(self) -> None:
@@ -68,22 +75,25 @@ class IndexJobs:
         """
         self._check()
         uuid = _uuid(new.uid)
-        job = self._engine.find(uuid)
+        is_new = self._known is not None and uuid not in self._known
+        job = None if is_new else self._engine.find(uuid)
+        there = job is not None
         if job is None:
             source = self._sources.new(_definition(new))
             if len(msgspec.json.encode(source.definition)) > MAX_DEFINITION_BYTES:
                 raise errors.InvalidJob(
                     "spec.template: it takes more than 16 MiB with its variables and inputs"
                 )
-            job = await self._add(new, uuid, source)
+            job = self._add(new, uuid, source)
         await self._engine.settled(job)
-        found = self.view(new.uid)
+        recent = None if there else self._recent.get(new.uid)
+        found = recent or self.view(new.uid)
         if found is None:
             raise errors.NoSuchJob(f"Job {new.namespace}/{new.name} was released meanwhile")
-        self._just_put[new.uid] = found
+        self._recent[new.uid] = found
         return found
 
-    async def _add(
+    def _add(
         self, new: index_model.NewIndexJob, uuid: bytes, source: index_items.IndexItems
     ) -> records.Job:
         refusal, row = "", None
@@ -103,12 +113,14 @@ class IndexJobs:
         job.run = job.base_run = new.spec.run
         job.changed(self._clock.wall())
         self._engine.add(job, None, None)
+        if self._known is not None:
+            self._known.add(uuid)
         if refusal:
             facts.refuse(job, "TickNotDecided", refusal, now=self._clock.wall())
         else:
             self._engine.admission.add(job, _claim(new, source))
-        if row is not None:
-            await self._hub.write(schedule_rows.writes(row))
+        if row is not None:  # in the batch of the Job: both are stored, or neither
+            self._hub.write_next(schedule_rows.writes(row))
         return job
 
     async def provide(
@@ -243,11 +255,15 @@ class IndexJobs:
         self._engine.check()
         await self._feed.newer(since)
         last = self._feed.last
-        just_put, self._just_put = self._just_put, {}
+        recent, self._recent = self._recent, {}
         if not 0 < since <= last:
             return last, [self._shown(view) for view in self._everything()]
-        found = (self._changed(uid, just_put.get(uid)) for uid in self._feed.since(since))
-        return last, [view for view in found if view is not None]
+        for uid in self._feed.since(since):
+            found = self._changed(uid, recent.get(uid))
+            if found is not None:
+                self._recent[uid] = found
+        self._released.clear()
+        return last, list(self._recent.values())
 
     def _changed(
         self, uid: str, known: index_model.IndexJobView | None
@@ -301,9 +317,17 @@ class IndexJobs:
         self._feed.publish((job.id.text,))
         if job.view is None:
             self._feed.drop((job.id.text,))
+            if self._known is not None:
+                self._known.discard(job.id.uuid)
 
     def released(self, job: records.Job) -> None:
-        """Do nothing: the journal has all of it (`engine.Listener`)."""
+        """The journal has all of it (`engine.Listener`)."""
+        if job.view is None:
+            self._released.pop(job.id.uuid, None)
+            return
+        if len(self._released) >= MAX_RELEASED:
+            self._released.clear()  # nobody asks for changes
+        self._released[job.id.uuid] = job.view
 
     def _check(self) -> None:
         """Raises `JobsStopped`, so that callers do not wait until there is room on the disk."""
@@ -327,14 +351,17 @@ class IndexJobs:
         live = self._engine.live.get(uuid)
         if live is not None and live.view is not None:
             return live.view
+        if live is None and uuid in self._released:
+            return self._released[uuid]
         row = self._tables.job("uuid", uuid)
         if row is None or row.source != index_items.KIND:
             return None
         return rows.view_of(row, self._sources)
 
     def _everything(self) -> Iterator[_View]:
-        above = 0
+        above, self._known = 0, set()
         while page := self._tables.index_jobs(above, PAGE):
+            self._known.update(row.uuid for row in page)
             for row in page:
                 above = row.row
                 live = self._engine.live.get(row.uuid)
@@ -348,8 +375,8 @@ class IndexJobs:
         waiting = None if row is None else self._engine.admission.turns.why(row)
         succeeded = view.phase is filejobs.Phase.SUCCEEDED
         live = self._engine.live.get(view.uuid)
-        reason, message = index_listing.why(view, waiting, live=live, hub=self._hub)
-        find = functools.cache(self._hub.view)  # the only task of a Job is asked for twice
+        find = functools.cache(self._hub.view)  # the only task of a Job is asked for more than once
+        reason, message = index_listing.why(view, waiting, live=live, find=find)
         return index_model.IndexJobView(
             uid=view.id,
             namespace=view.namespace,

@@ -135,21 +135,21 @@ def why(
     waiting: turns.Hold | None,
     *,
     live: records.Job | None,
-    hub: task_hub.TaskHub,
+    find: FindTask,
 ) -> tuple[str, str]:
     """Return reason and message of a Job's phase. `live`: the Job, if it is in memory."""
     if waiting is not None:
         return waiting.reason, waiting.message
     if live is not None and view.detail.phase in _BEFORE_RUNNING and not view.spec.suspend:
-        return _why_of_task(live, hub) or (view.reason, view.message)
+        return _why_of_task(live, find) or (view.reason, view.message)
     return view.reason, view.message
 
 
-def _why_of_task(job: records.Job, hub: task_hub.TaskHub) -> tuple[str, str] | None:
+def _why_of_task(job: records.Job, find: FindTask) -> tuple[str, str] | None:
     """Return what the first of its tasks waits for; None if that is a slot, which the view says
     without numbers that change."""
     item = next((n for n, task in job.tasks.items() if n and task.ended is None), None)
-    known = None if item is None else hub.view(task_hub.task_id(job.id.uuid, item))
+    known = None if item is None else find(task_hub.task_id(job.id.uuid, item))
     if item is None or known is None or not known.reason:
         return None
     if known.state is _T.PENDING and not api_task.is_executor_queue(known.cluster):

@@ -14,7 +14,7 @@ from kilnwork.api import job as api_job
 from kilnwork.jobs import turns
 
 
-class NewIndexJob(msgspec.Struct, frozen=True, kw_only=True):
+class NewIndexJob(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A Job to be taken up, evaluated: what the engine keeps of it does not change any more."""
 
     uid: str
@@ -50,7 +50,7 @@ class IndexState(StrEnum):
     CANCELLED = "Cancelled"
 
 
-class IndexCounts(msgspec.Struct, frozen=True, kw_only=True):
+class IndexCounts(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """How many indexes are where."""
 
     total: int = 0
@@ -64,7 +64,7 @@ class IndexCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Attempts after the first of a task."""
 
 
-class IndexView(msgspec.Struct, frozen=True, kw_only=True):
+class IndexView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """One index. What has no comment is of its newest attempt, empty before there is one or when
     the journal has its task no more."""
 
@@ -90,7 +90,7 @@ class IndexView(msgspec.Struct, frozen=True, kw_only=True):
     result: attempts.Payload | None = None
 
 
-class IndexJobView(msgspec.Struct, frozen=True, kw_only=True):
+class IndexJobView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A Job. Times are wall clock, seconds."""
 
     uid: str
@@ -124,7 +124,7 @@ class IndexJobView(msgspec.Struct, frozen=True, kw_only=True):
     """`metadata.uid` of its JobConfig, "" for none."""
 
 
-class GroupView(msgspec.Struct, frozen=True, kw_only=True):
+class GroupView(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """The Jobs of one JobConfig by uid."""
 
     active: tuple[str, ...]
@@ -133,7 +133,7 @@ class GroupView(msgspec.Struct, frozen=True, kw_only=True):
     """Those that wait, in the order of their turns."""
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class Decision(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What was decided about ticks of a JobConfig's schedule; seconds since the epoch."""
 
     config: str
@@ -154,7 +154,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     latest_reason: str = ""
 
 
-class ScheduleRow(msgspec.Struct, frozen=True, kw_only=True):
+class ScheduleRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What the journal has about the ticks of a JobConfig's schedule."""
 
     config: str

@@ -105,6 +105,8 @@ class ItemSource(Protocol):
     window: int
     """Items that have a task at once, unless the job's `parallelism` says otherwise: as many as
     keep any cluster busy, and few enough that pausing and cancelling are quick."""
+    shown_tasks: int
+    """Views show the tasks of so many items; those of a job that has no more are all shown."""
     keeps_tasks: bool
     """The tasks of its items stay in the journal, as their results are needed."""
     results: bytes | attempts.Payload | None

@@ -5,7 +5,9 @@ makes rows and views.
 """
 
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
+
+import msgspec
 
 from kilnwork.api import filejobs
 from kilnwork.api import job as api_job
@@ -48,7 +50,7 @@ _PAUSED, _PENDING = _P.PAUSED, _P.PENDING
 _PHASES = {_O.SUCCEEDED: _P.SUCCEEDED, _O.FAILED: _P.FAILED, _O.CANCELLED: _P.CANCELLED}
 
 
-class Ended(NamedTuple):
+class Ended(msgspec.Struct, frozen=True, gc=False):
     """How a task ended; proves nothing about its item."""
 
     state: api_task.State
@@ -58,36 +60,30 @@ class Ended(NamedTuple):
     """Whether there is proof that nothing of it runs."""
 
 
-class ItemTask:
+class ItemTask(msgspec.Struct, eq=False, gc=False):
     """A task in the journal that works on an item. What has no comment is of its newest attempt."""
 
-    __slots__ = (
-        "active", "attempt", "ended", "failures", "id", "killed", "losses", "message", "parent",
-        "started", "state", "suspended", "worker",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.active = False
-        """A worker has it."""
-        self.attempt = 0
-        self.ended: Ended | None = None
-        """The task is over."""
-        self.failures = 0
-        """Of all its attempts."""
-        self.id: ids.TaskId | None = None
-        """Known when the dispatcher has said something of it."""
-        self.killed = False
-        """We have asked for its end."""
-        self.losses = 0
-        """Of all its attempts."""
-        self.message = ""
-        self.parent = False
-        """It has asked for children."""
-        self.started: float | None = None
-        self.state = api_task.State.PENDING
-        self.suspended = False
-        """No attempt of it starts."""
-        self.worker = ""
+    active: bool = False
+    """A worker has it."""
+    attempt: int = 0
+    ended: Ended | None = None
+    """The task is over."""
+    failures: int = 0
+    """Of all its attempts."""
+    id: ids.TaskId | None = None
+    """Known when the dispatcher has said something of it."""
+    killed: bool = False
+    """We have asked for its end."""
+    losses: int = 0
+    """Of all its attempts."""
+    message: str = ""
+    parent: bool = False
+    """It has asked for children."""
+    started: float | None = None
+    state: api_task.State = api_task.State.PENDING
+    suspended: bool = False
+    """No attempt of it starts."""
+    worker: str = ""
 
 
 class Counts:

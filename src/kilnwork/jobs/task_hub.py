@@ -35,10 +35,16 @@ class TaskHub(Protocol):
 
     async def write(self, writes: instructions.Writes) -> None: ...
 
+    def write_next(self, writes: instructions.Writes) -> None: ...
+
     def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]: ...
 
     def submit_now(
-        self, submissions: Iterable[task_model.Submission], *, new: bool = False
+        self,
+        submissions: Iterable[task_model.Submission],
+        *,
+        new: bool = False,
+        shown: bool = False,
     ) -> list[subscriptions.Change]: ...
 
     def kill_now(self, tasks: Iterable[ids.TaskId], *, reason: str, message: str) -> None: ...
@@ -60,6 +66,11 @@ class TaskHub(Protocol):
     def cluster(self, namespace: str, name: str) -> task_model.ClusterView | None: ...
 
 
+_UUID8 = 0x8 << 76 | 0b10 << 62
+"""Version and variant of an id; all other bits are free."""
+_FREE_BITS = (1 << 128) - 1 - (0xF << 76 | 0b11 << 62)
+
+
 def task_id(job: bytes, item: int) -> ids.TaskId:
     """Return a UUIDv8 (RFC 9562 §5.8): the same for ever; 0: the finalizer."""
     return _stable(job + item.to_bytes(4, "big"))
@@ -71,10 +82,8 @@ def extra_id(job: bytes, key: str) -> ids.TaskId:
 
 
 def _stable(what: bytes) -> ids.TaskId:
-    raw = bytearray(hashlib.sha256(what).digest()[:16])
-    raw[6] = 0x80 | (raw[6] & 0x0F)
-    raw[8] = 0x80 | (raw[8] & 0x3F)
-    return ids.TaskId(bytes(raw))
+    number = int.from_bytes(hashlib.sha256(what).digest()[:16], "big")
+    return ids.TaskId((number & _FREE_BITS | _UUID8).to_bytes(16, "big"))
 
 
 def extra_submission(job: records.Job, task: item_source.ExtraTask) -> task_model.Submission:

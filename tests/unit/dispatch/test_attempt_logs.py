@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -52,3 +53,19 @@ def test_a_disk_that_refuses_does_not_stop_the_attempt(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     logs = attempt_logs.AttemptLogs(tmp_path / "file")
     assert logs.append(REF, 0, b"lost") == 4
+
+
+@pytest.mark.parametrize("most", [0, 1, 100])
+def test_tasks_with_output_are_known_with_and_without_a_look_at_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(attempt_logs, "MAX_PRINTED", most)
+    logs = attempt_logs.AttemptLogs(tmp_path)
+    tasks = [ids.TaskId(number.to_bytes(16, "big")) for number in range(4)]
+    for task in tasks[:3]:
+        logs.append(attempts.AttemptRef(task, 1, 1), 0, b"hello")
+    logs.delete(tasks[0])
+    for new in (False, True):
+        assert [logs.has_output(task, new=new) for task in tasks] == [False, True, True, False]
+    later = attempt_logs.AttemptLogs(tmp_path)
+    assert [later.has_output(task) for task in tasks] == [False, True, True, False]

@@ -33,7 +33,7 @@ def write(kept: memory_store.MemoryStore, *tasks: records.Task) -> None:
     finals = [task for task in tasks if task.state.final]
     told: list[None] = []
     batch = instructions.Batch(dirty=dict.fromkeys(tasks), finals=finals)
-    kept.write(batch, lambda: told.append(None))
+    kept.write(batch, lambda _: told.append(None))
     assert told
 
 

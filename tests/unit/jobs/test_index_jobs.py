@@ -117,6 +117,22 @@ def a_job(**template: Any) -> records.Job:
     return job
 
 
+def test_calls_share_what_they_have_in_common() -> None:
+    job = a_job(parallelism={"withCount": 3}, taskTemplate={"call": {"function": "m:f"}})
+    first = job.source.work(job, 1)
+    assert job.source.work(job, 2) is first
+    job.items.set(3, items.State.OPEN, 2)
+    assert job.source.work(job, 3).spec.run == 2
+    call = {"function": "m:f", "args": ["${task.index_num}"]}
+    job = a_job(parallelism={"withCount": 3}, taskTemplate={"call": call})
+    works = [job.source.work(job, item) for item in (1, 2, 1)]
+    arguments = [one.arguments.data for one in works if one.arguments]
+    assert arguments == [b"[[0],{}]", b"[[1],{}]", b"[[0],{}]"]
+    assert works[0].spec is works[1].spec is works[2].spec
+    job.spec = index_items.IndexSpec(name="job", priority=3)
+    assert job.source.work(job, 1).spec.priority == 3
+
+
 def change(job: records.Job, item: int, state: api_task.State, **more: Any) -> subscriptions.Change:
     given = {"attempt": 1, "failures": 0, "losses": 0, "stopped": None, **more}
     return subscriptions.Change(

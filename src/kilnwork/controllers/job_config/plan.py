@@ -31,7 +31,14 @@ MAX_WAIT_S = 3600.0
 `clock_watch`, within a second."""
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class Upcoming(msgspec.Struct, frozen=True, gc=False):
+    """The next ticks after a second, the first `status.NEXT_RUNS` of them."""
+
+    after: int
+    ticks: tuple[int, ...]
+
+
+class Reading(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """What a JobConfig says, read once for each of its object generations."""
 
     generation: int
@@ -47,7 +54,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     `jobs`: those that it owns. `group`: which of them have started or wait, says the engine.
     `row`: what was decided of its schedule; None before anything was. `making`: what came of making
-    the Jobs of its ticks.
+    the Jobs of its ticks. `upcoming`: of the last plan with this reading.
     """
 
     config: job_config.JobConfig
@@ -56,6 +63,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     group: index_model.GroupView
     row: index_model.ScheduleRow | None
     making: pending.Making = pending.Making()
+    upcoming: Upcoming | None = None
     ring: tuple[str, ...] = ()
     """Names of JobConfigs that wait for each other, from this one to itself."""
     now: float
@@ -88,6 +96,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     make: tuple[int, ...] = ()
     delete: tuple[job.Job, ...] = ()
     service: meta.JsonObject | None = None
+    upcoming: Upcoming | None = None
     status: job_config.JobConfigStatus
     again_s: float | None = None
 
@@ -108,17 +117,17 @@ def decide(facts: Facts) -> Plan:
     if decision is None and facts.row is not None:
         make, again_s = pending.to_make(facts.row, facts.making)
         waits += [] if again_s is None else [again_s]
-    upcoming: tuple[int, ...] = ()
+    upcoming: Upcoming | None = None
     if schedule is not None and not schedule.disabled:
         decided = 0 if facts.row is None else facts.row.tick
         after = max(int(facts.now), int(schedules.begin(config)), decided)
-        upcoming = schedules.upcoming(schedule, after, status.NEXT_RUNS)
+        upcoming = go_on(schedule, after, facts.upcoming)
     shown = status.of(
         config,
         jobs=facts.jobs,
         group=facts.group,
         row=facts.row,
-        ticks=status.Ticks(upcoming, found, facts.making.refusal),
+        ticks=status.Ticks(upcoming.ticks if upcoming else (), found, facts.making.refusal),
         now=facts.now,
     )
     if found.next_tick is not None:
@@ -129,9 +138,23 @@ def decide(facts: Facts) -> Plan:
         make=make,
         delete=surplus,
         service=config_services.service(config),
+        upcoming=upcoming,
         status=shown,
         again_s=min(waits, default=None),
     )
+
+
+def go_on(schedule: schedules.Schedule, after: int, known: Upcoming | None) -> Upcoming:
+    """Return the next ticks of a schedule. `known`: those after another second, of which what is
+    still to come is not looked for again: each takes as long as the rest of a pass."""
+    left: tuple[int, ...] = ()
+    if known is not None and known.after <= after:
+        left = tuple(tick for tick in known.ticks if tick > after)
+    lacking = status.NEXT_RUNS - len(left)
+    if not lacking:
+        return Upcoming(after, left)
+    last = left[-1] if left else after
+    return Upcoming(after, (*left, *schedules.upcoming(schedule, last, lacking)))
 
 
 def read(config: job_config.JobConfig) -> Reading:

@@ -29,23 +29,24 @@ SERVICE_AGAIN_S = 30.0
 Key = tuple[str, str]
 
 
-class _Memory(msgspec.Struct):
+class _Memory(msgspec.Struct, gc=False):
     """What is remembered of one object between two passes; nothing that must survive.
 
     `held`: since when a status waits to be written (monotonic). `made`: ticks whose Jobs were made
     or seen, and when the API server is asked for one that the cache does not have (monotonic).
     `taken`: ticks the names of whose Jobs are taken. `gone`: ticks whose Jobs were deleted before
     they were taken up. `refusal`: why Jobs cannot be made. `limits`: what the engine knows of its
-    concurrency. `reading`: of its newest object generation.
+    concurrency. `reading`: of its newest object generation. `upcoming`: what its last pass found.
     """
 
     uid: str
     reading: plan.Reading
     held: float | None = None
     made: dict[int, float] = msgspec.field(default_factory=dict)
-    taken: set[int] = msgspec.field(default_factory=set)
-    gone: set[int] = msgspec.field(default_factory=set)
+    taken: frozenset[int] = frozenset()
+    gone: frozenset[int] = frozenset()
     refusal: pending.Refusal | None = None
+    upcoming: plan.Upcoming | None = None
     limits: object = None
     ring: tuple[str, ...] = ()
     """Of JobConfigs that wait for each other: they are looked at when it comes or goes."""
@@ -55,8 +56,9 @@ class _Memory(msgspec.Struct):
     def keep(self, ticks: set[int]) -> None:
         """Forget what concerns other ticks than those that wait."""
         self.made = {tick: check for tick, check in self.made.items() if tick in ticks}
-        self.taken &= ticks
-        self.gone &= ticks
+        if self.taken or self.gone:  # else each would get empty sets of its own
+            self.taken &= ticks
+            self.gone &= ticks
         if self.refusal is not None and ticks.isdisjoint(self.refusal.since):
             self.refusal = None
 
@@ -105,20 +107,32 @@ class Reconciler:
             tick = job_expansion.tick_of(old)
             if tick in known.made:
                 known.made[tick] = 0.0  # was it taken up? if not, ask for it now
+                self._queue.add((key[0], owner.name))
         if old is None or new is None or old.status.phase != new.status.phase:
-            self._queue.add((key[0], owner.name))
+            self._look_later((key[0], owner.name))
 
     def group_changed(self, namespace: str, config: str) -> None:
         """A Job of the JobConfig with this uid started or is over."""
         key = self._keys.get(config)
         if key is not None and key[0] == namespace:
-            self._queue.add(key)
+            self._look_later(key)
 
     def clock_set(self) -> None:
         """The wall clock was set: ticks are due at other times."""
         for key, known in self._memories.items():
             if known.reading.schedule is not None:
                 self._queue.add(key)
+
+    def _look_later(self, key: Key) -> None:
+        """Counts and history have changed: look once at all that changes in this moment, when the
+        status is to be written."""
+        known = self._memories.get(key)
+        if known is None:
+            self._queue.add(key)
+            return
+        if known.held is None:
+            known.held = self._clock.monotonic()
+        self._queue.add(key, status.HOLD_S)
 
     async def reconcile(self, key: Key) -> float | None:
         """One pass; gives when to look again, which replaces what the passes before have said."""
@@ -131,7 +145,7 @@ class Reconciler:
         self._set_limits(known, config)
         self._look_for_ring(known, config)
         check_s = await self._check_made(known, config)
-        decided = plan.decide(self._facts(known, config))
+        decided = self._decide(known, config)
         if decided.decision is not None:
             try:
                 await self._engine().decide(decided.decision)
@@ -139,12 +153,12 @@ class Reconciler:
                 return 1.0  # another manager leads, or our cache is behind
             for one in decided.warnings:
                 self._say(config, one.reason, one.message)
-            decided = plan.decide(self._facts(known, config))
+            decided = self._decide(known, config)
         if decided.make:
             before, check_s = known.refusal, pending.CHECK_S
             await self._make_all(known, config, decided.make)
             if known.refusal is not before:
-                decided = plan.decide(self._facts(known, config))
+                decided = self._decide(known, config)
         for surplus in decided.delete:
             await tools.delete(self._client, kinds.JOBS, surplus.metadata)
         waits = [decided.again_s, check_s, await self._write(known, config, decided.status)]
@@ -153,6 +167,11 @@ class Reconciler:
         return min((w for w in waits if w is not None), default=None)
 
     # Reading
+
+    def _decide(self, known: _Memory, config: job_config.JobConfig) -> plan.Plan:
+        decided = plan.decide(self._facts(known, config))
+        known.upcoming = decided.upcoming
+        return decided
 
     def _facts(self, known: _Memory, config: job_config.JobConfig) -> plan.Facts:
         uid = config.metadata.uid
@@ -171,11 +190,12 @@ class Reconciler:
             row=row,
             making=pending.Making(
                 made=frozenset(known.made),
-                taken=frozenset(known.taken),
-                gone=frozenset(known.gone),
+                taken=known.taken,
+                gone=known.gone,
                 refusal=known.refusal,
                 now=now,
             ),
+            upcoming=known.upcoming,
             ring=known.ring,
             now=self._clock.wall(),
         )
@@ -194,7 +214,7 @@ class Reconciler:
             left_s = known.made[tick] - self._clock.monotonic()
             if left_s <= 0:
                 if await self._read(*key) is None:
-                    known.gone.add(tick)
+                    known.gone |= {tick}
                     del known.made[tick]
                     continue
                 left_s = pending.CHECK_S
@@ -211,7 +231,7 @@ class Reconciler:
             known = self._memories[key] = _Memory(config.metadata.uid, plan.read(config))
             self._keys[known.uid] = key
         elif known.reading.generation != config.metadata.generation:
-            known.reading = plan.read(config)
+            known.reading, known.upcoming = plan.read(config), None
         return known
 
     def _look_for_ring(self, known: _Memory, config: job_config.JobConfig) -> None:
@@ -286,7 +306,7 @@ class Reconciler:
             return
         text = f"Job {name} exists and was not made by this schedule: its tick makes no Job"
         self._say(config, reasons.ConfigReason.NAME_TAKEN, text)
-        known.taken.add(tick)
+        known.taken |= {tick}
         self._queue.add((metadata.namespace, metadata.name))
 
     async def _serve(

@@ -19,8 +19,9 @@ NEXT_RUNS = 5
 MAX_REFERENCES = 20
 """How many Jobs are named in each list."""
 
-HOLD_S = 1.0
-"""Between writes of counts and ticks, which change with each Job."""
+HOLD_S = 0.5
+"""Between writes of counts and ticks, which change with each Job. Not a second: what was due with
+one would be written when the next ones are due."""
 
 _S = job_config.ConfigState
 

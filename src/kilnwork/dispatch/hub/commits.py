@@ -31,13 +31,9 @@ MAX_UNWRITTEN_TASKS = 20_000
 class Observer(Protocol):
     """Follows what is stored: the hub."""
 
-    def handed_over(self, batch: instructions.Batch) -> None:
-        """A batch with declared tasks is about to be written; its records may change before it is
-        stored."""
-        ...
-
-    def committed(self, batch: instructions.Batch) -> None:
-        """The batch is stored, and its frames are sent."""
+    def committed(self, batch: instructions.Batch, written: port.Written) -> None:
+        """The batch is stored, and its frames are sent. `written`: rows of its tasks that others
+        follow."""
         ...
 
     def failed(self, error: BaseException) -> None:
@@ -113,6 +109,7 @@ class Core:
         self._loop = asyncio.get_running_loop()
         opened = self.store.open(lease_s=self.limits.lease_s)
         self.reader = self.store.reader
+        self._first_row = opened.next_task_row
         self._restore(opened)
         self.store.start(self._loop.call_soon_threadsafe, on_failure=self._fail)
         self._last_heartbeat = self.clock.monotonic()
@@ -157,6 +154,11 @@ class Core:
     def overloaded(self) -> bool:
         """Return whether so much waits to be written that links should not be read."""
         return self._writing and len(self.machine.memory.batch.dirty) > MAX_UNWRITTEN_TASKS
+
+    def is_new(self, task: ids.TaskId) -> bool:
+        """Return whether memory has its first run, and that was submitted after the start."""
+        known = self.machine.task(task)
+        return known is not None and known.run == 1 and known.row >= self._first_row
 
     async def flush(self) -> None:
         """Return when all inputs applied until now are stored and their results released."""
@@ -206,7 +208,7 @@ class Core:
             if batch.durable:
                 self._write(batch, waiting)
             elif waiting or joined or not batch.empty:
-                self._settle(batch, self._delivery.prepare(batch), waiting)
+                self._settle(batch, self._delivery.prepare(batch), waiting, written=())
         except Exception as error:  # noqa: BLE001 - half a batch is done: only a restart mends that
             self._fail(error)
 
@@ -214,21 +216,19 @@ class Core:
         """Hand over first, so that what is to be sent is made while the disk works."""
         prepared: list[delivery.Outgoing] = []
 
-        def committed() -> None:
+        def committed(written: port.Written) -> None:
             self._writing = False
             if self._stopped is not None:
                 return
             try:
                 ready = prepared[0] if prepared else self._delivery.prepare(batch)
-                self._settle(batch, ready, waiting)
+                self._settle(batch, ready, waiting, written=written)
             except Exception as error:  # noqa: BLE001 - as above
                 self._fail(error)
             if self._wanted or batch.dirty:  # what has ended may make room for what waits
                 self.schedule()
 
         self._writing, self._wanted = True, False
-        if any(task.declared for task in batch.dirty):
-            self._observer.handed_over(batch)
         self.store.write(batch, committed)
         if self._writing:
             prepared.append(self._delivery.prepare(batch))
@@ -238,10 +238,12 @@ class Core:
         batch: instructions.Batch,
         prepared: delivery.Outgoing,
         waiting: list[asyncio.Future[None]],
+        *,
+        written: port.Written,
     ) -> None:
         self.machine.forget(batch.finals)
         self._delivery.release(prepared)
-        self._observer.committed(batch)
+        self._observer.committed(batch, written)
         for participant in self.participants:
             participant.committed()
         for waiter in waiting:

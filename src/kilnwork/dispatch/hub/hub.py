@@ -138,8 +138,7 @@ class Hub:
             self._core,
             self._subscriptions,
             self.logs,
-            show=self._views.of_row,
-            view=self.view,
+            views=self._views,
             cluster=self.cluster,
         )
         """For what stores rows and tasks of its own in the batches."""
@@ -354,13 +353,9 @@ class Hub:
         mem = self._core.machine.memory
         return bool(mem.tasks) and any(worker.ready for worker in mem.workers.values())
 
-    def handed_over(self, batch: instructions.Batch) -> None:
-        """`commits.Observer`: a batch is about to be written."""
-        self._views.handed_over(batch)
-
-    def committed(self, batch: instructions.Batch) -> None:
+    def committed(self, batch: instructions.Batch, written: port.Written) -> None:
         """`commits.Observer`: a batch is stored; publish what changed."""
-        self._views.committed(batch)
+        self._views.committed(batch, written)
         self._peers.committed(batch)
         if batch.dirty or batch.published:
             changed = [task.id for task in batch.dirty if task.declared]

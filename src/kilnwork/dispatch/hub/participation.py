@@ -8,16 +8,15 @@ from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import errors, model
-from kilnwork.dispatch.hub import attempt_logs, commits, subscriptions
-from kilnwork.dispatch.journal import task_rows
+from kilnwork.dispatch import model
+from kilnwork.dispatch.hub import attempt_logs, commits, subscriptions, task_views
 from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import ids
 
 
 class Participation:
-    """What participants may do with a hub. `show`: a row as its view; `view`, `cluster`: as those
-    of the hub."""
+    """What participants may do with a hub. `views`: those of its tasks; `cluster`: as that of the
+    hub."""
 
     def __init__(
         self,
@@ -25,15 +24,14 @@ class Participation:
         followed: subscriptions.Subscriptions,
         logs: attempt_logs.AttemptLogs,
         *,
-        show: Callable[[task_rows.TaskRow], model.TaskView],
-        view: Callable[[ids.TaskId], model.TaskView | None],
+        views: task_views.TaskViews,
         cluster: Callable[[str, str], model.ClusterView | None],
     ) -> None:
         self._core = core
         self._subscriptions = followed
         self._logs = logs
-        self._show = show
-        self.view = view
+        self._views = views
+        self.view = views.view
         self.cluster = cluster
 
     @property
@@ -47,29 +45,45 @@ class Participation:
         return self._core.store.refused
 
     def submit_now(
-        self, submissions: Iterable[model.Submission], *, new: bool = False
+        self,
+        submissions: Iterable[model.Submission],
+        *,
+        new: bool = False,
+        shown: bool = False,
     ) -> list[subscriptions.Change]:
-        """Accept runs, also after a success, in the batch that is being made: for participants.
+        """Accept runs of different tasks, also after a success, in the batch that is being made:
+        for participants.
 
         Gives those runs that were there before, as they are: the submitted one, a higher one, or a
         lower one that is killed first (submit again when it is over); and those that cannot be, as
-        failed. `new`: the caller knows that there is no run of any of them yet.
+        failed. `new`: the caller knows that there is no run of any of them yet; `shown`: it will
+        ask for their views.
         """
         there: list[subscriptions.Change] = []
+        unknown: list[model.Submission] = []
+        machine = self._core.machine
         for submission in submissions:
-            task = submission.task
-            known = self._core.machine.task(task)
-            row = None if new or known is not None else self._core.reader.task_row(task)
-            past = None if row is None else inputs.Past(row.run, api_task.State(row.state))
-            try:
-                self._core.apply(inputs.Submit(submission, past, force=True))
-            except errors.TaskTooLarge as error:
-                there.append(subscriptions.refused(submission, str(error)))
+            if refusal := machine.refusal(submission):
+                there.append(subscriptions.refused(submission, refusal))
                 continue
+            task = submission.task
+            known = machine.task(task)
+            row = None if new or known is not None else self._core.reader.task_row(task)
+            if known is None and row is None:
+                unknown.append(submission)
+                continue
+            past = None if row is None else inputs.Past(row.run, api_task.State(row.state))
+            self._core.apply(inputs.Submit(submission, past, force=True))
+            if shown:
+                self._views.follow(task)
             if row is not None and row.run >= submission.spec.run:
-                there.append(subscriptions.of_view(self._show(row)))
+                there.append(subscriptions.of_view(self._views.of_row(row)))
             if known is not None:
                 there.append(subscriptions.of_record(known))
+        if unknown:
+            self._core.apply(inputs.SubmitNew(unknown))
+            for submission in unknown if shown else ():
+                self._views.follow(submission.task)
         return there
 
     def kill_now(self, tasks: Iterable[ids.TaskId], *, reason: str, message: str) -> None:
@@ -91,16 +105,13 @@ class Participation:
         `childless`: the caller knows that none of them has children.
         """
         reader = self._core.reader
-        self._core.apply(
-            inputs.Forget(
-                tuple(
-                    task
-                    for task, run in runs
-                    if (childless or not any(reader.child_states(task, run)))
-                    and not self._logs.has_output(task)
-                )
-            )
+        over = tuple(
+            task
+            for task, run in runs
+            if (childless or not any(reader.child_states(task, run)))
+            and not self._logs.has_output(task, new=self._core.is_new(task))
         )
+        self._core.apply(inputs.Forget(over))
 
     def participate(self, participant: commits.Participant) -> Callable[[], None]:
         """Let it add to every batch from now on; ends when what is returned is called."""
@@ -113,9 +124,13 @@ class Participation:
 
     async def write(self, writes: instructions.Writes) -> None:
         """Write rows of tables of a participant in one transaction; on disk when this returns."""
+        self.write_next(writes)
+        await self._core.flush()
+
+    def write_next(self, writes: instructions.Writes) -> None:
+        """Add rows of tables of a participant to the batch that is written next."""
         self._core.check()
         self._core.machine.memory.batch.writes += writes
-        await self._core.flush()
 
     def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:
         """All rows that a statement of a participant finds: what is on disk."""

@@ -6,7 +6,8 @@ them. Not a feed: a subscriber is on the same loop, and reads all states again a
 """
 
 from collections.abc import Callable, Container, Iterable
-from typing import NamedTuple
+
+import msgspec
 
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
@@ -17,9 +18,10 @@ _S = api_task.State
 # What each change is asked: a member by way of its class takes ten times as long to look up.
 _SUCCESS, _FAILED, _KILLED = _S.SUCCESS, _S.FAILED, _S.KILLED
 _STAGING, _RUNNING, _KILLING = _S.STAGING, _S.RUNNING, _S.KILLING
+_FINAL = (_SUCCESS, _FAILED, _KILLED)
 
 
-class Change(NamedTuple):
+class Change(msgspec.Struct, frozen=True, gc=False):
     """A run of a task, as it is now. `attempt`: the newest, 0 before the first; `worker`: its
     Pod's name. `over`: final and kept; one that is not stored yet is not
     published."""
@@ -86,7 +88,7 @@ def of_batch(batch: instructions.Batch, tasks: Container[ids.TaskId]) -> list[Ch
     return [
         of_record(task)
         for task in batch.dirty
-        if task.id in tasks and (task in ended or not task.state.final)
+        if task.id in tasks and (task.state not in _FINAL or task in ended)
     ]
 
 

@@ -1,8 +1,8 @@
 """Views of tasks: what is stored, with the facts of the moment.
 
-Used by the hub. What is stored of a declared task is kept from the moment it was written: whoever
-follows it need not read the disk for what memory has just given to it. Most changes that others
-follow (a Pod has got a node, a message is new) are of the moment, and change nothing of it.
+Used by the hub. What is stored of a task that others follow is kept from the moment it was written:
+they need not read the disk for what memory has just given to it. Most changes that they follow (a
+Pod has got a node, a message is new) are of the moment, and change nothing of it.
 """
 
 import msgspec
@@ -10,12 +10,13 @@ import msgspec
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import commits, feed
-from kilnwork.dispatch.journal import task_rows
+from kilnwork.dispatch.journal import port, task_rows
 from kilnwork.dispatch.machine import instructions, views
 from kilnwork.kit import ids
 
-MAX_ENDED = 256
-"""Views of tasks that are over which are kept: they are asked for right after they have ended."""
+MAX_ENDED = 1024
+"""Views of tasks that are over which are kept: they are asked for right after they have ended, and
+of Jobs of one task so many may end in one batch. A kilobyte each."""
 
 
 class TaskViews:
@@ -25,11 +26,9 @@ class TaskViews:
         self._core = core
         self._numbers = numbers
         self._stored: dict[ids.TaskId, model.TaskView] = {}
-        """Of declared tasks in memory, as they are on disk."""
+        """Of tasks in memory that others follow, as they are on disk."""
         self._ended: dict[ids.TaskId, model.TaskView] = {}
         """The same of the newest that are over."""
-        self._writing: list[task_rows.TaskRow] = []
-        """Rows of the batch that is on its way to the disk."""
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
         """The newest run of a task as it is on disk, None when there is no such task."""
@@ -40,9 +39,16 @@ class TaskViews:
         if row is None:
             return None
         stored = self._core.reader.view(row, seq=self._numbers.number(task))
-        if stored.declared and not stored.state.final and self._core.machine.task(task) is not None:
+        record = self._core.machine.task(task)
+        if record is not None and record.followed and not stored.state.final:
             self._stored[task] = stored
-        return self.current(stored)
+        return views.with_current_facts(stored, record)
+
+    def follow(self, task: ids.TaskId) -> None:
+        """Keep what is stored of a task that memory has: it will be asked for."""
+        record = self._core.machine.task(task)
+        if record is not None:
+            record.shown = True
 
     def of_row(self, row: task_rows.TaskRow) -> model.TaskView:
         """What is on disk, and the facts of the moment if memory has the same state."""
@@ -52,21 +58,12 @@ class TaskViews:
         """A view from disk with the facts of the moment: why the task waits, and its progress."""
         return views.with_current_facts(view, self._core.machine.task(view.task))
 
-    def handed_over(self, batch: instructions.Batch) -> None:
-        """A batch is about to be written: its rows are what will be stored, however its records
-        change meanwhile. A view of some tasks needs more than their row: that is read."""
-        self._writing = [
-            task_rows.of_record(task)
-            for task in batch.dirty
-            if task.declared and task.family is None and not (task.losses or task.excused)
-        ]
-
-    def committed(self, batch: instructions.Batch) -> None:
-        """A batch is on disk. A task shows its children, too."""
-        written, self._writing = self._writing, []
+    def committed(self, batch: instructions.Batch, written: port.Written) -> None:
+        """A batch is on disk, with these rows of tasks that others follow. A task shows its
+        children, too."""
         if not (written or self._stored or self._ended):
-            return  # no declared task anywhere: batches of calls are large
-        if batch.forgotten or batch.writes:  # children that are deleted are not named
+            return  # nobody follows a task: batches of calls are large
+        if batch.forgotten:  # children that are deleted are not named
             self._stored.clear()
             self._ended.clear()
         for task in batch.dirty:

@@ -92,6 +92,18 @@ def encoder(chosen: Iterable[Column], scope: Mapping[str, object]) -> Callable[[
     return _function("task", f"return ({values})", scope)
 
 
+def row_maker(row: Any, declared: Iterable[Column], scope: Mapping[str, object]) -> Any:
+    """A function that makes the whole row of a record. `row`: the `NamedTuple` of the columns."""
+    values = "".join(f"{_of_any(column)}, " for column in declared)
+    return _function("task", f"return row(({values}))", {**scope, "row": row._make})
+
+
+def _of_any(column: Column) -> str:
+    return (
+        f"{column.value} if task.has_template_spec else None" if column.calls_only else column.value
+    )
+
+
 def restorer(declared: Iterable[Column], scope: Mapping[str, object]) -> Callable[[Any, Any], None]:
     """A function that gives a record the values of a row that are restored."""
     lines = [f"task.{column.name} = {column.read}" for column in declared if column.restored]

@@ -98,7 +98,7 @@ class MemoryStore(reading.RowReader):
     ) -> None:
         """Nothing can fail."""
 
-    def write(self, batch: instructions.Batch, done: Callable[[], None]) -> None:
+    def write(self, batch: instructions.Batch, done: Callable[[port.Written], None]) -> None:
         """Keep the records of a batch, and drop the oldest that are over."""
         for worker in batch.workers:
             self._workers[worker.row] = worker
@@ -117,7 +117,13 @@ class MemoryStore(reading.RowReader):
             self._drop(forgotten)
         while self._left < 0 and self._order:
             self._make_room()
-        done()
+        done(
+            [
+                task_rows.of_record(task)
+                for task in batch.dirty
+                if task.followed and rows.is_whole_view(task)
+            ]
+        )
 
     def close(self) -> None:
         """Nothing is left open."""

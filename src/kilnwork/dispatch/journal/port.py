@@ -30,6 +30,10 @@ FamilySize = tuple[ids.TaskId, int, bool, str, int]
 TemplateRow = tuple[int, str, bytes]
 """Number, namespace, spec as JSON."""
 
+Written = Sequence[task_rows.TaskRow]
+"""Rows of tasks that others follow as a batch has stored them, without those whose view takes more
+than their row (`rows.is_whole_view`)."""
+
 CallSoon = Callable[[Callable[[], None]], object]
 """Runs a callable on the loop of the store's owner (`loop.call_soon_threadsafe`)."""
 
@@ -180,7 +184,7 @@ class Store(Protocol):
         """Begin to write; `on_failure` is called when that cannot go on."""
         ...
 
-    def write(self, batch: instructions.Batch, done: Callable[[], None]) -> None:
+    def write(self, batch: instructions.Batch, done: Callable[[Written], None]) -> None:
         """Write a batch as it is now, and call `done`: later through `call_soon`, or at once."""
         ...
 

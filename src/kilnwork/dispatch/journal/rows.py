@@ -8,7 +8,7 @@ A call whose row is new, that is reserved for the first time or that ends well h
 statement of its own: that is all that happens to nearly every one of them.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -38,6 +38,8 @@ class Rows:
     workers: list[tuple[Value, ...]] = field(default_factory=list)
     templates: list[tuple[Value, ...]] = field(default_factory=list)
     inserts: list[tuple[Value, ...]] = field(default_factory=list)
+    followed: list[task_rows.TaskRow] = field(default_factory=list)
+    """Whole rows of tasks that others follow, for their views."""
     calls: list[Value] = field(default_factory=list)
     arguments: list[Value] = field(default_factory=list)
     outputs: list[Value] = field(default_factory=list)
@@ -47,7 +49,7 @@ class Rows:
     blobs: list[tuple[Value, ...]] = field(default_factory=list)
     past: list[records.PastAttempt] = field(default_factory=list)
     released: list[tuple[Value, ...]] = field(default_factory=list)
-    forgotten: list[tuple[Value, ...]] = field(default_factory=list)
+    forgotten: Sequence[Value] = ()
     writes: list[tuple[str, Iterable[instructions.Row]]] = field(default_factory=list)
 
 
@@ -58,7 +60,7 @@ def of_batch(batch: instructions.Batch) -> Rows:
         outputs=[value for output in batch.outputs for value in output],
         past=batch.past,
         released=[(task,) for task in batch.released],
-        forgotten=[(task,) for task in batch.forgotten],
+        forgotten=batch.forgotten,
         writes=batch.writes,
     )
     for template in batch.templates:
@@ -66,6 +68,10 @@ def of_batch(batch: instructions.Batch) -> Rows:
     for task in batch.dirty:
         if task.has_template_spec:
             _add_call(rows, task)
+            if task.shown and is_whole_view(task):
+                rows.followed.append(task_rows.of_record(task))
+        elif task.followed:
+            _add_followed(rows, task)
         elif task.stored:
             _add_update(rows, task)
         else:
@@ -108,6 +114,25 @@ def _use(rows: Rows, row: int, payload: attempts.Payload | None) -> None:
     if payload.digest is not None:
         rows.blobs.append((payload.digest, row))
     rows.blobs += [(digest, row) for digest in payload.blobs]
+
+
+def _add_followed(rows: Rows, task: records.Task) -> None:
+    """The whole row, of which the statement takes its part."""
+    row = task_rows.of_record(task)
+    if task.stored:
+        rows.updates.append(task_rows.changed_values_of_row(row))
+    else:
+        task.stored = True
+        rows.inserts.append(task_rows.values_of_row(row))
+    _use(rows, task.row, task.result)
+    if is_whole_view(task):
+        rows.followed.append(row)
+
+
+def is_whole_view(task: records.Task) -> bool:
+    """Return whether the row of a record is all that its view shows: it has no children, and no
+    loss to be told of."""
+    return task.family is None and not (task.losses or task.excused)
 
 
 def _add_update(rows: Rows, task: records.Task) -> None:

@@ -8,6 +8,7 @@ declaration: statements, the row of a record and the record of a row follow from
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable, Iterable
 from typing import Annotated, Any, NamedTuple
 
@@ -81,8 +82,8 @@ class TaskRow(NamedTuple):
     name: Annotated[
         str | None,
         _C(
-            "task.name if task.name and (task.declared or task.name != task_text(task.id))"
-            " else None",
+            "task.name if task.name and (task.declared or len(task.name) != TEXT_LENGTH"
+            " or task.name != task_text(task.id)) else None",
             restored=False,
         ),
     ]
@@ -313,6 +314,7 @@ COLUMNS = codec.columns(TaskRow)
 STORED = tuple(column for column in COLUMNS if column.stored)
 OWN_SPEC = tuple(column for column in STORED if not column.calls_only)
 CHANGING = tuple(column for column in STORED if column.changes)
+_CHANGED = (*CHANGING, *codec.pick(COLUMNS, "row"))
 NEW_CALL = tuple(_of_new_call(column) for column in STORED if column.new_call is ...)
 CALL_CONSTANTS = tuple(column for column in STORED if column.new_call not in (..., None))
 RESERVED = codec.pick(COLUMNS, "row reason worker reserved")
@@ -326,13 +328,14 @@ _SCOPE = {
     "MAX_ROW_ARGUMENTS": MAX_ROW_ARGUMENTS,
     "State": api_task.State,
     "encode": msgspec.json.Encoder().encode,
+    "TEXT_LENGTH": len(ids.task_text(ids.TaskId(bytes(_ID_BYTES)))),
     "task_text": ids.task_text,
 }
 _GIVEN = ("name", "worker", "node", "result", "children", "progress", "parent", "function", "seq")
 
 _Encode = Callable[[records.Task], tuple[Value, ...]]
 values: _Encode = codec.encoder(OWN_SPEC, _SCOPE)
-changed_values: _Encode = codec.encoder((*CHANGING, *codec.pick(COLUMNS, "row")), _SCOPE)
+changed_values: _Encode = codec.encoder(_CHANGED, _SCOPE)
 new_call_values: _Encode = codec.encoder(NEW_CALL, _SCOPE)
 reserved_values: _Encode = codec.encoder(RESERVED, _SCOPE)
 finished_values: _Encode = codec.encoder(FINISHED, _SCOPE)
@@ -340,13 +343,11 @@ unchanged: Callable[[records.Task], bool] = codec.unchanged_check(CHANGING, reco
 """Whether the statements for reserved and finished calls write all that can have changed."""
 restore: Callable[[records.Task, TaskRow], None] = codec.restorer(COLUMNS, _SCOPE)
 """Give a record all that its row knows of it, except for what makes it another task."""
-_row_values: _Encode = codec.encoder(COLUMNS, _SCOPE)
+of_record: Callable[[records.Task], TaskRow] = codec.row_maker(TaskRow, COLUMNS, _SCOPE)
+"""The row of a record, as the journal would read it."""
+_Part = Callable[[TaskRow], tuple[Value, ...]]
+values_of_row: _Part = operator.itemgetter(*map(COLUMNS.index, OWN_SPEC))
+"""What `values` is of a record, of its row."""
+changed_values_of_row: _Part = operator.itemgetter(*map(COLUMNS.index, _CHANGED))
+"""What `changed_values` is."""
 _view = codec.viewer(COLUMNS, model.TaskView, _GIVEN, _SCOPE)
-
-
-def of_record(task: records.Task) -> TaskRow:
-    """The row of a record, as the journal would read it."""
-    row = TaskRow._make(_row_values(task))
-    if task.arguments is None or task.has_template_spec:
-        return row
-    return row._replace(arguments_type=None)  # its spec has them

@@ -4,7 +4,7 @@ Made by the hub from frames, calls and timers. A *link* is a number that the hub
 of a worker; numbers are never used twice.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -34,6 +34,13 @@ class Submit(msgspec.Struct, frozen=True):
     submission: model.Submission
     past: Past | None = None
     force: bool = False
+
+
+class SubmitNew(msgspec.Struct, frozen=True):
+    """Run tasks that neither memory nor the journal knows, each once, and none of them too large
+    (`Machine.refusal`)."""
+
+    submissions: Sequence[model.Submission]
 
 
 class Rerun(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,7 +86,8 @@ class Release(msgspec.Struct, frozen=True):
 
 
 class Forget(msgspec.Struct, frozen=True):
-    """These tasks are over, and need not be kept any more; one that is not over stays."""
+    """These tasks are over, and need not be kept any more, nor need their end be written. One that
+    is not over stays."""
 
     tasks: tuple[ids.TaskId, ...]
 
@@ -407,6 +415,7 @@ class Stalled(msgspec.Struct, frozen=True):
 
 Input = (
     Submit
+    | SubmitNew
     | Rerun
     | Kill
     | Suspend

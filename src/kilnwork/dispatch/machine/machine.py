@@ -13,7 +13,7 @@ from typing import Any
 
 from kilnwork.api import attempts, reasons
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import errors
+from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.machine import (
     assignment,
     call_reports,
@@ -47,6 +47,7 @@ class Machine:
         self.memory = mem
         self._handlers: dict[type, Callable[[Any, inputs.Moment], None]] = {
             inputs.Submit: self._submit,
+            inputs.SubmitNew: self._submit_new,
             inputs.Rerun: functools.partial(submissions.rerun, mem),
             inputs.Kill: self._kill,
             inputs.Suspend: self._suspend,
@@ -155,15 +156,17 @@ class Machine:
         ordinal = child_key.removeprefix("#")
         return ordinal == child_key or int(ordinal) <= task.family.total
 
-    def _submit(self, item: inputs.Submit, now: inputs.Moment) -> None:
-        submission = item.submission
+    def refusal(self, submission: model.Submission) -> str:
+        """Return why a run cannot be sent to a worker; "" when it can."""
         spec, arguments = submission.spec, submission.arguments
         if arguments is None:
-            refusal = lifecycle.too_large(spec, submission.inputs)
-        else:
-            size = self.memory.shared_call(submission.namespace, spec).spec_bytes
-            refusal = lifecycle.call_too_large(size, arguments)
-        if refusal:
+            return lifecycle.too_large(spec, submission.inputs)
+        size = self.memory.shared_call(submission.namespace, spec).spec_bytes
+        return lifecycle.call_too_large(size, arguments)
+
+    def _submit(self, item: inputs.Submit, now: inputs.Moment) -> None:
+        submission = item.submission
+        if refusal := self.refusal(submission):
             raise errors.TaskTooLarge(refusal)
         run = submission.spec.run
         current = self.memory.tasks.get(submission.task)
@@ -180,9 +183,15 @@ class Machine:
                     f"run {past.run} of {submission.namespace}/{submission.name} succeeded; "
                     "running it again needs force"
                 )
-        cluster = self.memory.cluster(submission.namespace, submission.spec.queue_name)
-        task = lifecycle.new_run(next(self.memory.task_rows), submission, cluster)
-        lifecycle.admit(self.memory, task, now)
+        self._submit_new(inputs.SubmitNew((submission,)), now)
+
+    def _submit_new(self, item: inputs.SubmitNew, now: inputs.Moment) -> None:
+        mem, spec = self.memory, None
+        for submission in item.submissions:
+            if submission.spec is not spec:
+                spec = submission.spec
+                cluster = mem.cluster(submission.namespace, spec.queue_name)
+            lifecycle.admit(mem, lifecycle.new_run(next(mem.task_rows), submission, cluster), now)
 
     def _kill(self, item: inputs.Kill, now: inputs.Moment) -> None:
         task = self.memory.tasks.get(item.task)
@@ -203,8 +212,15 @@ class Machine:
         self.memory.batch.released += over
 
     def _forget(self, item: inputs.Forget) -> None:
-        over = [task for task in item.tasks if task not in self.memory.tasks]
-        self.memory.batch.forgotten += over
+        """Those whose end the batch at hand would write are deleted instead."""
+        batch = self.memory.batch
+        for name in item.tasks:
+            task = self.memory.tasks.get(name)
+            if task is not None:
+                if not (task.stored and task.state.final and task in batch.dirty):
+                    continue
+                del batch.dirty[task]
+            batch.forgotten.append(name)
 
     def _close_cluster(self, item: inputs.CloseCluster, now: inputs.Moment) -> None:
         cluster = self.memory.clusters.get((item.namespace, item.cluster))

@@ -54,6 +54,9 @@ def _ends(ends: tuple[calls.CallEnd, ...]) -> Summary:
 
 _SUMMARIES: dict[type, Callable[[Any], Summary]] = {
     inputs.Submit: lambda item: (item.submission.task, item.submission.spec.run),
+    inputs.SubmitNew: lambda item: (
+        len(item.submissions), *(one.task for one in item.submissions[:3]),
+    ),
     inputs.Rerun: lambda item: (item.task, item.run),
     inputs.Spawn: lambda item: (item.link, item.serial, item.parent, item.child_key, item.task),
     inputs.Finished: lambda item: (

@@ -311,6 +311,8 @@ class Task(model.TaskFacts, eq=False):
     inputs: bytes | None = None
     stored: bool = False
     """That row exists."""
+    shown: bool = False
+    """Somebody will ask for its view, each time that it is stored."""
     state: api_task.State = api_task.State.PENDING
     attempt_state: transitions.AttemptState | None = None
     excused: int = 0
@@ -369,6 +371,11 @@ class Task(model.TaskFacts, eq=False):
     def ref(self) -> attempts.AttemptRef:
         """Identity of the newest attempt."""
         return attempts.AttemptRef(self.id, self.run, self.attempt)
+
+    @property
+    def followed(self) -> bool:
+        """Others follow it: what is stored of it is kept in memory."""
+        return self.declared or self.shown
 
     @property
     def held(self) -> bool:

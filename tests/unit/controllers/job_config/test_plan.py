@@ -4,9 +4,11 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as some
 
-from kilnwork.api import job, job_config, job_expansion, meta, task
-from kilnwork.controllers.job_config import pending, plan
+from kilnwork.api import job, job_config, job_expansion, meta, schedules, task
+from kilnwork.controllers.job_config import pending, plan, status
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock
 
@@ -352,6 +354,27 @@ def test_refusals_are_tried_later_each_time_and_remember_since_when() -> None:
     assert (after.tries, after.since) == (1, {3: 110.0})
     late = pending.refused(msgspec.structs.replace(second, tries=50), (2,), text="no", now=0.0)
     assert late.again == pending.RETRIES.max_s
+
+
+@given(
+    looks=some.lists(some.integers(-300, 7200), min_size=2, max_size=8),
+    expression=some.sampled_from(["* * * * *", "*/20 * * * * * *", "0 0 1 1 ? 2024"]),
+)
+def test_what_was_to_come_is_gone_on_with(looks: list[int], expression: str) -> None:
+    schedule = plan.read(_config(cron=expression)).schedule
+    assert schedule is not None
+    known: plan.Upcoming | None = None
+    for after in looks:
+        known = plan.go_on(schedule, MINUTE + after, known)
+        assert known.ticks == schedules.upcoming(schedule, MINUTE + after, status.NEXT_RUNS)
+
+
+def test_what_is_to_come_is_remembered() -> None:
+    first = _decide(_config()).upcoming
+    assert first is not None
+    later = _decide(_config(), upcoming=first, now=NOW + 61).upcoming
+    assert later is not None
+    assert later.ticks == (*first.ticks[1:], first.ticks[-1] + 60)
 
 
 def test_jobconfigs_that_wait_for_each_other_make_nothing() -> None:

@@ -46,14 +46,16 @@ class _MultiRow:
         self._width, text = statements.compact(statement)
         self._texts = [(many, text.format(statements.marks(self._width, many))) for many in PARTS]
 
-    def run(self, cursor: apsw.Cursor, flat: Sequence[rows.Value]) -> None:
-        """Write all rows."""
+    def run(self, cursor: apsw.Cursor, flat: Sequence[rows.Value]) -> list[rows.Value]:
+        """Write all rows; return the first value of each that the statement returns."""
         at, end = 0, len(flat)
+        returned: list[rows.Value] = []
         for many, text in self._texts:
             step = many * self._width
             while end - at >= step:
-                cursor.execute(text, flat[at : at + step])
+                returned += [found[0] for found in cursor.execute(text, flat[at : at + step])]
                 at += step
+        return returned
 
 
 _INSERT_CALLS = _MultiRow(_SQL["insert_calls"])
@@ -61,15 +63,10 @@ _INSERT_ARGUMENTS = _MultiRow(_SQL["insert_arguments"])
 _INSERT_OUTPUTS = _MultiRow(_SQL["insert_outputs"])
 _RESERVE_CALLS = _MultiRow(_SQL["reserve_calls"])
 _FINISH_CALLS = _MultiRow(_SQL["finish_calls"])
-_FORGET = [
+_FORGET_TASKS = _MultiRow(_SQL["forget_tasks"])
+_FORGET_OF_ROWS = [
     _MultiRow(_SQL[name])
-    for name in (
-        "forget_attempts",
-        "forget_blobs",
-        "forget_arguments",
-        "forget_outputs",
-        "forget_task",
-    )
+    for name in ("forget_attempts", "forget_blobs", "forget_arguments", "forget_outputs")
 ]
 
 
@@ -163,9 +160,12 @@ class Journal:
         """Start the writer thread."""
         self._opened.start(call_soon, on_failure=on_failure)
 
-    def write(self, batch: instructions.Batch, done: Callable[[], None]) -> None:
+    def write(self, batch: instructions.Batch, done: Callable[[port.Written], None]) -> None:
         """Write one transaction; `done` is called when it is on disk. Hand over one at a time."""
-        self._opened.put(functools.partial(self._commit, rows.of_batch(batch)), done)
+        made = rows.of_batch(batch)
+        self._opened.put(
+            functools.partial(self._commit, made), functools.partial(done, made.followed)
+        )
 
     def close(self) -> None:
         """Finish what was handed over, then release file and lock; repeatable."""
@@ -227,9 +227,9 @@ def _write(cursor: apsw.Cursor, batch: rows.Rows) -> None:
     for name, values in single:
         if values:
             cursor.executemany(_SQL[name], values)
-    named = list(itertools.chain.from_iterable(batch.forgotten))
-    for statement in _FORGET:
-        statement.run(cursor, named)
+    gone = _FORGET_TASKS.run(cursor, batch.forgotten)
+    for statement in _FORGET_OF_ROWS:
+        statement.run(cursor, gone)
     if batch.reserved:
         _RESERVE_CALLS.run(cursor, batch.reserved)
     if batch.finished:

@@ -101,16 +101,16 @@ INSERT OR IGNORE INTO blob_use (digest, user) VALUES (?, ?);
 SELECT EXISTS (SELECT 1 FROM blob_use WHERE digest = ?);
 
 -- name: forget_blobs
--- Before `forget_task`: what it referred to.
-DELETE FROM blob_use WHERE user IN (SELECT row FROM task WHERE task IN (VALUES (?)));
+-- After `forget_tasks`: what those rows referred to.
+DELETE FROM blob_use WHERE user IN (VALUES (?));
 
 -- name: forget_attempts
--- Before `forget_task`: the history of a task that is forgotten.
-DELETE FROM past_attempt WHERE task_row IN (SELECT row FROM task WHERE task IN (VALUES (?)));
+-- After `forget_tasks`: the history of those rows.
+DELETE FROM past_attempt WHERE task_row IN (VALUES (?));
 
 -- name: forget_arguments
--- Before `forget_task`: its arguments.
-DELETE FROM argument WHERE row IN (SELECT row FROM task WHERE task IN (VALUES (?)));
+-- After `forget_tasks`: the arguments of those rows.
+DELETE FROM argument WHERE row IN (VALUES (?));
 
 -- name: insert_outputs
 -- What attempts have exchanged; one that says it again says the same. The row of values is repeated.
@@ -122,12 +122,13 @@ FROM (VALUES (?, ?, ?));
 SELECT data FROM output WHERE row = ? AND attempt = ?;
 
 -- name: forget_outputs
--- Before `forget_task`: what its attempts have exchanged.
-DELETE FROM output WHERE row IN (SELECT row FROM task WHERE task IN (VALUES (?)));
+-- After `forget_tasks`: what attempts of those rows have exchanged.
+DELETE FROM output WHERE row IN (VALUES (?));
 
--- name: forget_task
--- All runs of tasks that are forgotten. The row of values is repeated, as in the four before.
-DELETE FROM task WHERE task IN (VALUES (?));
+-- name: forget_tasks
+-- All runs of tasks that are forgotten; the rows that they had. The row of values is repeated, as in
+-- the four others.
+DELETE FROM task WHERE task IN (VALUES (?)) RETURNING row;
 
 -- name: old_runs
 -- One batch of rows in order of age, and whether their tasks may be forgotten: each run of the task
