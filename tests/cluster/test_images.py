@@ -17,6 +17,7 @@ pytestmark = pytest.mark.timeout(300)
 OTHER = "localhost/another-image:1"
 """A name that the worker's image gets on the node: nothing else could be pulled here."""
 ABSENT = "localhost/absent-image:1"
+UNTIL_OPEN = 'while [ -z "$(cat /tmp/gate 2> /dev/null)" ]; do sleep 0.2; done'
 
 REPORT = """
 import json, os, sys
@@ -69,6 +70,13 @@ class World:
             "pod", self.status(name)["podName"], f"--namespace={self.namespace}"
         )
         return found
+
+    def open(self, name: str) -> None:
+        """Let a task go on that waits for it."""
+        self.kube.kubectl(
+            "exec", self.status(name)["podName"], f"--namespace={self.namespace}", "-c", "main",
+            "--", "sh", "-c", "echo open > /tmp/gate",
+        )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -130,8 +138,7 @@ def test_an_image_that_cannot_be_had_is_named_until_time_is_up(world: World) -> 
 
 def test_what_it_prints_comes_while_it_runs_and_is_kept(world: World, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    script = 'echo one; while [ -z "$(cat /tmp/gate 2> /dev/null)" ]; do sleep 0.2; done; echo two'
-    world.task("prints", "sh", "-c", script, image=OTHER)
+    world.task("prints", "sh", "-c", f"echo one; {UNTIL_OPEN}; echo two", image=OTHER)
     world.says("prints", "Running", "Started")
     with out.open("wb") as file:
         follower = subprocess.Popen(
@@ -145,10 +152,7 @@ def test_what_it_prints_comes_while_it_runs_and_is_kept(world: World, tmp_path: 
         )
         assert world.kiln("logs", "prints") == "one\n"
         name = world.status("prints")["podName"]
-        world.kube.kubectl(
-            "exec", name, f"--namespace={world.namespace}", "-c", "main", "--",
-            "sh", "-c", "echo open > /tmp/gate",
-        )  # fmt: skip
+        world.open("prints")
         assert follower.wait(60) == 0
     finally:
         with contextlib.suppress(ProcessLookupError):
@@ -164,7 +168,7 @@ def test_what_a_manager_may_not_read_is_said_and_costs_no_outcome(world: World) 
     role = json.loads(world.kube.kubectl("get", "clusterrole", "kilnwork-manager", "-o", "json"))
     less = {**role, "rules": [r for r in role["rules"] if "pods/log" not in r.get("resources", ())]}
     assert less["rules"] != role["rules"]
-    world.task("unread", "sh", "-c", "echo one; sleep 20", image=OTHER)
+    world.task("unread", "sh", "-c", f"echo one; {UNTIL_OPEN}", image=OTHER)
     world.says("unread", "Running", "Started")
     for field in ("resourceVersion", "uid", "managedFields", "creationTimestamp"):
         less["metadata"].pop(field, None)
@@ -176,6 +180,7 @@ def test_what_a_manager_may_not_read_is_said_and_costs_no_outcome(world: World) 
             return "pods/log" in done.stderr and done.returncode != 0
 
         waiting.wait_until(refused, what="the right is said to be missing", timeout_s=15)
+        world.open("unread")
         world.says("unread", "Success", "Succeeded")
     finally:
         world.kube.apply({**less, "rules": role["rules"]})

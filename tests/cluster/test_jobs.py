@@ -173,6 +173,47 @@ def test_immutable_fields_are_refused(world: World) -> None:
     world.phase("fixed", "Succeeded")
 
 
+def test_apply_refuses_what_the_api_server_takes(world: World) -> None:
+    def config(name: str, expression: str, word: str = "true") -> dict[str, Any]:
+        return {
+            "apiVersion": "kilnwork.dev/v1alpha1",
+            "kind": "JobConfig",
+            "metadata": {"name": name},
+            "spec": {
+                "schedule": {"cron": {"expression": expression}},
+                "concurrency": {"policy": "Forbid"},
+                "template": {"spec": command(word)},
+            },
+        }
+
+    def apply(*objects: dict[str, Any], validate: str = "true") -> tuple[int, str, str]:
+        done = world.manager.kube.kiln(
+            "apply", "-n", world.namespace, "-f", "-", f"--validate={validate}",
+            stdin="\n---\n".join(map(json.dumps, objects)), check=False,
+        )  # fmt: skip
+        return done.returncode, done.stdout, done.stderr
+
+    sound = config("sound", "0 0 1 1 *")
+    wrong, unknown = config("wrong", "61 2 * * *"), config("unknown", "0 0 1 1 *", "${job.nmae}")
+    code, out, err = apply(sound, wrong, unknown)
+    assert (code, out) == (1, "")
+    assert 'JobConfig.kilnwork.dev "wrong" is invalid: spec.schedule.cron.expression: ' in err
+    assert 'JobConfig.kilnwork.dev "unknown" is invalid: spec.template.spec.taskTemplate' in err
+    there = [one["metadata"]["name"] for one in world.get("jobconfigs")["items"]]
+    assert not {"sound", "wrong", "unknown"} & set(there)
+
+    assert apply(wrong, validate="false")[:2] == (0, "jobconfig.kilnwork.dev/wrong created\n")
+    found = world.wait("wrong", lambda s: bool(s.get("conditions")), plural="jobconfigs")
+    assert {c["type"]: c["status"] for c in found["conditions"]}["Valid"] == "False"
+    wrong["metadata"]["labels"] = {"what": "else"}
+    assert apply(wrong)[:2] == (0, "jobconfig.kilnwork.dev/wrong configured\n")
+    assert apply(config("wrong", "62 2 * * *"))[:2] == (1, "")
+    assert apply(config("wrong", "0 0 1 1 *"))[:2] == (
+        0,
+        "jobconfig.kilnwork.dev/wrong configured\n",
+    )
+
+
 def test_the_manager_has_the_rights_that_it_needs(world: World) -> None:
     assert world.manager.refusals() == []
 

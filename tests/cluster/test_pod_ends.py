@@ -139,10 +139,13 @@ def test_an_evicted_pod_is_a_loss(team: Team) -> None:
     team.kube.http.post(path, eviction).ok()
     status = team.says(name, "Success")
     assert (status["attempts"], status["losses"]) == (2, 1)
-    [event] = [
-        e for e in team.kube.get("events", f"--namespace={team.namespace}")["items"]
-        if e["involvedObject"]["name"] == name and "Evicted" in e["message"]
-    ]  # fmt: skip
+
+    def events() -> list[dict[str, Any]]:
+        found = team.kube.get("events", f"--namespace={team.namespace}")["items"]
+        mine = [e for e in found if e["involvedObject"]["name"] == name]
+        return [e for e in mine if "Evicted" in e["message"]]
+
+    [event] = waiting.wait_until(events, what="the loss is told")  # by a write of its own
     assert "EvictionByEvictionAPI" in event["message"]
 
 
@@ -180,6 +183,9 @@ def test_a_quota_is_waited_for(team: Team) -> None:
     }
     team.kube.apply(quota, namespace=team.namespace)
     here = f"--namespace={team.namespace}"
+    waiting.wait_until(
+        lambda: team.kube.get("quota", "none", here).get("status"), what="the quota counts"
+    )
     try:
         name = team.run("quota", "true", main={"resources": {"requests": {"cpu": "5m"}}})
         assert "exceeded quota" in team.says(name, "Staging", "QuotaExceeded")["message"]

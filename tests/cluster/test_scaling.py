@@ -53,7 +53,9 @@ def test_it_grows_and_shrinks_under_load(kube: kube_cluster.Kube, load: kube_loa
     load.wait_running(3)
     for replicas in (1, 4, 2, 3, 1):
         _scale(kube, load.namespace, replicas)
-        load.wait_running(len(load.notes()) + 2)
+        begun = len(load.notes())
+        load.start(2, seconds=1)  # a slow machine may have begun all the others by now
+        load.wait_running(begun + 2)
     load.check()
     _wait_workers(load, 1)
 

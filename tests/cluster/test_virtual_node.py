@@ -449,6 +449,7 @@ def test_a_stopped_node_ends_its_pods_and_says_that_it_is_away(
 ) -> None:
     uid = pods.create(shell(WAITS), terminationGracePeriodSeconds=30)
     pods.until("Running")
+    waiting.wait_until(lambda: pods.logs() == "up\n", what="its trap is set")
     assert virtual_node.stop() == 0
     assert runs(uid) == []
     assert pods.get()["status"]["phase"] == "Succeeded"  # it ended well on SIGTERM

@@ -78,5 +78,7 @@ async def test_a_result_that_is_too_large_fails_it(
     task = await world.submit(too_large=True, retry=retry)
     view = await world.says(task, "Failed", world.subject.too_large_reason)
     assert (view.attempt, view.losses, view.result) == (attempts, 0, None)
-    await waiting.wait_until_async(lambda: view.stopped, what="it is proved to have stopped")
+    await waiting.wait_until_async(
+        lambda: world.view(task).stopped, what="it is proved to have stopped"
+    )
     await world.nothing_is_left()

@@ -100,8 +100,11 @@ def wait_and_hasten(server: up_support.Up, job: dict[str, Any]) -> dict[str, Any
     """See that a Job of the future waits; return one whose time is now."""
     server.kiln("apply", "-f", "-", stdin=json.dumps(job))
     name = job["metadata"]["name"]
-    waiting.wait_until(lambda: phase(server, name) == "Queued", what="it waits")
-    assert server.get("jobs", name)["status"]["reason"] == "NotYetDue"
+    waiting.wait_until(
+        lambda: server.get("jobs", name).get("status", {}).get("reason") == "NotYetDue",
+        what="it waits",
+    )
+    assert phase(server, name) == "Queued"
     server.kiln("delete", f"job/{name}")
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     policy = {**job["spec"]["startPolicy"], "startAfter": now}

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from support import ports, up
+from support import up, waiting
 
 BOOKS = Path(__file__).parent.parent.parent / "examples" / "16-custom-resource"
 
@@ -65,12 +65,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 @contextlib.contextmanager
-def serving(port: int) -> Iterator[None]:
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+def serving() -> Iterator[int]:
+    """Such a service; its port."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:
-        yield
+        yield server.server_port
     finally:
         server.shutdown()
         thread.join(20)
@@ -101,8 +102,13 @@ def server(tmp_path: Path) -> Iterator[up.Up]:
                 process.wait(30)
 
 
-def test_a_worker_spawns_a_task_of_each_executor(server: up.Up) -> None:
-    port = ports.free()
+@pytest.fixture
+def port() -> Iterator[int]:
+    with serving() as made:
+        yield made
+
+
+def test_a_worker_spawns_a_task_of_each_executor(server: up.Up, port: int) -> None:
     request = {"method": "GET", "url": f"http://127.0.0.1:{port}/"}
     book = {
         "apiVersion": "my.custom.domain/v1alpha1",
@@ -132,8 +138,7 @@ def test_a_worker_spawns_a_task_of_each_executor(server: up.Up) -> None:
         "function": {"function": {"service": "hello", "request": {**request, "url": "/"}}, **soon},
     }
     server.kiln("apply", "-f", "-", stdin=json.dumps(parent(specs)))
-    with serving(port):
-        server.kiln("wait", "parent", "--timeout", "90s", timeout_s=100)
+    server.kiln("wait", "parent", "--timeout", "90s", timeout_s=100)
     assert server.get("tasks", "parent")["status"]["result"]["value"] == {
         "worker": ["Success", "Succeeded", 7],
         "pod": ["Success", "Succeeded", 7],
@@ -143,8 +148,10 @@ def test_a_worker_spawns_a_task_of_each_executor(server: up.Up) -> None:
         "workflow": ["Failed", "PendingTimedOut", None],
         "function": ["Failed", "PendingTimedOut", None],
     }
-    books = json.loads(server.kiln("get", "books", "-o", "json").stdout)["items"]
-    assert books == []
+    waiting.wait_until(
+        lambda: not json.loads(server.kiln("get", "books", "-o", "json").stdout)["items"],
+        what="the object is removed, after its task has ended",
+    )
 
 
 def parent(specs: dict[str, Any]) -> dict[str, Any]:

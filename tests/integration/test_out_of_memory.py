@@ -60,9 +60,8 @@ every_way = pytest.mark.parametrize("limited", ["stated", "watched", "kernel"], 
 
 
 @every_way
-@pytest.mark.usefixtures("limited")
 async def test_the_call_that_uses_too_much_is_ended_and_its_neighbour_goes_on(
-    hub: scripted_slots.SlotHub, tmp_path: Path
+    hub: scripted_slots.SlotHub, limited: worker_process.WorkerProcess, tmp_path: Path
 ) -> None:
     slots = [await hub.open(), await hub.open()]
     neighbour = hub.call(slots[0], f"{F}:hold", str(tmp_path / "gate"), str(tmp_path / "sign"))
@@ -72,7 +71,11 @@ async def test_the_call_that_uses_too_much_is_ended_and_its_neighbour_goes_on(
     assert (gone.running, gone.reason, gone.code, gone.proof) == (ref, "OutOfMemory", 137, True)
     assert "400 MiB" in gone.message
     (tmp_path / "gate").touch()
-    await hub.end(slots[0], neighbour)
+    try:
+        await hub.end(slots[0], neighbour)
+    except AssertionError as error:
+        told = f"{hub.all_of(messages.SlotGone)}\n{limited.described()}"
+        raise AssertionError(f"{error}\n{told}") from error
     assert not [m for m in hub.all_of(messages.SlotGone) if m.slot == slots[0].name]
 
 

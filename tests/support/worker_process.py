@@ -98,10 +98,26 @@ class WorkerProcess:
         children = processes.children(self.pid)
         return {pid for pid in children if comm(pid) == births.ZYGOTE}
 
+    def described(self) -> str:
+        """Its processes, whether they run, where in the kernel they sleep, and what it logged."""
+        pids = sorted(processes.belonging(None, marker=self.mark))
+        lines = [f"{pid} {comm(pid)}: {_state(pid)} {_of(pid, 'wchan')}" for pid in pids]
+        return "\n".join((*lines, self.log.read_text(errors="replace")[-5000:]))
+
 
 def comm(pid: int) -> str:
     """What `ps` calls a process."""
+    return _of(pid, "comm").rstrip("\n")
+
+
+def _state(pid: int) -> str:
+    """As proc_pid_status(5) has it, such as `S (sleeping)`."""
+    lines = _of(pid, "status").splitlines()
+    return next((line.split(None, 1)[1] for line in lines if line.startswith("State:")), "gone")
+
+
+def _of(pid: int, name: str) -> str:
     try:
-        return Path(f"/proc/{pid}/comm").read_text().rstrip("\n")
+        return Path(f"/proc/{pid}/{name}").read_text()
     except OSError:
         return ""

@@ -125,6 +125,17 @@ def share_of(pids: Iterable[int]) -> int:
     return sum(_kilobytes(_read(Path(f"/proc/{pid}/smaps_rollup")), b"Pss:") for pid in pids)
 
 
+def is_leaving(pid: int) -> bool:
+    """Whether a process ends and its memory is on its way back: it says that it uses none, while
+    its cgroup still counts all of it (exit_mm, or other threads of it that are not so far).
+
+    A zombie has given back everything.
+    """
+    text = _read(Path(f"/proc/{pid}/status"))
+    is_zombie = b"\nState:\tZ" in text and b"\nThreads:\t1\n" in text
+    return bool(text) and not is_zombie and b"\nVmRSS:" not in text
+
+
 def family(root: int, stats: dict[int, processes.Stat]) -> set[int]:
     return processes.below({root}, stats) | ({root} & stats.keys())
 

@@ -185,10 +185,18 @@ class MemoryWatch:
             if processes.identify(self._ending) is None:
                 self._ending = None
             return  # its memory is on its way back, or was when we looked
-        sizes = [
-            (memory.estimate(self._families.get(each.root, set()) | {each.root}), each)
+        families = [
+            (self._families.get(each.root, set()) | {each.root}, each)
             for each in self._candidates()
         ]
+        sizes = [(memory.estimate(pids), each) for pids, each in families]
+        leaving = next(
+            filter(memory.is_leaving, (pid for pids, _ in families for pid in pids)), None
+        )
+        if leaving is not None and leaving != self._ending:
+            # The kernel has killed it, say. It seemed to use nothing, and the next one the most.
+            self._ending, self._ended_at = leaving, now
+            return
         size, largest = max(sizes, key=lambda pair: pair[0], default=(0, None))
         if largest is None or size < SMALLEST_SHARE * state.limit:
             if now - self._ended_at >= GONE_S:

@@ -1,5 +1,6 @@
 """When the largest task is ended, and which ends the kernel explains."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -10,8 +11,20 @@ import pytest
 
 from kilnwork.kit import clock
 from kilnwork.worker import memory, memory_watch
+from support import waiting
 
 MIB = 1 << 20
+STAYS = "print(flush=True); sys.stdin.read()"
+LEAVES = """
+import os, threading, time
+def rest():
+    print(flush=True)
+    time.sleep(600)
+threading.Thread(target=rest).start()
+import ctypes
+ctypes.PyDLL(None).pthread_exit(None)
+"""
+"""Ends its first thread alone."""
 
 
 class World:
@@ -33,9 +46,9 @@ class World:
         for name, text in files.items():
             (self.folder / "own" / f"memory.{name}").write_text(f"{text}\n")
 
-    def candidate(self, mib: int) -> int:
-        """A process that uses so much; its number."""
-        program = f"import sys; held = b'x' * ({mib} << 20); print(flush=True); sys.stdin.read()"
+    def candidate(self, mib: int, *, program: str = "") -> int:
+        """A process that uses so much, and then does what a program says; its number."""
+        program = f"import sys; held = b'x' * ({mib} << 20)\n{program or STAYS}"
         child = self.stack.enter_context(
             subprocess.Popen(
                 [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
@@ -125,6 +138,37 @@ def test_nothing_is_ended_for_one_that_the_kernel_has_just_killed(world: World) 
 
     world.watch(candidates=killed_meanwhile).sample()
     assert world.ended == []
+
+
+def test_nothing_is_ended_while_the_memory_of_one_that_ends_is_on_its_way_back(
+    world: World,
+) -> None:
+    """It says that it uses none any more, and the group still counts all of it."""
+    small, large = world.candidate(20), world.candidate(60, program=LEAVES)
+    world.say(max=str(100 * MIB), current=str(99 * MIB))
+    watch = world.watch()
+    pid = world.processes[large].pid
+    waiting.wait_until(lambda: "VmRSS" not in status(pid), what="its first thread has ended")
+    watch.sample()
+    world.clock.advance(memory_watch.GONE_S / 2)
+    watch.sample()
+    assert world.ended == []
+    world.clock.advance(memory_watch.GONE_S)
+    watch.sample()
+    assert [number for number, _ in world.ended] == [small], "nothing is waited for so long"
+
+
+def test_a_zombie_has_given_its_memory_back(world: World) -> None:
+    small, large = world.candidate(20), world.candidate(60)
+    world.say(max=str(100 * MIB), current=str(99 * MIB))
+    world.processes[large].kill()
+    os.waitid(os.P_PID, world.processes[large].pid, os.WEXITED | os.WNOWAIT)
+    world.watch().sample()
+    assert [number for number, _ in world.ended] == [small]
+
+
+def status(pid: int) -> str:
+    return Path(f"/proc/{pid}/status").read_text()
 
 
 def test_a_process_that_does_not_go_does_not_stop_the_watch(world: World) -> None:

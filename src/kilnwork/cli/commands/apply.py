@@ -1,6 +1,7 @@
 """`kiln apply`: create objects, or change them to what the manifest says."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import click
 
@@ -16,11 +17,12 @@ from kilnwork.cli import (
     render,
     samples,
     session,
+    validating,
 )
 from kilnwork.kit import http_types
 from kilnwork.kube import errors as kube_errors
 
-_STRICT = {"fieldValidation": "Strict", "fieldManager": "kiln"}
+_STRICT = "Strict"
 
 
 @click.command()
@@ -36,21 +38,84 @@ _STRICT = {"fieldValidation": "Strict", "fieldManager": "kiln"}
 )
 @options.target
 @click.option("--dry-run", is_flag=True, help="Let the server check everything and keep nothing.")
+@click.option(
+    "--validate",
+    type=bool,
+    default=True,
+    metavar="true|false",
+    help="With false, check nothing before it is sent, and let the server drop unknown fields.",
+)
 @options.output("name", "json", "yaml")
-def command(files: tuple[str, ...], dry_run: bool, form: str | None) -> None:  # noqa: FBT001
+def command(files: tuple[str, ...], form: str | None, **flags: bool) -> None:
     """Create objects from files, or change them to what the files say.
 
     Says created, configured or unchanged for each. Unknown fields are refused. A file that cannot
-    be read stops everything before it begins. When the server refuses some objects the others are
-    applied all the same, and the exit code is 1. Takes turns with `kubectl apply`.
+    be read, or an object of a kind of kiln that breaks its rules, stops everything before it
+    begins. When the server refuses some objects the others are applied all the same, and the exit
+    code is 1. Takes turns with `kubectl apply`.
     """
-    query = _STRICT | ({"dryRun": "All"} if dry_run else {})
+    query = {
+        "fieldValidation": _STRICT if flags["validate"] else "Ignore",
+        "fieldManager": "kiln",
+        **({"dryRun": "All"} if flags["dry_run"] else {}),
+    }
     found = list(manifests.read(files))  # before the event loop: Ctrl-C must end a read of stdin
     if not found:
         raise errors.Unusable(f"{', '.join(files)}: no objects in there")
-    failed = session.run(lambda s: _apply(s, found, query=query, form=form))
+    failed = session.run(lambda s: _run(s, found, query=query, form=form))
     if failed:
         raise errors.CommandError(f"{failed} of the objects could not be applied")
+
+
+async def _run(
+    s: session.Session,
+    found: Sequence[manifests.Manifest],
+    *,
+    query: dict[str, str],
+    form: str | None,
+) -> int:
+    """How many failed."""
+    if query["fieldValidation"] == _STRICT:
+        await _check(s, found)
+    return await _apply(s, found, query=query, form=form)
+
+
+async def _check(s: session.Session, found: Sequence[manifests.Manifest]) -> None:
+    """Say which of the objects must be refused. Raises CommandError if any must."""
+    refused = 0
+    async with progress.waiting("checking") as waiting:
+        for manifest in found:
+            waiting.say(f"checking {manifest.place}")
+            if (why := await _find_refusal(s, manifest.body)) is not None:
+                refused += 1
+                click.echo(f"error: {manifest.place}: {why}", err=True)
+    if refused:
+        raise errors.CommandError(
+            f"nothing is applied: {refused} of the objects are not valid (--validate=false lets "
+            "the server alone decide)"
+        )
+
+
+async def _find_refusal(s: session.Session, given: meta.JsonObject) -> str | None:
+    """What keeps us from looking is said again as the object is sent."""
+    if (given["apiVersion"], given["kind"]) not in _OUR_KINDS:
+        return None  # others may be of a definition in the same file
+    try:
+        one = await _object(s, given)
+        live = await s.ask("GET", one.path)
+    except kube_errors.NotFound:
+        return validating.find_refusal(one.kind, merging.annotated(one.body))
+    except errors.Unusable as error:
+        return str(error)
+    except kube_errors.Unavailable:
+        raise
+    except errors.SERVER_ERRORS:
+        return None
+    change = merging.patch(live, one.body)
+    return validating.find_refusal_of_patch(one.kind, live, change) if change else None
+
+
+_OUR_KINDS = frozenset((kind.api_version, kind.kind) for kind in api_kinds.OURS)
 
 
 async def _apply(
@@ -79,10 +144,16 @@ async def _apply(
     return failed
 
 
-async def _one(
-    s: session.Session, manifest: manifests.Manifest, *, query: dict[str, str], form: str | None
-) -> meta.JsonObject:
-    body = manifest.body
+class _Object(NamedTuple):
+    """An object of a file, which is in its namespace. `path`: its URL path."""
+
+    kind: resource.Resource
+    namespace: str
+    body: meta.JsonObject
+    path: str
+
+
+async def _object(s: session.Session, body: meta.JsonObject) -> _Object:
     served = await s.kinds.of(body["apiVersion"], body["kind"])
     namespace = _namespace(s, served, body)
     name = body["metadata"].get("name")
@@ -90,15 +161,21 @@ async def _one(
         raise errors.Unusable("metadata.name is missing: apply must know which object it means")
     if served.namespaced:
         body = {**body, "metadata": {**body["metadata"], "namespace": namespace}}
+    return _Object(served, namespace, body, s.path(served, str(name), namespace=namespace))
+
+
+async def _one(
+    s: session.Session, manifest: manifests.Manifest, *, query: dict[str, str], form: str | None
+) -> meta.JsonObject:
+    served, namespace, body, path = await _object(s, manifest.body)
     collection = s.path(served, namespace=namespace)
     if samples.is_object_task(served, body):
         await samples.check(s, body, namespace)
-    path = s.path(served, str(name), namespace=namespace)
     verb, result = await _create_or_patch(s, path, collection, body=body, query=query)
     if verb != "unchanged" and served in api_kinds.OURS:  # servers of other clusters cannot warn
         for found in task_fields.findings(served.kind, body):
             s.warn(field_effects.sentence(found))
-    line = render.full_name(served, str(name))
+    line = render.full_name(served, str(body["metadata"]["name"]))
     if form is None:
         suffix = " (dry run)" if "dryRun" in query else ""
         click.echo(f"{line} {verb}{suffix}")

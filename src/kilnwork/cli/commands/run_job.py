@@ -20,6 +20,7 @@ from kilnwork.cli import (
     options,
     render,
     session,
+    validating,
 )
 from kilnwork.kit import clock
 from kilnwork.kube import errors as kube_errors
@@ -160,6 +161,8 @@ def _start(asked: dict[str, Any]) -> str | None:
 
 
 async def _run(s: session.Session, body: dict[str, Any], *, form: str | None, watch: bool) -> None:
+    if (why := validating.find_refusal(api_kinds.JOBS, body)) is not None:
+        raise errors.CommandError(why)
     if watch:
         await s.find_manager()  # before the Job begins: who may not follow it is told so
     path = s.path(api_kinds.JOBS, namespace=s.one_namespace())
