@@ -67,6 +67,9 @@ class ToldFlows:
     def stored(self, key: model.FlowKey) -> model.NewFlowRun | None:
         return self.kept.get(key)
 
+    def code(self) -> dict[str, set[bytes]]:
+        return {}
+
     async def changes(self, since: int) -> tuple[int, list[model.FlowRunView]]:
         while self._seq <= since:
             self._news.clear()

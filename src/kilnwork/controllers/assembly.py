@@ -216,8 +216,8 @@ class Controllers:
         if self.claims is not None:
             self.claims.start()
         if self._code is not None:
-            stored = None if flows is None else flows.stored
-            self._follow.start("code of jobs", self._code.run(self._all_synced, stored))
+            of_flows = None if flows is None else flows.code
+            self._follow.start("code of jobs", self._code.run(self._all_synced, of_flows))
 
     async def stop(self) -> None:
         """Stop reconciling, then following."""

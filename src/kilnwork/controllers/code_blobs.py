@@ -8,13 +8,12 @@ arguments, which rows name.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 
 from kilnwork.api import flow, flow_program, job, names, task
 from kilnwork.controllers import caches
 from kilnwork.data import blobs, holding
-from kilnwork.jobs.flows import model as flow_model
 from kilnwork.kit import clock
 
 log = logging.getLogger(__name__)
@@ -23,8 +22,8 @@ AT_ONCE = 1000
 """Objects that are looked at in one go: some milliseconds of the loop."""
 
 
-Stored = Callable[[flow_model.FlowKey], flow_model.NewFlowRun | None]
-"""Returns what a run of a flow was started with."""
+OfFlows = Callable[[], Mapping[str, set[bytes]]]
+"""Returns digests by namespace."""
 
 
 class CodeBlobs:
@@ -34,24 +33,25 @@ class CodeBlobs:
         self._caches = known
         self._folder = folder
         self._clock = time
-        self._of_runs: dict[flow_model.FlowKey, frozenset[bytes]] = {}
 
-    async def run(self, ready: Callable[[], Awaitable[None]], stored: Stored | None = None) -> None:
-        """Renew what is named, for ever; first as soon as `ready` returns. `stored`: what runs of
-        flows were started with, which generations to be replayed name."""
+    async def run(
+        self, ready: Callable[[], Awaitable[None]], of_flows: OfFlows | None = None
+    ) -> None:
+        """Renew what is named, for ever; first as soon as `ready` returns. `of_flows`: what
+        generations name that can be replayed."""
         await ready()
         while True:
             try:
-                await self.renew(stored)
+                await self.renew(of_flows)
             except OSError:
                 log.exception("code of jobs was not renewed")
             await asyncio.sleep(holding.RENEW_S)
 
-    async def renew(self, stored: Stored | None = None) -> None:
+    async def renew(self, of_flows: OfFlows | None = None) -> None:
         """Renew all blobs that are named now."""
         named = await self._named()
-        if stored is not None:
-            await self._add_generations(named, stored)
+        for namespace, digests in ({} if of_flows is None else of_flows()).items():
+            named.setdefault(namespace, set()).update(digests)
         for namespace, digests in named.items():
             kept = blobs.Blobs(self._folder / namespace, durable=False, time=self._clock)
             await asyncio.to_thread(kept.touch_all, sorted(digests))
@@ -72,26 +72,9 @@ class CodeBlobs:
             if position % AT_ONCE == 0:
                 await asyncio.sleep(0)
         for one in self._caches.sync_sets.list():
-            found.setdefault(one.metadata.namespace, set()).update(flow_digests(one.spec.flow))
+            found.setdefault(one.metadata.namespace, set()).update(_of_flow(one.spec.flow))
             await asyncio.sleep(0)
         return found
-
-    async def _add_generations(self, found: dict[str, set[bytes]], stored: Stored) -> None:
-        """Add what generations name that can be replayed: their flow is not that of the spec."""
-        known: dict[flow_model.FlowKey, frozenset[bytes]] = {}
-        for one in self._caches.sync_sets.list():
-            generations = {past.generation for past in one.status.generations}
-            for generation in generations | {one.status.generation}:
-                key = flow_model.FlowKey(one.metadata.uid, generation)
-                digests = self._of_runs.get(key)
-                if digests is None and generation:
-                    run = stored(key)  # read once: it may have very many shards
-                    digests = None if run is None else frozenset(flow_digests(run.flow))
-                    await asyncio.sleep(0)
-                if digests is not None:
-                    known[key] = digests
-                    found.setdefault(one.metadata.namespace, set()).update(digests)
-        self._of_runs = known
 
 
 def code_digests(template: job.JobTemplate) -> Iterator[bytes]:
@@ -103,16 +86,13 @@ def code_digests(template: job.JobTemplate) -> Iterator[bytes]:
             yield from _of_call(one.call)
 
 
-def flow_digests(declared: flow.Flow) -> Iterator[bytes]:
-    """Return the digests of the blobs with the code of a flow's steps."""
-    program, _ = flow_program.build(declared)
-    for node in program.every():
-        if node.task is not None and node.task.call is not None:
-            yield from _of_call(node.task.call)
-
-
 def _of_call(call: task.Call) -> Iterator[bytes]:
     for text in (call.code, call.environment):
         digest = names.digest(text)
         if digest is not None:
             yield digest
+
+
+def _of_flow(declared: flow.Flow) -> frozenset[bytes]:
+    program, _ = flow_program.build(declared)
+    return flow_program.code_digests(program)

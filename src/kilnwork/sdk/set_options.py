@@ -83,11 +83,12 @@ SETTINGS = (
 class SetOptions(TypedDict, total=False):
     """What `SyncSet` takes beside its name. Times are in seconds.
 
-    `backend`: how workers start together. `suspend`: start nothing until it is resumed. `priority`:
-    of its tasks. `deadline`: for the whole generation; `timeout`: for its flow. `keep`: how many generations can be replayed. `ttl`: until
-    a set that is over is deleted. `order`: whether data or workers come first, and `data_timeout`
-    how long pinning and fetching may take. `gang_wait`: how long workers that have a node wait for
-    the others, and `gang_timeout` what follows.
+    `backend`: how workers start together. `suspend`: start nothing until it is resumed.
+    `priority`: of its tasks. `deadline`: for the whole generation; `timeout`: for its flow.
+    `keep`: how many generations can be replayed. `ttl`: until a set that is over is deleted.
+    `order`: whether data or workers come first, and `data_timeout` how long pinning and fetching
+    may take. `gang_wait`: how long workers that have a node wait for the others, and `gang_timeout`
+    what follows.
     """
 
     backend: Literal["auto", "local", "pods"]

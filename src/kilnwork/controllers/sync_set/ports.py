@@ -41,6 +41,10 @@ class Flows(Protocol):
         """What a run was started with."""
         ...
 
+    def code(self) -> dict[str, set[bytes]]:
+        """Digests of the blobs with code that runs name, by namespace."""
+        ...
+
     async def changes(self, since: int) -> tuple[int, list[flow_model.FlowRunView]]:
         """Wait for something newer than `since`; 0 gives every run."""
         ...
