@@ -70,9 +70,15 @@ def over(server: up_support.Up) -> bool:
 
 
 def disable(server: up_support.Up, name: str) -> None:
-    """Disable a schedule right after a tick, so that no second is between."""
+    """Disable a schedule, and wait until no tick of it is to come."""
     text = '{"spec": {"schedule": {"disabled": true}}}'
     server.kubectl("patch", "kjc", name, "--type", "merge", "-p", text)
+
+    def disabled() -> bool:
+        status = server.get("jobconfigs", name).get("status") or {}
+        return status.get("state") == "ReadyDisabled"
+
+    waiting.wait_until(disabled, what=f"{name} is disabled", timeout_s=90)
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -464,7 +464,8 @@ def test_progress_of_a_running_task_is_in_lists_and_in_why(kiln: Kiln) -> None:
 
     def listed() -> object:
         items = json.loads(kiln("tasks", "-o", "json").out)["items"]
-        return next(item.get("progress") for item in items if item["name"] == "reader")
+        found = (item.get("progress") for item in items if item["name"] == "reader")
+        return next(found, None)  # none while the manager has not seen the Task
 
     try:
         expected = {"fraction": 0.4, "message": "reading page 3"}

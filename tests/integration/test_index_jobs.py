@@ -333,21 +333,16 @@ async def test_hooks_follow_phases_once_in_a_run(tmp_path: Path) -> None:
 
 
 async def test_a_pause_lets_nothing_start_also_over_a_restart(tmp_path: Path) -> None:
-    held = ("hold-20", "hold-21")
-    for name in held:
-        (tmp_path / name).touch()
     async with world.house_in(tmp_path) as house:
         for name in ("hold-20", "hold-21"):
             (tmp_path / name).touch()
         uid = await house.put(template=house.template(**many(40, maxInFlight=2)))
-        await house.until(uid, lambda view: view.counts.succeeded == 20)
+        await house.until(uid, lambda view: view.counts.succeeded >= 5)
         await house.jobs.suspend(uid, suspended=True)
         for name in ("hold-20", "hold-21"):  # however slow we are, it has not got further
             await house.free(name)
         await house.restart()
         assert house.view(uid).suspended
-        for name in held:
-            await house.free(name)
         await house.until(uid, lambda view: view.counts.running == 0)
         before = len(house.calls)
         await house.jobs.adjust(uid, max_in_flight=5)
