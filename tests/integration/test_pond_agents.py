@@ -1,5 +1,6 @@
 """Agents of a pond as processes: pinned once, fetched once, shared, and never mixed."""
 
+import asyncio
 import functools
 import os
 import signal
@@ -370,3 +371,45 @@ async def test_a_killed_agent_fetches_nothing_twice(
     await home.until(lambda: asked().state == model.PINNED)
     assert asked().digest == ponds.manifest_of(lake.files).digest
     assert before == {path: lake.gets.count(path) for path in before}, f"seed {seed}"
+
+
+async def test_an_agent_killed_as_it_delivers_goes_on(
+    home: pond_homes.PondHome, lake: lakes.Lake
+) -> None:
+    """Trees and leases too: at whatever moment, the run sees all of the snapshot or none."""
+    seed = int(os.environ.get("POND_SEED", "7"))
+    chance = Random(seed)
+    lake.files = {f"d{n % 5}/f{n}": chance.randbytes(40_000) for n in range(60)}
+    made = ponds.manifest_of(lake.files)
+    lake.pause_s = 0.01
+    source = data_pond.SnapshotSource(source="lake", paths=tuple(lake.files))
+    home.declare(http(lake), fetch=data_pond.PondFetch(parallel=2))
+    home.ledger.put_manifest(pond_homes.NAMESPACE, pond_homes.POND, made)
+    for access in ("read", "copy"):
+        home.want(f"set-{access}", market(made.digest, access=access, source=source))
+
+    for _ in range(5):
+        await home.start("node-1")
+        target = lake.sent + chance.randrange(1, 1_000_000)
+        both = {"set-read", "set-copy"}
+        await home.until(functools.partial(_sent_or_ready, home, lake, target=target, leases=both))
+        await asyncio.sleep(chance.random() * 0.05)
+        await home.kill("node-1")
+        for access in ("read", "copy"):
+            run = home.run("node-1", f"set-{access}")
+            if (run / ".market.ready").exists():
+                assert ponds.read_files(run / "market") == lake.files, f"seed {seed}"
+
+    await home.start("node-1")
+    for access in ("read", "copy"):
+        await home.until_ready(f"set-{access}", "node-1")
+        run = home.run("node-1", f"set-{access}")
+        assert ponds.read_files(run / "market") == lake.files, f"seed {seed}"
+        assert not list(run.glob(".*.new")), f"seed {seed}"
+
+
+def _sent_or_ready(
+    home: pond_homes.PondHome, lake: lakes.Lake, *, target: int, leases: set[str]
+) -> bool:
+    ready = (home.ready(lease).get("node-1") for lease in leases)
+    return lake.sent >= target or all(one is not None and one.ready for one in ready)

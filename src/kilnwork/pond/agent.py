@@ -325,7 +325,7 @@ class Agent:
             used=self._store.used,
             holdings=holdings,
             sources=self._store.sources(),
-            quarantined=self._store.blobs.quarantined(),
+            quarantined=self._store.blobs.damaged,
         )
 
     def _lease_reports(self) -> tuple[pond_messages.LeaseReport, ...]:

@@ -33,6 +33,9 @@ SOURCE_S = 30 * 86_400.0
 """How long it is remembered what a source had."""
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_IGNORED = ("owner.lock", "lost+found")
+"""What may be in a directory that becomes a pond: our lock, and what a new file system has."""
+
 _FOLDERS = ("blobs", "partial", "quarantine", "snapshots", "leases", "runs", "sources")
 
 
@@ -102,7 +105,7 @@ class PondStore:
         if mark.exists():
             if mark.read_text() != FORMAT:
                 raise errors.PondError(f"{mark} is not {FORMAT.strip()!r}: use another directory")
-        elif any(entry.name != "owner.lock" for entry in self.root.iterdir()):
+        elif any(entry.name not in _IGNORED for entry in self.root.iterdir()):
             raise errors.PondError(
                 f"{self.root} is neither empty nor a pond: use another directory"
             )

@@ -210,6 +210,12 @@ def test_a_second_agent_is_refused(kept: store.PondStore, tmp_path: Path) -> Non
         ponds.opened(tmp_path / "pond")
 
 
+def test_a_new_file_system_can_be_a_pond(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+
+    ponds.opened(tmp_path).close()
+
+
 def test_a_directory_with_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("mine")
 
@@ -226,7 +232,7 @@ def test_who_writes_to_a_blob_is_noticed(kept: store.PondStore) -> None:
     blob.write_bytes(b"9\n9\n")
 
     assert [file.path for file in kept.missing(made.files)] == ["a.csv"]
-    assert kept.blobs.quarantined() == 1
+    assert kept.blobs.damaged == 1
     assert not blob.exists()
 
 
@@ -337,3 +343,16 @@ def test_blobs_of_no_snapshot_go_first() -> None:
     )
 
     assert found == eviction.Eviction((), frozenset([b"x"]), 3)
+
+
+def test_few_damaged_files_are_kept(kept: store.PondStore) -> None:
+    made = put(kept, {f"f{n}": bytes([n]) for n in range(40)})
+    for file in made.files:
+        path = kept.blobs.path(blobs.parse(file.digest))
+        path.chmod(0o644)
+        path.write_bytes(b"?")
+
+    assert len(kept.missing(made.files)) == 40
+
+    assert kept.blobs.damaged == 40
+    assert len(list((kept.root / "quarantine").iterdir())) == blob_files.MAX_QUARANTINED
