@@ -3,6 +3,7 @@
 import asyncio
 import functools
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -308,12 +309,31 @@ async def test_an_agent_without_the_token_is_not_heard(home: pond_homes.PondHome
     assert home.ledger.nodes(pond_homes.NAMESPACE, pond_homes.POND) == frozenset()
 
 
-async def test_a_second_agent_on_a_directory_says_whose_it_is(
-    home: pond_homes.PondHome, tmp_path: Path
+async def test_nodes_that_share_a_disk_are_served_by_one_agent(
+    home: pond_homes.PondHome, lake: lakes.Lake, tmp_path: Path
 ) -> None:
     (tmp_path / "node-2").symlink_to(tmp_path / "node-1")
     await home.start("node-1")
-    await home.until(lambda: len(home.ledger.nodes(pond_homes.NAMESPACE, pond_homes.POND)) == 1)
+    digest = await pinned(home)
+    await home.start("node-2")
+    both = {"node-1", "node-2"}
+    await home.until(lambda: home.ledger.nodes(pond_homes.NAMESPACE, pond_homes.POND) == both)
+
+    home.want("set-g1", market(digest), nodes=["node-2"])
+    await home.until_ready("set-g1", "node-2")
+
+    assert ponds.read_files(home.run("node-2", "set-g1") / "market") == FILES
+    await home.kill("node-1")
+    lake.requests.clear()
+    home.want("set-g2", market(digest), nodes=["node-2"])
+    await home.until_ready("set-g2", "node-2")
+    assert lake.gets == []
+
+
+async def test_a_directory_of_another_pond_is_refused(
+    home: pond_homes.PondHome, tmp_path: Path
+) -> None:
+    theirs = ponds.opened(tmp_path / "node-2", pond="other/lake")
     await home.start("node-2")
 
     def trouble() -> list[str]:
@@ -321,7 +341,8 @@ async def test_a_second_agent_on_a_directory_says_whose_it_is(
         return [one.reason for one in views if one.node == "node-2"]
 
     await home.until(lambda: trouble() == ["PondInUse"])
-    await home.kill("node-1")
+    theirs.close()
+    shutil.rmtree(tmp_path / "node-2")
     await home.until(lambda: trouble() == [""])
 
 

@@ -205,8 +205,24 @@ def test_snapshots_have_names_that_are_directories(kept: store.PondStore) -> Non
             kept.lease(leases.Lease(namespace="a", name="b", snapshots=(one,)))
 
 
-def test_a_second_agent_is_refused(kept: store.PondStore, tmp_path: Path) -> None:
-    with pytest.raises(errors.PondInUse, match=str(os.getpid())):
+def test_a_second_agent_of_the_pond_is_told_so(kept: store.PondStore, tmp_path: Path) -> None:
+    with pytest.raises(errors.PondShared, match=str(os.getpid())):
+        ponds.opened(tmp_path / "pond")
+
+
+def test_another_pond_gets_nothing_of_a_directory(kept: store.PondStore, tmp_path: Path) -> None:
+    with pytest.raises(errors.PondInUse, match="is of DataPond quant/lake"):
+        ponds.opened(tmp_path / "pond", pond="other/lake")
+    kept.close()
+    with pytest.raises(errors.PondInUse, match="is of DataPond quant/lake"):
+        ponds.opened(tmp_path / "pond", pond="other/lake")
+
+
+def test_a_directory_whose_identity_is_lost_is_refused(tmp_path: Path) -> None:
+    ponds.opened(tmp_path / "pond").close()
+    (tmp_path / "pond/identity").write_text("{")
+
+    with pytest.raises(errors.PondError, match="not readable"):
         ponds.opened(tmp_path / "pond")
 
 
