@@ -1,7 +1,7 @@
 """DataPonds on kubelets: agents as root on a directory of the node, and files that Pods see there.
 
-All nodes of the sandbox share one disk, so one agent serves them all; agents that fetch from each other are
-in tests/integration/test_pond_agents.py.
+All nodes of the sandbox share one disk, so one agent serves them all; agents that fetch from each
+other are in tests/integration/test_pond_agents.py.
 """
 
 import json
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hack.image import worker
 
 from support import kube_cluster, kube_manager, ponds, waiting
 
@@ -29,6 +30,7 @@ def test_a_snapshot_is_on_every_node_and_pods_see_it(
     manager: kube_manager.Manager, namespace: str, tmp_path: Path
 ) -> None:
     kube, here = manager.kube, ("-n", namespace)
+    manager.allow_drivers(namespace)
     ponds.write_files(tmp_path / "lake", FILES)
     (tmp_path / "lake/d").chmod(0o700)  # the agent reads what root may
     pond = tmp_path / "pond"
@@ -51,11 +53,13 @@ def test_a_snapshot_is_on_every_node_and_pods_see_it(
     kube.http.delete(path).ok()
     pods = f"/api/v1/namespaces/{namespace}/pods"
     waiting.wait_until(
-        lambda: not [
-            one
-            for one in json.loads(kube.http.get(pods).body)["items"]
-            if one["metadata"]["name"].startswith("lake-")
-        ],
+        lambda: (
+            not [
+                one
+                for one in json.loads(kube.http.get(pods).body)["items"]
+                if one["metadata"]["name"].startswith("lake-")
+            ]
+        ),
         what="the agents are gone",
         timeout_s=60,
     )
@@ -87,12 +91,10 @@ def _printed(manager: kube_manager.Manager, namespace: str, *, node: str, run: P
                 "containers": [
                     {
                         "name": "main",
-                        "image": kube.image,
+                        "image": worker.name(),
                         "imagePullPolicy": "IfNotPresent",
                         "command": ["sh", "-c", "cat /data/disk/a.csv /data/disk/d/b.csv"],
-                        "volumeMounts": [
-                            {"name": "data", "mountPath": "/data", "readOnly": True}
-                        ],
+                        "volumeMounts": [{"name": "data", "mountPath": "/data", "readOnly": True}],
                     }
                 ],
             },
