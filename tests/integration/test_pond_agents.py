@@ -1,7 +1,9 @@
 """Agents of a pond as processes: pinned once, fetched once, shared, and never mixed."""
 
+import asyncio
 import functools
 import os
+import shutil
 import signal
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -307,12 +309,31 @@ async def test_an_agent_without_the_token_is_not_heard(home: pond_homes.PondHome
     assert home.ledger.nodes(pond_homes.NAMESPACE, pond_homes.POND) == frozenset()
 
 
-async def test_a_second_agent_on_a_directory_says_whose_it_is(
-    home: pond_homes.PondHome, tmp_path: Path
+async def test_nodes_that_share_a_disk_are_served_by_one_agent(
+    home: pond_homes.PondHome, lake: lakes.Lake, tmp_path: Path
 ) -> None:
     (tmp_path / "node-2").symlink_to(tmp_path / "node-1")
     await home.start("node-1")
-    await home.until(lambda: len(home.ledger.nodes(pond_homes.NAMESPACE, pond_homes.POND)) == 1)
+    digest = await pinned(home)
+    await home.start("node-2")
+    both = {"node-1", "node-2"}
+    await home.until(lambda: home.ledger.nodes(pond_homes.NAMESPACE, pond_homes.POND) == both)
+
+    home.want("set-g1", market(digest), nodes=["node-2"])
+    await home.until_ready("set-g1", "node-2")
+
+    assert ponds.read_files(home.run("node-2", "set-g1") / "market") == FILES
+    await home.kill("node-1")
+    lake.requests.clear()
+    home.want("set-g2", market(digest), nodes=["node-2"])
+    await home.until_ready("set-g2", "node-2")
+    assert lake.gets == []
+
+
+async def test_a_directory_of_another_pond_is_refused(
+    home: pond_homes.PondHome, tmp_path: Path
+) -> None:
+    theirs = ponds.opened(tmp_path / "node-2", pond="other/lake")
     await home.start("node-2")
 
     def trouble() -> list[str]:
@@ -320,7 +341,8 @@ async def test_a_second_agent_on_a_directory_says_whose_it_is(
         return [one.reason for one in views if one.node == "node-2"]
 
     await home.until(lambda: trouble() == ["PondInUse"])
-    await home.kill("node-1")
+    theirs.close()
+    shutil.rmtree(tmp_path / "node-2")
     await home.until(lambda: trouble() == [""])
 
 
@@ -370,3 +392,45 @@ async def test_a_killed_agent_fetches_nothing_twice(
     await home.until(lambda: asked().state == model.PINNED)
     assert asked().digest == ponds.manifest_of(lake.files).digest
     assert before == {path: lake.gets.count(path) for path in before}, f"seed {seed}"
+
+
+async def test_an_agent_killed_as_it_delivers_goes_on(
+    home: pond_homes.PondHome, lake: lakes.Lake
+) -> None:
+    """Trees and leases too: at whatever moment, the run sees all of the snapshot or none."""
+    seed = int(os.environ.get("POND_SEED", "7"))
+    chance = Random(seed)
+    lake.files = {f"d{n % 5}/f{n}": chance.randbytes(40_000) for n in range(60)}
+    made = ponds.manifest_of(lake.files)
+    lake.pause_s = 0.01
+    source = data_pond.SnapshotSource(source="lake", paths=tuple(lake.files))
+    home.declare(http(lake), fetch=data_pond.PondFetch(parallel=2))
+    home.ledger.put_manifest(pond_homes.NAMESPACE, pond_homes.POND, made)
+    for access in ("read", "copy"):
+        home.want(f"set-{access}", market(made.digest, access=access, source=source))
+
+    for _ in range(5):
+        await home.start("node-1")
+        target = lake.sent + chance.randrange(1, 1_000_000)
+        both = {"set-read", "set-copy"}
+        await home.until(functools.partial(_sent_or_ready, home, lake, target=target, leases=both))
+        await asyncio.sleep(chance.random() * 0.05)
+        await home.kill("node-1")
+        for access in ("read", "copy"):
+            run = home.run("node-1", f"set-{access}")
+            if (run / ".market.ready").exists():
+                assert ponds.read_files(run / "market") == lake.files, f"seed {seed}"
+
+    await home.start("node-1")
+    for access in ("read", "copy"):
+        await home.until_ready(f"set-{access}", "node-1")
+        run = home.run("node-1", f"set-{access}")
+        assert ponds.read_files(run / "market") == lake.files, f"seed {seed}"
+        assert not list(run.glob(".*.new")), f"seed {seed}"
+
+
+def _sent_or_ready(
+    home: pond_homes.PondHome, lake: lakes.Lake, *, target: int, leases: set[str]
+) -> bool:
+    ready = (home.ready(lease).get("node-1") for lease in leases)
+    return lake.sent >= target or all(one is not None and one.ready for one in ready)

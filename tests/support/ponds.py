@@ -20,8 +20,10 @@ def manifest_of(files: dict[str, bytes]) -> manifest.Manifest:
     )
 
 
-def opened(root: Path, *, time: clock.Clock | None = None) -> store.PondStore:
-    made = store.PondStore(root, time=time)
+def opened(
+    root: Path, *, pond: str = "quant/lake", time: clock.Clock | None = None
+) -> store.PondStore:
+    made = store.PondStore(root, pond=pond, time=time)
     made.open()
     return made
 

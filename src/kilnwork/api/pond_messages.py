@@ -162,6 +162,10 @@ class Report(Message, frozen=True):
     sequence: int
     knows: int = 0
     address: str = ""
+    store: str = ""
+    """Id of the directory: nodes that share a disk have the same."""
+    shares: bool = False
+    """Another agent of this pond has that directory, and serves this node too."""
     capacity: int = 0
     used: int = 0
     holdings: tuple[HoldingReport, ...] = ()

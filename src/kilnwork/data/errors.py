@@ -131,6 +131,12 @@ class PondInUse(PondError):
     reason = "PondInUse"
 
 
+class PondShared(PondInUse):
+    """Another agent of the same pond has this directory: its nodes share a disk."""
+
+    reason = "PondShared"
+
+
 class PondFull(PondError):
     """There is no room for this data: release leases, raise `capacity`, or free the disk."""
 

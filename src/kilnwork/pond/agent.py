@@ -55,7 +55,9 @@ class Agent:
     ) -> None:
         self._settings = given
         self._clock = time
-        self._store = store.PondStore(given.root, time=time)
+        pond = f"{given.namespace}/{given.pond}"
+        self._store = store.PondStore(given.root, pond=pond, time=time)
+        self._shares = False
         self._link = exchange.ManagerLink(given, time=time)
         pair = given.certificates
         self._peers = None if pair is None else peers.Peers(pair)
@@ -111,15 +113,20 @@ class Agent:
         while True:
             try:
                 await asyncio.to_thread(self._store.open)
+            except errors.PondShared as error:
+                if not self._shares:
+                    log.info("another agent serves this node", extra={"why": str(error)})
+                self._trouble, self._shares = None, True
             except (errors.PondError, OSError) as error:
                 reason = error.reason if isinstance(error, errors.PondError) else "PathUnusable"
                 self._trouble = pond_messages.Trouble(reason=reason, message=str(error))
                 log.warning("pond cannot be opened", extra={"why": str(error)})
-                await self._tell_once()
-                await asyncio.sleep(OPEN_S)
+                self._shares = False
             else:
-                self._trouble, self._open = None, True
+                self._trouble, self._open, self._shares = None, True, False
                 return
+            await self._tell_once()
+            await asyncio.sleep(OPEN_S)
 
     async def _tell_once(self) -> None:
         try:
@@ -282,13 +289,15 @@ class Agent:
     async def _report(self) -> pond_messages.Report:
         self._sequence += 1
         sequence = self._sequence
-        known = await asyncio.to_thread(self._known) if self._open else _Known()
+        known = await asyncio.to_thread(self._known) if self._open else self._unopened()
         counts = self._fetcher.counts
         return pond_messages.Report(
             session=self._session,
             sequence=sequence,
             knows=self._knows,
             address=self._address,
+            store=known.store,
+            shares=self._shares,
             capacity=known.capacity,
             used=known.used,
             holdings=known.holdings,
@@ -321,12 +330,20 @@ class Agent:
             for one in self._store.holdings()
         )
         return _Known(
+            store=self._store_id(),
             capacity=self._store.capacity,
             used=self._store.used,
             holdings=holdings,
             sources=self._store.sources(),
-            quarantined=self._store.blobs.quarantined(),
+            quarantined=self._store.blobs.damaged,
         )
+
+    def _unopened(self) -> "_Known":
+        return _Known(store=self._store_id() if self._shares else "")
+
+    def _store_id(self) -> str:
+        known = self._store.identity
+        return "" if known is None else known.id
 
     def _lease_reports(self) -> tuple[pond_messages.LeaseReport, ...]:
         """Of all leases here, also those that the manager has not asked for since it was
@@ -365,6 +382,7 @@ _encode = msgspec.json.Encoder(order="sorted").encode
 class _Known(NamedTuple):
     """What the store says of itself, which takes the disk."""
 
+    store: str = ""
     capacity: int = 0
     used: int = 0
     holdings: tuple[pond_messages.HoldingReport, ...] = ()

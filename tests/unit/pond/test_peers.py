@@ -10,7 +10,7 @@ import pytest
 
 from kilnwork.controllers.data_pond import certificate
 from kilnwork.data import errors
-from kilnwork.data.pond import manifest, store
+from kilnwork.data.pond import manifest
 from kilnwork.kit import clock
 from kilnwork.pond import peers
 from support import ponds
@@ -129,8 +129,7 @@ async def test_someone_who_claims_to_be_a_peer_is_not_believed(
     world: World, tmp_path: Path
 ) -> None:
     """Its certificate is another pond's."""
-    served = store.PondStore(tmp_path / "impostor")
-    served.open()
+    served = ponds.opened(tmp_path / "impostor")
     impostor = peers.PeerServer(served, certificates(tmp_path / "theirs"), served=lambda _: None)
     world.address = await impostor.start("127.0.0.1")
 

@@ -378,6 +378,18 @@ DRIVE: tuple[Right, ...] = (
         verbs=("create", "get", "list", "watch", "patch", "delete"),
         why="Upload files, and make, follow, steer and delete Jobs and file jobs.",
     ),
+    Right(
+        group=_OURS,
+        resources=("dataponds",),
+        verbs=("get", "list"),
+        why="See what nodes hold: `kiln data`.",
+    ),
+    Right(
+        group=_OURS,
+        resources=("dataponds/leases",),
+        verbs=("update", "delete"),
+        why="Bring data to nodes and keep it there: `kiln data --fetch`, `--release`.",
+    ),
 )
 PASS: tuple[Right, ...] = (
     Right(

@@ -178,10 +178,28 @@ class PondState:
             node for node, agent in self.agents.items() if now - agent.seen < pond_messages.SILENT_S
         )
 
+    def owner(self, node: str, live: Collection[str]) -> str:
+        """The node whose agent serves this one: itself, unless they share a disk."""
+        agent = self.agents.get(node)
+        if agent is None or not agent.report.shares:
+            return node
+        for other in sorted(live):
+            report = self.agents[other].report
+            if report.store == agent.report.store and not report.shares:
+                return other
+        return node
+
+    def _served_by(self, node: str) -> frozenset[str]:
+        """The nodes that this agent serves."""
+        live = self.live()
+        return frozenset({node, *(one for one in live if self.owner(one, live) == node)})
+
     def holders(self, digest: str) -> dict[str, int]:
         """Bytes of a snapshot by live node, of those that have any."""
         live = self.live()
-        found = {node: self.agents[node].held.get(digest) for node in sorted(live)}
+        found = {
+            node: self.agents[self.owner(node, live)].held.get(digest) for node in sorted(live)
+        }
         return {node: count for node, count in found.items() if count is not None}
 
     def ready(self, lease: str) -> dict[str, model.Readiness]:
@@ -202,7 +220,7 @@ class PondState:
         live: Collection[str],
     ) -> model.Readiness:
         total = sum(self._bytes(one) for one in snapshots)
-        agent = self.agents.get(node)
+        agent = self.agents.get(self.owner(node, live))
         if agent is None or node not in live:
             text = "has never reported" if agent is None else "does not report any more"
             where = f"{self.namespace}/{self.name}"
@@ -226,13 +244,13 @@ class PondState:
 
     def order(self, node: str) -> pond_messages.Order:
         """All that is wanted of a node, as things are."""
-        live = self.live()
+        live, served = self.live(), self._served_by(node)
         for pinning in self._pins.values():
             self._assign(pinning, live)
         leases = tuple(
             pond_messages.LeaseOrder(name=name, snapshots=tuple(map(self._ordered, snapshots)))
             for name, (nodes, snapshots) in sorted(self._leases.items())
-            if nodes is None or node in nodes
+            if nodes is None or nodes & served
         )
         wanted = {one.digest for lease in leases for one in lease.snapshots}
         holders = {digest: tuple(self._peers_with(digest, node)) for digest in sorted(wanted)}
@@ -276,8 +294,12 @@ class PondState:
         if not self.spec.fetch.from_peers:
             return []
         held = self.holders(digest)
-        able = [one for one in held if one != node and self.agents[one].report.address]
+        able = [one for one in held if one != node and self._is_peer(one)]
         return sorted(able, key=lambda one: (-held[one], zlib.crc32(f"{node} {one}".encode())))
+
+    def _is_peer(self, node: str) -> bool:
+        report = self.agents[node].report
+        return bool(report.address) and not report.shares
 
     def _uploads(self, node: str, wanted: Collection[str]) -> tuple[str, ...]:
         """Manifests that somebody needs, which this node has and the manager has not."""
@@ -302,12 +324,13 @@ class PondState:
     def _assign(self, pinning: _Pinning, live: frozenset[str]) -> None:
         """To a node that has pinned the same before, and need not read it again; else to one that
         is at little."""
-        if pinning.node in live or pinning.source is None:
+        able = [one for one in live if not self.agents[one].report.shares]
+        if pinning.node in able or pinning.source is None:
             return
         busy = [one.node for one in self._pins.values() if one.pin.state == model.PENDING]
         key = pond_messages.source_key(pinning.source)
         pinning.node = min(
-            live,
+            able,
             key=lambda one: (key not in self.agents[one].report.sources, busy.count(one), one),
             default=None,
         )
@@ -413,7 +436,9 @@ def _summed(
 def _shape(agent: Agent) -> tuple[object, ...]:
     """Of what an agent says, that which others are told."""
     leases = frozenset(one.name for one in agent.report.leases)
-    return agent.report.session, agent.report.address, frozenset(agent.held), leases
+    report = agent.report
+    where = (report.session, report.address, report.store, report.shares)
+    return where, frozenset(agent.held), leases
 
 
 def _news(report: pond_messages.Report) -> pond_messages.Report:

@@ -18,6 +18,8 @@ def nodes(pond: pond_state.PondState) -> list[pond_views.NodeView]:
         report, ready = agent.report, node in live
         trouble = report.trouble
         silent = "" if ready else "its agent does not report any more"
+        owner = pond.owner(node, live)
+        shared = f"node {owner} serves it: they share a disk" if owner != node else ""
         found.append(
             pond_views.NodeView(
                 node=node,
@@ -30,7 +32,7 @@ def nodes(pond: pond_state.PondState) -> list[pond_views.NodeView]:
                 leases=report.leases,
                 counters=report.counters,
                 reason=trouble.reason if trouble is not None else "AgentSilent" if silent else "",
-                message=trouble.message if trouble is not None else silent,
+                message=trouble.message if trouble is not None else silent or shared,
             )
         )
     return found

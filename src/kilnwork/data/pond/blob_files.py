@@ -30,6 +30,9 @@ STAMP_NS = 1_000_000_000_000_000_000
 PIECE_BYTES = 1 << 20
 """Read at a time to hash a file."""
 
+MAX_QUARANTINED = 16
+"""Damaged files that are kept for people to look at."""
+
 _FLUSH_BYTES = 8 << 20
 """Between calls that let the disk begin, so that the last fsync has little to wait for."""
 
@@ -48,8 +51,11 @@ class BlobFiles:
         self.root = root
         self._sizes: dict[bytes, int] = {}
         self._lock = threading.Lock()
+        self._unsynced: set[Path] = set()
         self.used = 0
         """Bytes of all blobs."""
+        self.damaged = 0
+        """How many files were set aside."""
 
     def scan(self) -> None:
         """Learn what is there."""
@@ -131,26 +137,26 @@ class BlobFiles:
         return self._forget(digest)
 
     def quarantine(self, path: Path, digest: bytes) -> None:
-        """Set a damaged file aside, for people; the last one of each blob is kept."""
+        """Set a damaged file aside, for people; the last few are kept."""
         aside = self.root / "quarantine" / digest.hex()
         with contextlib.suppress(FileNotFoundError):
             path.replace(aside)
+        kept = sorted(_entries(self.root / "quarantine"), key=_changed_at)
+        for old in kept[:-MAX_QUARANTINED]:
+            Path(old.path).unlink(missing_ok=True)
+        with self._lock:
+            self.damaged += 1
         if path == self.path(digest):
             self._forget(digest)
 
-    def quarantined(self) -> int:
-        """How many blobs are set aside."""
-        return sum(1 for _ in _entries(self.root / "quarantine"))
-
-    def clear_quarantine(self) -> None:
-        for entry in _entries(self.root / "quarantine"):
-            Path(entry.path).unlink(missing_ok=True)
-
     def sync(self) -> None:
         """Have the disk know the names of all blobs."""
-        for folder in _entries(self.root / "blobs"):
-            disks.sync_folder(Path(folder.path))
-        disks.sync_folder(self.root / "blobs")
+        with self._lock:
+            folders, self._unsynced = self._unsynced, set()
+        for folder in folders:
+            disks.sync_folder(folder)
+        if folders:
+            disks.sync_folder(self.root / "blobs")
 
     def add(self, path: Path, digest: bytes, size: int) -> None:
         """Make a checked file, which is on disk, a blob."""
@@ -161,6 +167,7 @@ class BlobFiles:
         with self._lock:
             self.used += size - self._sizes.get(digest, 0)
             self._sizes[digest] = size
+            self._unsynced.add(final.parent)
 
     def _forget(self, digest: bytes) -> int:
         with self._lock:
@@ -268,6 +275,13 @@ def _hash(descriptor: int) -> bytes:
 def _seal(path: Path) -> None:
     path.chmod(0o444)
     os.utime(path, ns=(STAMP_NS, STAMP_NS))
+
+
+def _changed_at(entry: os.DirEntry[str]) -> int:
+    try:
+        return entry.stat().st_ctime_ns
+    except FileNotFoundError:
+        return 0
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:

@@ -3,7 +3,7 @@
 Used by the agent, which is one process; another one is refused (`PondInUse`). What it holds is on
 disk, so that an agent that was killed goes on where it was:
 
-    format  owner.lock                     what this is, and whose
+    format  identity  owner.lock           what this is, of which pond, and whose
     blobs/ab/<64 hex>                      content, read-only (`blob_files`)
     partial/  quarantine/                  on its way; damaged
     snapshots/<64 hex>.json                manifests; their modification time is the last use
@@ -25,7 +25,7 @@ import msgspec
 
 from kilnwork.data import blobs, disks, errors
 from kilnwork.data.pond import blob_files, eviction, leases, manifest, trees
-from kilnwork.kit import clock, locks, paths
+from kilnwork.kit import clock, ids, locks, paths
 
 FORMAT = "kilnwork pond 1\n"
 
@@ -33,6 +33,9 @@ SOURCE_S = 30 * 86_400.0
 """How long it is remembered what a source had."""
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_IGNORED = ("owner.lock", "lost+found")
+"""What may be in a directory that becomes a pond: our lock, and what a new file system has."""
+
 _FOLDERS = ("blobs", "partial", "quarantine", "snapshots", "leases", "runs", "sources")
 
 
@@ -43,6 +46,13 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     capacity: int | None = None
     high: float = 0.9
     low: float = 0.7
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a directory: the pond that it belongs to, for ever, and an id of its own."""
+
+    pond: str
+    id: str
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,10 +68,11 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PondStore:
-    """See the module. `open` it first."""
+    """See the module. `open` it first. `pond`: which one it is; another one gets nothing of it."""
 
-    def __init__(self, root: Path, *, time: clock.Clock | None = None) -> None:
+    def __init__(self, root: Path, *, pond: str, time: clock.Clock | None = None) -> None:
         self.root = root
+        self._pond = pond
         self.blobs = blob_files.BlobFiles(root)
         self.evicted_bytes = 0
         self._leases = leases.LeaseFiles(root / "leases")
@@ -77,14 +88,15 @@ class PondStore:
         self._held: set[bytes] = set()
 
     def open(self) -> None:
-        """Make it or take it over. Raises PondInUse, PondError, OSError."""
+        """Make it or take it over. Raises PondShared, PondInUse, PondError, OSError."""
         self.root.mkdir(mode=0o755, parents=True, exist_ok=True)
+        self._check_identity()
         if not self._owner.take():
-            raise errors.PondInUse(
-                f"{self.root} belongs to process {locks.holder(self._owner.path)}: give each pond "
-                "a path of its own"
-            )
-        self._check_format()
+            text = f"{self.root} belongs to process {locks.holder(self._owner.path)}"
+            if self.identity is not None:
+                raise errors.PondShared(f"{text}, which is an agent of this pond too")
+            raise errors.PondInUse(f"{text}: give each pond a path of its own")
+        self._make_identity()
         for name in _FOLDERS:
             mode = 0o755 if name in ("runs", "blobs") else 0o700
             (self.root / name).mkdir(mode=mode, exist_ok=True)
@@ -97,17 +109,41 @@ class PondStore:
     def close(self) -> None:
         self._owner.release()
 
-    def _check_format(self) -> None:
-        mark = self.root / "format"
-        if mark.exists():
-            if mark.read_text() != FORMAT:
-                raise errors.PondError(f"{mark} is not {FORMAT.strip()!r}: use another directory")
-        elif any(entry.name != "owner.lock" for entry in self.root.iterdir()):
+    @property
+    def identity(self) -> Identity | None:
+        """Of the directory; None before it is a pond. Raises PondError for what is none."""
+        try:
+            content = (self.root / "identity").read_bytes()
+        except FileNotFoundError:
+            return None
+        try:
+            return msgspec.json.decode(content, type=Identity)
+        except msgspec.MsgspecError as error:
+            raise errors.PondError(
+                f"{self.root}/identity is not readable ({error}): use another directory"
+            ) from error
+
+    def _check_identity(self) -> None:
+        """A pond never gets what another one has fetched, perhaps for another namespace."""
+        mark, known = self.root / "format", self.identity
+        if mark.exists() and mark.read_text() != FORMAT:
+            raise errors.PondError(f"{mark} is not {FORMAT.strip()!r}: use another directory")
+        if known is not None and known.pond != self._pond:
+            raise errors.PondInUse(
+                f"{self.root} is of DataPond {known.pond}: give each pond a path of its own, or "
+                "remove the directory if that one is gone"
+            )
+        if known is None and any(e.name not in _IGNORED for e in self.root.iterdir()):
             raise errors.PondError(
                 f"{self.root} is neither empty nor a pond: use another directory"
             )
-        else:
-            paths.write_private(mark, FORMAT.encode(), durable=True)
+
+    def _make_identity(self) -> None:
+        if self.identity is None:
+            made = msgspec.json.encode(Identity(pond=self._pond, id=ids.new_uid()))
+            paths.write_private(self.root / "identity", made, durable=True)
+        if not (self.root / "format").exists():
+            paths.write_private(self.root / "format", FORMAT.encode(), durable=True)
 
     # snapshots
 

@@ -386,6 +386,45 @@ def test_names_that_cannot_be_are_refused(world: World) -> None:
     assert world.ledger.leases(NS) == frozenset()
 
 
+# nodes that share a disk
+
+
+def test_a_node_that_shares_a_disk_is_served_by_the_other(world: World) -> None:
+    world.report("n1", store="disk-1", holdings=(holding(),))
+    world.report("n2", store="disk-1", shares=True, address="")
+    world.report("n3", store="disk-3")
+
+    world.want(nodes=["n2"])
+
+    assert [lease.name for lease in world.order("n1").leases] == ["set-g1"]
+    assert world.order("n3").leases == ()
+    world.report(
+        "n1", store="disk-1", holdings=(holding(),), leases=(lease_report(ready=True),)
+    )
+    assert world.ready()["n2"].ready
+    assert world.ledger.holders(NS, POND, DIGEST) == {"n1": 6, "n2": 6}
+    world.want("set-g2", nodes=["n3"])
+    assert world.order("n3").holders == {DIGEST: ("n1",)}
+
+
+def test_a_node_that_shares_a_disk_pins_nothing(world: World) -> None:
+    world.report("n1", store="disk-1", shares=True, address="")
+
+    assert world.pin().state == model.PENDING
+    assert world.order("n1").pins == ()
+    assert world.report("n2", store="disk-1").pins
+
+
+def test_a_lease_stays_while_one_of_the_nodes_that_share_needs_it(world: World) -> None:
+    world.want(nodes=["n1", "n2"])
+    world.report("n1", store="disk-1", leases=(lease_report(),))
+    world.report("n2", store="disk-1", shares=True, address="")
+
+    world.want(nodes=["n2"])
+
+    assert world.order("n1").released == ()
+
+
 # messages
 
 

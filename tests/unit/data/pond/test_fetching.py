@@ -113,7 +113,7 @@ def test_a_damaged_blob_is_set_aside_and_fetched_again(
     fetch(kept, source.origin("a"))
 
     assert content_of(kept) == CONTENT
-    assert kept.blobs.quarantined() == 1
+    assert kept.blobs.damaged == 1
     assert len(source.opened) == 2
 
 
@@ -184,7 +184,7 @@ def test_what_was_left_damaged_is_fetched_from_its_beginning(
 
     assert content_of(kept) == CONTENT
     assert source.opened[-1] == ("a", 0)
-    assert kept.blobs.quarantined() == 0
+    assert kept.blobs.damaged == 0
 
 
 def test_nothing_is_there_of_a_blob_that_nobody_has(kept: store.PondStore) -> None:

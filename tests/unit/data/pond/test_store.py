@@ -205,9 +205,31 @@ def test_snapshots_have_names_that_are_directories(kept: store.PondStore) -> Non
             kept.lease(leases.Lease(namespace="a", name="b", snapshots=(one,)))
 
 
-def test_a_second_agent_is_refused(kept: store.PondStore, tmp_path: Path) -> None:
-    with pytest.raises(errors.PondInUse, match=str(os.getpid())):
+def test_a_second_agent_of_the_pond_is_told_so(kept: store.PondStore, tmp_path: Path) -> None:
+    with pytest.raises(errors.PondShared, match=str(os.getpid())):
         ponds.opened(tmp_path / "pond")
+
+
+def test_another_pond_gets_nothing_of_a_directory(kept: store.PondStore, tmp_path: Path) -> None:
+    with pytest.raises(errors.PondInUse, match="is of DataPond quant/lake"):
+        ponds.opened(tmp_path / "pond", pond="other/lake")
+    kept.close()
+    with pytest.raises(errors.PondInUse, match="is of DataPond quant/lake"):
+        ponds.opened(tmp_path / "pond", pond="other/lake")
+
+
+def test_a_directory_whose_identity_is_lost_is_refused(tmp_path: Path) -> None:
+    ponds.opened(tmp_path / "pond").close()
+    (tmp_path / "pond/identity").write_text("{")
+
+    with pytest.raises(errors.PondError, match="not readable"):
+        ponds.opened(tmp_path / "pond")
+
+
+def test_a_new_file_system_can_be_a_pond(tmp_path: Path) -> None:
+    (tmp_path / "lost+found").mkdir()
+
+    ponds.opened(tmp_path).close()
 
 
 def test_a_directory_with_something_else_is_refused(tmp_path: Path) -> None:
@@ -226,7 +248,7 @@ def test_who_writes_to_a_blob_is_noticed(kept: store.PondStore) -> None:
     blob.write_bytes(b"9\n9\n")
 
     assert [file.path for file in kept.missing(made.files)] == ["a.csv"]
-    assert kept.blobs.quarantined() == 1
+    assert kept.blobs.damaged == 1
     assert not blob.exists()
 
 
@@ -337,3 +359,16 @@ def test_blobs_of_no_snapshot_go_first() -> None:
     )
 
     assert found == eviction.Eviction((), frozenset([b"x"]), 3)
+
+
+def test_few_damaged_files_are_kept(kept: store.PondStore) -> None:
+    made = put(kept, {f"f{n}": bytes([n]) for n in range(40)})
+    for file in made.files:
+        path = kept.blobs.path(blobs.parse(file.digest))
+        path.chmod(0o644)
+        path.write_bytes(b"?")
+
+    assert len(kept.missing(made.files)) == 40
+
+    assert kept.blobs.damaged == 40
+    assert len(list((kept.root / "quarantine").iterdir())) == blob_files.MAX_QUARANTINED
