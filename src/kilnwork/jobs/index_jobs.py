@@ -240,9 +240,8 @@ class IndexJobs:
         if killed:
             facts.kill(job, "Killed", killed, now=now)
         else:
-            given = msgspec.structs.replace(
-                claim, suspended=job.spec.suspend, priority=job.spec.priority
-            )
+            spec = cast(index_items.IndexSpec, job.spec)
+            given = msgspec.structs.replace(claim, suspended=spec.suspend, priority=spec.priority)
             self._engine.admission.add(job, given)
         await self._engine.settled(job)
 
