@@ -204,7 +204,7 @@ def test_flow_starts_when_all_are_placed_and_all_their_nodes_have_the_data(
     world.kube.apply(made, namespace=world.namespace)
     world.wait(
         lambda: (
-            world.condition("syncset", name, "DataReady")["reason"] == "WaitingForData"
+            world.condition("syncset", name, "DataReady")["reason"] == "Fetching"
             or world.condition("syncset", name, "GangReady")["reason"] == "WaitingForData"
         ),
         "it waits for data of one node",

@@ -19,6 +19,10 @@ class _Server(http.server.ThreadingHTTPServer):
         """Agents end their connections as they like."""
 
 
+def _stamp(content: bytes | None) -> str:
+    return f'"{hash(content):x}"'
+
+
 class HeldSource:
     """A context manager. `files`: content by path; may be changed. `gets`: (range, path) of each
     request that was answered with a file."""
@@ -83,21 +87,21 @@ class HeldSource:
                 if content is None:
                     self._reply(404, b"")
                     return
-                stamp = f'"{hash(content):x}"'
-                if self.headers.get("If-None-Match") == stamp:
-                    self._reply(304, b"", ETag=stamp)
-                    return
                 source.gets[asked_by, path] += 1
-                self._reply(200, content, ETag=stamp)
+                self._reply(200, content, ETag=_stamp(content))
+
+            def do_HEAD(self) -> None:
+                content = source.files.get(self.path.lstrip("/"))
+                self._reply(404 if content is None else 200, content or b"", ETag=_stamp(content))
 
             def _reply(self, status: int, content: bytes, **headers: str) -> None:
                 self.send_response(status)
                 for name, value in headers.items():
                     self.send_header(name, value)
-                if status != 304:
-                    self.send_header("Content-Length", str(len(content)))
+                self.send_header("Content-Length", str(len(content)))
                 self.end_headers()
-                self.wfile.write(content)
+                if self.command != "HEAD":
+                    self.wfile.write(content)
 
             def log_message(self, *_: Any) -> None:
                 """Say nothing."""
