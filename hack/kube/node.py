@@ -1,7 +1,8 @@
 """A node with a real kubelet on this machine: containerd, runc, ptp networking, kubelet. Root.
 
 Used by `whole`, in the sandbox: what is left of Pods when the kubelet ends dies with it. Every node
-has an address of its own on the bridge, a range for its Pods and a root cgroup below the sandbox's.
+has an address of its own on the bridge, a range for its Pods, a root cgroup below the sandbox's,
+and `sandbox.NODE_FOLDER` to itself: what its Pods mount from there by hostPath, no other node sees.
 """
 
 import json
@@ -20,6 +21,7 @@ NEEDED = {
     "runc": "runc",
     "conntrack": "conntrack",
     "mount": "mount",
+    "unshare": "util-linux",
 }
 """Program → package of Debian."""
 
@@ -53,6 +55,8 @@ class Node:
         self.name = f"node-{chr(ord('a') + index)}"
         self.address = f"10.88.0.{10 + index}"
         self.folder = of.folder / self.name
+        self.host_folder = self.folder / "host"
+        """What is `sandbox.NODE_FOLDER` to its Pods."""
         self.socket = self.folder / "c.sock"
         self._cluster = of
         self._pods = 1 + index
@@ -61,7 +65,7 @@ class Node:
 
     def start(self, images: Sequence[Path]) -> None:
         """The Node is Ready when this returns. Raises Died or TimeoutError."""
-        self.folder.mkdir(parents=True)
+        self.host_folder.mkdir(parents=True)
         subprocess.run(
             ["ip", "address", "add", f"{self.address}/32", "dev", sandbox.BRIDGE], check=True
         )
@@ -84,9 +88,8 @@ class Node:
         path = containerd.configure(
             self.folder, socket=self.socket, pods=f"{pods}.0/24", host=f"{pods}.1"
         )
-        self._cluster.processes.start(
-            f"{self.name}/{CONTAINERD}", ["containerd", f"--config={path}"], cwd=self.folder
-        )
+        argv = self._with_host_folder(["containerd", f"--config={path}"])
+        self._cluster.processes.start(f"{self.name}/{CONTAINERD}", argv, cwd=self.folder)
         self._until(lambda: containerd.answers(self.socket), "containerd answers")
 
     def _start_kubelet(self) -> None:
@@ -99,8 +102,18 @@ class Node:
         argv = [str(binary.folder() / "kubelet"), f"--config={path}", f"--kubeconfig={kubeconfig}"]
         argv += [f"--root-dir={self.folder / 'kubelet'}", f"--cert-dir={self.folder / 'pki'}"]
         argv += [f"--hostname-override={self.name}", f"--node-ip={self.address}", "-v=1"]
+        argv = self._with_host_folder(argv)
         made.processes.start(f"{self.name}/{KUBELET}", argv, cwd=self.folder)
         self._until(self._ready, f"{self.name} is Ready")
+
+    def _with_host_folder(self, argv: Sequence[str]) -> list[str]:
+        """Run that where our directory of the node is mounted.
+
+        All other mounts are shared: those of the kubelet must reach containers.
+        """
+        script = f'mount --bind "$0" {sandbox.NODE_FOLDER} && exec "$@"'
+        apart = ["unshare", "--mount", "--propagation=unchanged"]
+        return [*apart, "sh", "-c", script, str(self.host_folder), *argv]
 
     def _ready(self) -> bool:
         path = "jsonpath={.status.conditions[?(@.type=='Ready')].status}"

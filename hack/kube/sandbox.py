@@ -23,6 +23,9 @@ ADDRESS = "10.88.0.1"
 NEEDED = {"ip": "iproute2", "iptables": "iptables"}
 """Program → package of Debian."""
 
+NODE_FOLDER = Path("/var/lib/kilnwork")
+"""A directory that each node has of its own (`node`), as machines have; empty outside of nodes."""
+
 BRIDGE = "kube0"
 SERVICES = "10.96.0.0/16"
 
@@ -107,6 +110,9 @@ def _prepare() -> None:
     _mount("proc", "/proc", kind="proc")
     for folder in ("/run", "/var/log"):
         _mount("tmpfs", folder, kind="tmpfs")
+    NODE_FOLDER.mkdir(parents=True, exist_ok=True)
+    _mount("tmpfs", str(NODE_FOLDER), kind="tmpfs")
+    _mount("none", str(NODE_FOLDER), flags=_MS_PRIVATE)  # what a node mounts there is its own
     own = Path("/run/own")
     own.mkdir()
     for tunable in _TUNABLES:

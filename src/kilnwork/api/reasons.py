@@ -466,6 +466,7 @@ class PondReason(_Explained):
     POND_FULL = "PondFull", "A node has no room for what is wanted beside what is leased."
     ROOM_LEFT = "RoomLeft", "What is wanted has room."
     INVALID_SPEC = "InvalidSpec", "The spec cannot be carried out; the message names the field."
+    NOT_INSTALLED = "NotInstalled", "The manager was installed without `--ponds`."
     POD_REFUSED = "PodRefused", "The API server does not let an agent's Pod or the Secret be made."
     NAME_TAKEN = "NameTaken", "Something of somebody else has the name of a Pod or of the Secret."
 

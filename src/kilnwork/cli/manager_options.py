@@ -103,7 +103,7 @@ def allowed_kinds(*default: str) -> Callable[[Function], Function]:
 
 
 def options(function: Function) -> Function:
-    """Add them: the lease, the URL of callbacks, and the bounds of the Jobs API."""
+    """Add them: the lease, the URL of callbacks, ponds, and the bounds of the Jobs API."""
     lease = click.option(
         "--lease",
         type=LEASE_LENGTH,
@@ -121,7 +121,13 @@ def options(function: Function) -> Function:
         help="Where services reach the manager with results of HTTP requests by callback,"
         " such as an Ingress that passes on /callbacks; default https:// and --advertise.",
     )
-    return lease(callback_url(limits.options(function)))
+    ponds = click.option(
+        "--ponds",
+        is_flag=True,
+        help="Serve DataPonds, whose agents run as root on nodes, and look for room on nodes before"
+        " the workers of a SyncSet start. The manager then reads Nodes.",
+    )
+    return lease(callback_url(ponds(limits.options(function))))
 
 
 def chosen_arguments(ctx: click.Context) -> tuple[str, ...]:
@@ -132,7 +138,10 @@ def chosen_arguments(ctx: click.Context) -> tuple[str, ...]:
             continue
         if ctx.get_parameter_source(param.name) is click.core.ParameterSource.DEFAULT:
             continue
-        found.append(f"{param.opts[0]}={_text(param.type, ctx.params[param.name])}")
+        value = ctx.params[param.name]
+        found.append(
+            param.opts[0] if value is True else f"{param.opts[0]}={_text(param.type, value)}"
+        )
     return tuple(found)
 
 

@@ -306,14 +306,14 @@ class Controllers:
     def _all_reflectors(
         self, kube: client.Client, namespaces: Sequence[str]
     ) -> list[reflector.Reflector[Any]]:
-        nodes = self._ponds.nodes()
+        nodes = self._ponds.cluster_reflectors()
         if not namespaces:
             known = self.caches.namespaces
             every = reflector.Reflector(kube, resource.NAMESPACES, meta.Partial, known)
-            return [*self._reflectors(kube, None), every, nodes]
+            return [*self._reflectors(kube, None), every, *nodes]
         for name in namespaces:
             self.caches.namespaces.put(meta.Partial(metadata=meta.ObjectMeta(name=name)))
-        return [*(one for name in namespaces for one in self._reflectors(kube, name)), nodes]
+        return [*(one for name in namespaces for one in self._reflectors(kube, name)), *nodes]
 
     def _reflectors(
         self, kube: client.Client, namespace: str | None

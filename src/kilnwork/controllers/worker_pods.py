@@ -62,7 +62,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     Pods see if `blobs_shared`. `allowed_kinds`: of objects that tasks may make.
     `socket`: of the dispatcher in this process, for TaskClaims; None: they are not served.
     `manager`: URL at which agents of ponds reach this process, whose certificate `manager_ca` has
-    signed, None over plain http; `ponds`: directory of ponds that name none.
+    signed, None over plain http; `ponds`: directory of ponds that name none. `sees_nodes`: whether
+    the manager may read Nodes, without which there are no agents.
     """
 
     channel: str
@@ -77,6 +78,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     manager: str = ""
     manager_ca: bytes | None = None
     ponds: str | None = None
+    sees_nodes: bool = True
 
     @property
     def sidecar(self) -> sidecar.Settings:

@@ -301,5 +301,6 @@ def _settings(given: dict[str, Any]) -> settings.Settings:
         objects=settings.Objects(
             kinds=_named_kinds(given["allowed_kinds"]), impersonate=given["allow_impersonation"]
         ),
+        ponds=given["ponds"],
         parts=parts,
     )

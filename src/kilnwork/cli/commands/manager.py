@@ -129,6 +129,7 @@ def _settings(**given: Any) -> in_cluster.Settings:
         callback_url=given["callback_url"],
         absence_s=given["lease"],
         adopt=given["adopt"],
+        ponds=given["ponds"],
         files=limits.chosen(given),
     )
 

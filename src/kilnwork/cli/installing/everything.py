@@ -26,7 +26,10 @@ def _objects(chosen: settings.Settings) -> Iterator[meta.JsonObject]:
         yield from _guard_task_claims()
     if "rights" in chosen.parts:
         yield from rights.manager_account(
-            chosen.namespace, only_in=chosen.only_in, more=rights.of_objects(chosen.objects)
+            chosen.namespace,
+            only_in=chosen.only_in,
+            more=rights.of_objects(chosen.objects),
+            ponds=chosen.ponds,
         )
         yield from rights.users(chosen.namespace)
         if chosen.http_executors:

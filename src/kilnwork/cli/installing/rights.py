@@ -224,14 +224,6 @@ WHERE_SERVED: tuple[Right, ...] = (
 
 ASK: tuple[Right, ...] = (
     Right(
-        resources=("nodes",),
-        verbs=_FOLLOW,
-        why=(
-            "Puts agents of DataPonds on the nodes that these select, and looks for room for all "
-            "workers of a SyncSet at once (backend `pods`)."
-        ),
-    ),
-    Right(
         group="authentication.k8s.io",
         resources=("tokenreviews",),
         verbs=("create",),
@@ -245,6 +237,18 @@ ASK: tuple[Right, ...] = (
     ),
 )
 """The manager's that belong to no namespace."""
+
+SEE_NODES: tuple[Right, ...] = (
+    Right(
+        resources=("nodes",),
+        verbs=_FOLLOW,
+        why=(
+            "Puts agents of DataPonds on the nodes that these select, and looks for room for all "
+            "workers of a SyncSet at once (backend `pods`). Only with `--ponds`."
+        ),
+    ),
+)
+"""The manager's that belong to no namespace either, if it serves DataPonds."""
 
 FIND: tuple[Right, ...] = (
     Right(
@@ -454,14 +458,19 @@ def of_objects(chosen: settings.Objects) -> Iterator[Right]:
 
 
 def manager_account(
-    namespace: str, *, only_in: Sequence[str] = (), more: Iterable[Right] = ()
+    namespace: str,
+    *,
+    only_in: Sequence[str] = (),
+    more: Iterable[Right] = (),
+    ponds: bool = False,
 ) -> Iterator[meta.JsonObject]:
     """ServiceAccount of the manager, its roles, and their bindings. `more`: its further rights
-    where it serves."""
+    where it serves. `ponds`: it serves DataPonds."""
     served = (*WHERE_SERVED, *more)
+    of_all = (*ASK, *(SEE_NODES if ponds else ()))
     whom = (_account(MANAGER, namespace),)
     yield _object("v1", "ServiceAccount", MANAGER, namespace)
-    yield cluster_role(MANAGER, ASK if only_in else (*served, *FIND, *ASK))
+    yield cluster_role(MANAGER, of_all if only_in else (*served, *FIND, *of_all))
     yield _binding("ClusterRoleBinding", MANAGER, "ClusterRole", whom)
     for where in only_in:
         yield _role(MANAGER, where, served)
@@ -633,7 +642,7 @@ def page() -> str:
     """The text of docs/reference/rights.md."""
     served = (*WHERE_SERVED, *of_objects(settings.Objects(kinds=(WORKFLOWS,), impersonate=True)))
     lines = [_INTRODUCTION, _MANAGER, *_table(served), "", _QUESTIONS]
-    lines += [*_table((*FIND, *ASK)), "", _NOTE, *_table(AT_HOME), ""]
+    lines += [*_table((*FIND, *ASK, *SEE_NODES)), "", _NOTE, *_table(AT_HOME), ""]
     lines += [_EXECUTORS, *_table((*SEND, *REVEAL)), "", _USERS]
     roles = (
         ("`kilnwork-view`, part of `view`", (*VIEW, *LOOK)),

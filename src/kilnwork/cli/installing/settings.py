@@ -64,7 +64,7 @@ class Objects:
 class Settings:
     """See the options of `kiln install`. `drivers_in`: namespaces that get a `kilnwork-driver`;
     `only_in`: those that are served, empty: all. `http_executors`: how many Pods send HTTP
-    requests. `manager_arguments`: more for `kiln manager`."""
+    requests. `manager_arguments`: more for `kiln manager`; `ponds`: it serves DataPonds."""
 
     namespace: str = manager.NAMESPACE
     image: str = IMAGE
@@ -84,4 +84,5 @@ class Settings:
     only_in: tuple[str, ...] = ()
     http_executors: int = 0
     objects: Objects = Objects()
+    ponds: bool = False
     parts: tuple[Part, ...] = PARTS

@@ -46,7 +46,7 @@ class Settings:
     read the Lease. `absence_s`: how long the manager may be away before workers end their tasks.
     `callback_url`: base of URLs for callbacks, None: `advertise`, over TLS.
     `adopt`: lead though the Lease names another journal. `files`: of the Jobs API.
-    `allowed_kinds`: of objects that tasks may make.
+    `allowed_kinds`: of objects that tasks may make. `ponds`: DataPonds are served, and Nodes read.
     """
 
     data_dir: Path
@@ -64,6 +64,7 @@ class Settings:
     adopt: bool = False
     files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
     allowed_kinds: tuple[str, ...] = ()
+    ponds: bool = False
 
 
 class Server:
@@ -85,6 +86,7 @@ class Server:
                 advertise=None if settings.advertise == UNIX else settings.advertise,
                 only_in=settings.only_in,
                 allowed_kinds=settings.allowed_kinds,
+                ponds=settings.ponds,
                 terms=dispatcher.LeaseTerms.for_absence(settings.absence_s),
                 files=settings.files,
             ),

@@ -34,6 +34,8 @@ class Settings:
     """Namespaces to serve; empty: all."""
     allowed_kinds: Sequence[str] = ()
     """Kinds of objects that tasks may make, as `--allow-kind` has them."""
+    ponds: bool = True
+    """DataPonds are served, and Nodes read."""
     ponds_here: bool = False
     """DataPonds that name no directory have one below ours: the node is in this process."""
     terms: dispatcher.LeaseTerms = dispatcher.LOCAL
@@ -108,6 +110,7 @@ class Manager:
                 manager=manager or reached_at,
                 manager_ca=manager_ca,
                 ponds=str(chosen.data_dir / "ponds") if chosen.ponds_here else None,
+                sees_nodes=chosen.ponds,
             ),
             time=self._clock,
             on_failure=self.fail,

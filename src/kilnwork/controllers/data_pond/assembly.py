@@ -30,6 +30,7 @@ class Ponds:
         new_token: Callable[[], str],
     ) -> None:
         self._kube, self._caches = given.kube, given.caches
+        self._sees_nodes = settings.sees_nodes
         self._queue = queue.WorkQueue(time=given.time)
         self._reconciler = reconciler.Reconciler(
             given,
@@ -61,15 +62,19 @@ class Ponds:
             )
         ]
 
-    def nodes(self) -> reflector.Reflector[node.Node]:
-        """The reflector of Nodes, which are in no namespace."""
-        return reflector.Reflector(
-            self._kube,
-            resource.NODES,
-            node.Node,
-            self._caches.nodes,
-            self._reconciler.node_changed,
-        )
+    def cluster_reflectors(self) -> list[reflector.Reflector[Any]]:
+        """That of Nodes, which are in no namespace, if they may be read."""
+        if not self._sees_nodes:
+            return []
+        return [
+            reflector.Reflector(
+                self._kube,
+                resource.NODES,
+                node.Node,
+                self._caches.nodes,
+                self._reconciler.node_changed,
+            )
+        ]
 
     def verifier(self, reflectors: Iterable[reflector.Reflector[Any]]) -> verifier.PondVerifier:
         """Who is an agent, once these have listed what that depends on."""
@@ -85,6 +90,7 @@ def _settings(settings: worker_pods.Settings) -> pods.Settings:
         ca=settings.manager_ca,
         command=(settings.worker_command[0], "-m", MODULE),
         image=settings.worker_image,
+        sees_nodes=settings.sees_nodes,
         root=settings.ponds or pods.DEFAULT_ROOT,
         local=settings.ponds is not None,
     )

@@ -20,6 +20,11 @@ YOUNG_S = 5.0
 
 Reason = reasons.PondReason
 
+_NOT_INSTALLED = (
+    "the manager may not read Nodes, so it makes no agents: apply what `kiln install --ponds` "
+    "prints, with the other options of before"
+)
+
 
 class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known about one DataPond. `pods`: those it controls; `secret`: the one it
@@ -54,7 +59,7 @@ def decide(facts: Facts, settings: pods.Settings) -> Plan:
     pond = facts.pond
     wanted = tuple(sorted(one.metadata.name for one in facts.nodes if _is_wanted(pond.spec, one)))
     problems = data_pond_validation.problems(pond)
-    why = facts.refusal
+    why = facts.refusal if settings.sees_nodes else (Reason.NOT_INSTALLED, _NOT_INSTALLED)
     if problems:
         why = Reason.INVALID_SPEC, "; ".join(f"{field} {what}" for field, what in problems)
     shown = status.make(pond, wanted, facts.known, why=why, pods=facts.pods, now=facts.now)

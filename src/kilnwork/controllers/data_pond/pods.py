@@ -51,6 +51,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     `manager`: URL at which they reach it; `ca`: the authority that has signed its certificate, None
     over plain http. `command`: of the agent. `image`: a label on the local node. `root`: directory
     of ponds that name none. `local`: the node is this machine's, and Pods run as we do.
+    `sees_nodes`: whether the manager may read Nodes.
     """
 
     manager: str
@@ -59,6 +60,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     root: str = DEFAULT_ROOT
     ca: bytes | None = None
     local: bool = False
+    sees_nodes: bool = True
 
 
 def secret_name(pond: str) -> str:

@@ -84,7 +84,7 @@ def look(
         text = f"DataPond {name} does not exist in namespace {seen.metadata.namespace}"
         return _not_yet(seen, status.Why(Reason.WAITING_FOR_POND, text))
     if not pond.nodes:
-        text = f"no agent of DataPond {name} is connected"
+        text = f"no agent of DataPond {name} is connected: its condition Ready says why"
         return _not_yet(seen, status.Why(Reason.WAITING_FOR_POND, text))
     return _of_pins(seen, pins)
 

@@ -125,13 +125,24 @@ def test_the_journal_is_where_one_says(
     assert ("volumeClaimTemplates" in spec) == (volume is None)
 
 
+@pytest.mark.parametrize("where", [(), ("--only-in", "a")])
+def test_nodes_are_read_by_a_manager_that_serves_ponds_only(where: tuple[str, ...]) -> None:
+    def reads_nodes(*options: str) -> bool:
+        rules = objects(*where, *options)["ClusterRole/kilnwork-manager"]["rules"]
+        return any("nodes" in rule["resources"] for rule in rules)
+
+    assert not reads_nodes()
+    assert "--ponds" not in container(*where)["args"]
+    assert reads_nodes("--ponds")
+    assert "--ponds" in container(*where, "--ponds")["args"]
+
+
 def test_a_manager_of_some_namespaces_has_rights_in_no_other() -> None:
     found = objects("--only-in", "a", "--only-in", "b")
     role = found["ClusterRole/kilnwork-manager"]
     assert {one for rule in role["rules"] for one in rule["resources"]} == {
         "tokenreviews",
         "subjectaccessreviews",
-        "nodes",
     }
     printed_roles = [
         one["metadata"]["namespace"]

@@ -267,6 +267,15 @@ def test_a_pond_without_nodes_says_so() -> None:
     assert condition(decide(), "Ready")[:2] == ("False", "NoNodes")
 
 
+def test_a_manager_that_may_not_read_nodes_says_how_it_gets_to() -> None:
+    blind = msgspec.structs.replace(LOCAL, sees_nodes=False)
+    decided = decide(blind, nodes=[])
+    status, reason, message = condition(decided, "Ready")
+    assert (status, reason) == ("False", "NotInstalled")
+    assert "`kiln install --ponds`" in message
+    assert not decided.create
+
+
 def test_a_directory_that_cannot_be_used_is_named() -> None:
     trouble = pond_messages.Trouble(reason="PondInUse", message="it belongs to process 7")
     state = known(trouble=trouble).state("quant", "lake")
