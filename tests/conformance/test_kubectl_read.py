@@ -152,8 +152,10 @@ def test_api_resources(kubectl: kube_servers.Kubectl) -> None:
     assert listed["jobconfigs"][1:5] == ["kjc", "kilnwork.dev/v1alpha1", "true", "JobConfig"]
     assert listed["selfsubjectaccessreviews"][-1] == "create"
     assert kubectl("api-resources", "--api-group=kilnwork.dev", "-o", "name").split() == [
+        "dataponds.kilnwork.dev",
         "jobconfigs.kilnwork.dev",
         "jobs.kilnwork.dev",
+        "syncsets.kilnwork.dev",
         "taskclaims.kilnwork.dev",
         "taskclusters.kilnwork.dev",
         "taskobjects.kilnwork.dev",
