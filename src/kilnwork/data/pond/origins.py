@@ -188,12 +188,18 @@ class InlineSource:
         for path in self._files:
             if why := manifest.path_problem(path):
                 raise errors.SourceRefused(f"source {self.name}: file {path!r} {why}")
-        return [
+        for path in selection.paths:
+            if path not in self._files:
+                raise errors.SourceMissing(f"source {self.name} has no file {path!r}")
+        found = [
             Listed(path, len(content), manifest.PLAIN, _inline_stamp(content))
             for path, content in sorted(self._files.items())
             if (path in selection.paths or not selection.paths)
             and (not selection.glob or globs.matches(selection.glob, path))
         ]
+        if not found:
+            raise errors.SourceMissing(f"source {self.name} has no file{_which(selection)}")
+        return found
 
     def open(self, path: str, *, offset: int, stamp: str) -> Content:
         content = self._files[path]

@@ -444,3 +444,13 @@ def test_other_files_of_a_request_are_other_ones(kept: store.PondStore) -> None:
     found = ponds.pin(kept, origins.InlineSource("inline", {"a": b"2"}))
 
     assert found.manifest.digest == ponds.manifest_of({"a": b"2"}).digest
+
+
+@pytest.mark.parametrize(
+    "selection", [origins.Selection(glob="*.zip"), origins.Selection(paths=("a", "b"))]
+)
+def test_files_of_the_request_that_are_not_there(selection: origins.Selection) -> None:
+    source = origins.InlineSource("inline", {"a": b"1"})
+
+    with pytest.raises(errors.SourceMissing):
+        source.list(selection)
