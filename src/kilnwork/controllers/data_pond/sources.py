@@ -38,6 +38,7 @@ def order(
         paths=wanted.paths,
         glob=wanted.glob,
         allow=declared.allow_addresses,
+        below=uri.rstrip("/").count("/") - declared.uri.rstrip("/").count("/"),
     )
 
 

@@ -239,6 +239,24 @@ def test_addresses_of_sources(world: World, source: data_pond.SnapshotSource, ur
     assert pin.source.uri == uri
 
 
+@pytest.mark.parametrize(
+    ("source", "below"),
+    [
+        (data_pond.SnapshotSource(source="disk"), 0),
+        (data_pond.SnapshotSource(source="disk", path="d/e"), 2),
+        (data_pond.SnapshotSource(uri="file:///data/d", path="e"), 2),
+    ],
+)
+def test_agents_know_what_is_below_a_source(
+    world: World, source: data_pond.SnapshotSource, below: int
+) -> None:
+    world.report("n1")
+    world.pin("r", source)
+
+    [pin] = world.order("n1").pins
+    assert pin.source.below == below
+
+
 # leases
 
 
