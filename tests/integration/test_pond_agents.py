@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from random import Random
 
+import msgspec
 import pytest
 
 from kilnwork.api import data_pond
@@ -434,3 +435,13 @@ def _sent_or_ready(
 ) -> bool:
     ready = (home.ready(lease).get("node-1") for lease in leases)
     return lake.sent >= target or all(one is not None and one.ready for one in ready)
+
+
+async def test_snapshots_are_named_as_expressions_name_them(home: pond_homes.PondHome) -> None:
+    await home.start("node-1")
+    wanted = msgspec.structs.replace(market(await pinned(home)), name="dailyTrades")
+
+    home.want("set-g1", wanted)
+    await home.until_ready("set-g1", "node-1")
+
+    assert ponds.read_files(home.run("node-1", "set-g1") / "dailyTrades") == FILES

@@ -372,3 +372,15 @@ def test_few_damaged_files_are_kept(kept: store.PondStore) -> None:
 
     assert kept.blobs.damaged == 40
     assert len(list((kept.root / "quarantine").iterdir())) == blob_files.MAX_QUARANTINED
+
+
+@pytest.mark.parametrize("name", ["dailyTrades", "_x", "x_", "2026", "a" * 63])
+def test_snapshots_are_named_as_expressions_name_them(kept: store.PondStore, name: str) -> None:
+    made = put(kept, FILES)
+    one = leases.LeasedSnapshot(name=name, digest=made.digest)
+    wanted = leases.Lease(namespace="quant", name="set-g1", snapshots=(one,))
+
+    kept.lease(wanted)
+    kept.make_tree(wanted, one)
+
+    assert ponds.read_files(kept.run("quant", "set-g1") / name) == FILES
