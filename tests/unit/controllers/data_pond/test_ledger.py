@@ -398,9 +398,7 @@ def test_a_node_that_shares_a_disk_is_served_by_the_other(world: World) -> None:
 
     assert [lease.name for lease in world.order("n1").leases] == ["set-g1"]
     assert world.order("n3").leases == ()
-    world.report(
-        "n1", store="disk-1", holdings=(holding(),), leases=(lease_report(ready=True),)
-    )
+    world.report("n1", store="disk-1", holdings=(holding(),), leases=(lease_report(ready=True),))
     assert world.ready()["n2"].ready
     assert world.ledger.holders(NS, POND, DIGEST) == {"n1": 6, "n2": 6}
     world.want("set-g2", nodes=["n3"])
