@@ -14,6 +14,7 @@ import pytest
 
 from kilnwork.api import data_pond
 from kilnwork.controllers.data_pond import model
+from kilnwork.data.pond import fetching
 from support import lakes, pond_homes, ponds
 
 NODES = ("node-1", "node-2", "node-3")
@@ -188,7 +189,7 @@ async def test_a_source_that_sends_damage_is_data_corruption(
     home.want("set-g1", market(digest), nodes=["node-2"])
     await home.until(lambda: home.ready("set-g1")["node-2"].reason == "DataCorrupt")
 
-    assert home.counters("node-2").quarantined == 1
+    assert home.counters("node-2").quarantined == fetching.TRIES
     assert not (home.run("node-2", "set-g1") / "market").exists()
 
 
@@ -352,6 +353,18 @@ async def test_an_agent_stops_when_it_is_told_to(home: pond_homes.PondHome) -> N
     await home.until(lambda: len(home.ledger.nodes(pond_homes.NAMESPACE, pond_homes.POND)) == 1)
 
     assert await home.kill("node-1", signal.SIGTERM) == 0
+
+
+async def test_an_agent_leaves_when_its_server_is_gone(home: pond_homes.PondHome) -> None:
+    await home.start("node-1", absence_s=3)
+    await home.until(lambda: len(home.ledger.nodes(pond_homes.NAMESPACE, pond_homes.POND)) == 1)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(home.agents["node-1"].wait(), 5)
+
+    await home.stop_manager()
+
+    assert await asyncio.wait_for(home.agents["node-1"].wait(), 30) == 0
+    await home.start_manager()
 
 
 async def test_a_killed_agent_fetches_nothing_twice(

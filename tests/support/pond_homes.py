@@ -78,7 +78,7 @@ class PondHome:
     def run(self, node: str, lease: str) -> Path:
         return self.root(node) / "runs" / NAMESPACE / lease
 
-    async def start(self, *nodes: str) -> None:
+    async def start(self, *nodes: str, absence_s: float | None = None) -> None:
         """Start agents as processes of their own."""
         for node in nodes:
             environment = {
@@ -92,6 +92,7 @@ class PondHome:
                 "KILN_POND_CERTIFICATES": str(self.folder / "certificates"),
                 "KILN_POND_SECRETS": str(self.folder / "secrets"),
                 "KILN_POND_HOST": "127.0.0.1",
+                "KILN_POND_ABSENCE_S": "" if absence_s is None else f"{absence_s}",
             }
             with (self.folder / f"{node}.log").open("ab") as log:
                 self.agents[node] = await asyncio.create_subprocess_exec(

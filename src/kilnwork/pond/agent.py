@@ -69,6 +69,7 @@ class Agent:
         self._entropy = entropy
         self._crew = coroutines.Crew("pond", on_failure=self._fail)
         self._failed = asyncio.Event()
+        self._heard = time.monotonic()
         self._deliveries: dict[_Key, tuple[deliveries.Delivery, asyncio.Task[None]]] = {}
         self._pins: dict[bytes, tuple[pins.PinWork, asyncio.Task[None]]] = {}
         self._session = ids.new_uid()
@@ -84,16 +85,15 @@ class Agent:
         self._open = False
 
     async def run(self, stop: asyncio.Event) -> bool:
-        """Until `stop`, or until something has failed that never should: then False.
-
-        All that was fetched stays, for the next one.
+        """Until `stop`, or until the manager has been away for too long; False when something has
+        failed that never should. All that was fetched stays, for the next one.
         """
         async with self._link:
             try:
                 opening = self._crew.start("open", self._open_store())
                 waiting = self._crew.start("stop", stop.wait())
                 failing = self._crew.start("failure", self._failed.wait())
-                ends = {waiting, failing}
+                ends = {waiting, failing, self._crew.start("absence", self._wait_absent())}
                 await asyncio.wait({opening, *ends}, return_when=asyncio.FIRST_COMPLETED)
                 if self._open:
                     await self._serve(ends)
@@ -103,6 +103,16 @@ class Agent:
                 await asyncio.to_thread(self._fetcher.close)
                 self._store.close()
         return not self._failed.is_set()
+
+    async def _wait_absent(self) -> None:
+        """Return when the manager has not answered for as long as it may be away."""
+        while True:
+            allowed_s = self._settings.absence_s
+            away_s = self._clock.monotonic() - self._heard
+            if allowed_s is not None and away_s >= allowed_s:
+                log.warning("manager has been away for too long", extra={"seconds": round(away_s)})
+                return
+            await asyncio.sleep(3600.0 if allowed_s is None else allowed_s - away_s)
 
     def _fail(self, name: str, error: BaseException) -> None:
         """The crew has logged it; another agent may fare better."""
@@ -131,6 +141,7 @@ class Agent:
     async def _tell_once(self) -> None:
         try:
             await self._link.report(await self._report())
+            self._heard = self._clock.monotonic()
         except kube_errors.KubeError as error:
             log.warning("manager does not answer", extra={"why": str(error)})
 
@@ -157,9 +168,16 @@ class Agent:
 
     async def _wait_for_news(self) -> None:
         knew, before = self._knows, self._clock.monotonic()
-        await self._exchange(wait_s=pond_messages.WAIT_S)
+        await self._exchange(wait_s=self._wait_s)
         if self._knows == knew and self._clock.monotonic() - before < STOPPING_S:
             await asyncio.sleep(STOPPING_S)
+
+    @property
+    def _wait_s(self) -> float:
+        """Whole seconds, short enough to notice in time that the manager is away."""
+        if self._settings.absence_s is None:
+            return pond_messages.WAIT_S
+        return min(pond_messages.WAIT_S, max(1, self._settings.absence_s // 3))
 
     async def _tell(self) -> None:
         """Report what has changed, not more often than somebody may need to know."""
@@ -179,6 +197,7 @@ class Agent:
     async def _exchange(self, *, wait_s: float) -> None:
         report = await self._report()
         order = await self._link.report(report, wait_s=wait_s)
+        self._heard = self._clock.monotonic()
         await self._apply(order, report.sequence)
 
     async def _again_and_again(self, once: Callable[[], Awaitable[None]]) -> None:

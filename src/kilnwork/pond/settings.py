@@ -25,6 +25,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     certificates: Path | None = None
     host: str = ""
     secrets: Path | None = None
+    absence_s: float | None = None
+    """How long the manager may be away before the agent leaves; None: for ever, as a Pod of a
+    kubelet, which would start it again. On a local node nobody else ends what a killed server has
+    left."""
 
 
 _NEEDED = (
@@ -55,7 +59,18 @@ def from_environment(environment: Mapping[str, str]) -> Settings:
         certificates=_path(environment, "KILN_POND_CERTIFICATES"),
         host=environment.get("KILN_POND_HOST", ""),
         secrets=_path(environment, "KILN_POND_SECRETS"),
+        absence_s=_seconds(environment, "KILN_POND_ABSENCE_S"),
     )
+
+
+def _seconds(environment: Mapping[str, str], name: str) -> float | None:
+    text = environment.get(name)
+    if not text:
+        return None
+    try:
+        return float(text)
+    except ValueError:
+        raise errors.ConfigurationError(f"{name} is {text!r}: give seconds") from None
 
 
 def _path(environment: Mapping[str, str], name: str) -> Path | None:

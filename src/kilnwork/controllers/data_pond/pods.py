@@ -25,6 +25,9 @@ CONTAINER = "agent"
 SECRET_FOLDER = "/var/run/secrets/kilnwork.dev/pond"  # noqa: S105 - a path
 SOURCES_FOLDER = "/var/run/secrets/kilnwork.dev/sources"
 DEFAULT_ROOT = "/var/lib/kilnwork/ponds"
+ABSENCE_S = 60
+"""How long an agent on this machine outlives its server: as long as workers wait for one."""
+
 GRACE_S = 10
 """What an agent has begun it can go on with later: it stops at once."""
 
@@ -207,6 +210,8 @@ def _env(pond: data_pond.DataPond, settings: Settings, node: str) -> list[dict[s
         "KILN_POND_CERTIFICATES": SECRET_FOLDER,
         "KILN_POND_SECRETS": SOURCES_FOLDER,
     }
+    if settings.local:
+        values["KILN_POND_ABSENCE_S"] = f"{ABSENCE_S}"
     if settings.ca is not None:
         values["KILN_CA_FILE"] = f"{SECRET_FOLDER}/{pond_certificate.CA_KEY}"
     address = {"fieldRef": {"fieldPath": "status.podIP"}}
