@@ -22,7 +22,7 @@ FILES = {"a.csv": b"1\n2\n", "d/b.csv": b"3\n"}
 @pytest.fixture(scope="module")
 def manager(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_manager.Manager]:
     """A manager as a Pod, with the rights that `kiln install` gives it."""
-    with kube_manager.installed(kube, kube_manager.on_real_node(real_node)) as made:
+    with kube_manager.installed(kube, kube_manager.on_real_node(real_node, "--ponds")) as made:
         yield made
 
 

@@ -1,6 +1,6 @@
 """SyncSets and DataPonds on two kubelets: agents, gates, data on nodes, flows, with backend `pods`.
 
-"Statement N" in docstrings: one of what a SyncSet promises (docs/reference/sync-sets.md).
+"Statement N" in docstrings: one of what a SyncSet promises (docs/decisions/0043-sync-sets.md).
 """
 
 import json

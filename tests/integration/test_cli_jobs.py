@@ -292,6 +292,23 @@ def test_logs_of_a_job_of_one_index_are_waited_for(kiln: inner_kiln.Kiln, server
     assert "kiln result job/after" in kiln("result", "after").err
 
 
+def test_a_task_of_that_name_is_not_the_index(kiln: inner_kiln.Kiln, server: up.Up) -> None:
+    stranger = {
+        "apiVersion": "kilnwork.dev/v1alpha1",
+        "kind": "Task",
+        "metadata": {"name": "mine-0"},
+        "spec": {"command": ["sh", "-c", "echo other; echo 2 > $KILN_OUTPUT"]},
+    }
+    printing = template("sh", "-c", "echo mine; echo 1 > $KILN_OUTPUT")
+    job = {**stranger, "kind": "Job", "metadata": {"name": "mine"}, "spec": {"template": printing}}
+    server.kiln("apply", "-f", "-", stdin=json.dumps(stranger))
+    assert kiln("wait", "mine-0").code == OK
+    server.kiln("apply", "-f", "-", stdin=json.dumps(job))
+    wait_for(server, "mine", "Succeeded")
+    assert kiln("logs", "job/mine").out == "mine\n"
+    assert kiln("result", "job/mine").out == "1\n"
+
+
 def test_results_are_of_jobs_that_have_one(kiln: inner_kiln.Kiln, failed: str) -> None:
     done = kiln("result", f"job/{failed}")
     assert (done.code, "is Failed" in done.err) == (exits.Exit.TASK_FAILED, True)
@@ -308,6 +325,21 @@ def test_retry_runs_what_failed(kiln: inner_kiln.Kiln, server: up.Up) -> None:
     runs = {item["label"]: item["run"] for item in _indexes(kiln, "again")}
     assert runs == {"a": 1, "bad": 2, "c": 1}
     assert server.get("jobs", "again")["spec"]["run"] == 2
+
+
+def test_retry_of_a_job_that_succeeded_runs_its_failed_indexes(
+    kiln: inner_kiln.Kiln, server: up.Up
+) -> None:
+    tolerant = json.loads(json.dumps(PARTS))
+    tolerant["parallelism"]["completionStrategy"] = {"maxFailed": 1}
+    server.kiln("apply", "-f", "-", stdin=json.dumps(config("tolerant", tolerant)))
+    assert kiln("run-job", "tolerant", "--name", "enough", "--watch").code == OK
+    assert kiln("retry", "job/enough", "--wait").code == OK
+    runs = {item["label"]: item["run"] for item in _indexes(kiln, "enough")}
+    assert runs == {"a": 1, "bad": 2, "c": 1}
+    assert kiln("run-job", "greet", "--option", "who=Al", "--name", "all", "--watch").code == OK
+    refused = kiln("retry", "job/all")
+    assert (refused.code, "nothing of it is left" in refused.err) == (exits.Exit.FAILED, True)
 
 
 def _indexes(kiln: inner_kiln.Kiln, name: str) -> list[dict[str, Any]]:

@@ -80,10 +80,14 @@ async def _only(s: session.Session, found: job_names.Item, query: Mapping[str, s
         subject = waiting.Subject(api_kinds.JOBS, name, s.one_namespace())
         text = f"waiting for Job {name} to start"
         found = await waiting.until(s, subject, _begun, text=text) or found
+    item = await find_index(s, name, 0)
+    nothing = errors.CommandError(f"nothing was printed: {job_objects.sentence(found)}")
+    if item is None or item["state"] == _NO_TASK:
+        raise nothing
     try:
-        await task_logs.of_task(s, f"{name}-0", dict(query))
+        await task_logs.of_task(s, str(item["task"]), dict(query))
     except kube_errors.NotFound as error:
-        raise errors.CommandError(f"nothing was printed: {job_objects.sentence(found)}") from error
+        raise nothing from error
 
 
 def _begun(found: job_names.Item | None) -> bool:
@@ -96,19 +100,25 @@ async def find_task(s: session.Session, found: job_names.Item, index: str) -> st
     """Return the id of the task of an index, by its label or number, with one request. Raises
     `errors.Missing`."""
     name, total = found["metadata"]["name"], job_objects.counts(found).total
-    number, items = _number(_parallelism(found), index, total), []
-    if number is not None:
-        after = {} if number == 0 else {"after": str(number - 1)}
-        path = job_lists.indexes_path(s, name)
-        page = await s.ask("GET", path, query={"limit": "1", **after})
-        items = [item for item in page["items"] if item["number"] == number]
-    if not items:
+    number = _number(_parallelism(found), index, total)
+    item = None if number is None else await find_index(s, name, number)
+    if item is None:
         raise errors.Missing(
             f"Job {name} has no index {index!r} among its {total:,}: `kiln jobs {name} --indexes`"
         )
-    if items[0]["state"] == _NO_TASK:
+    if item["state"] == _NO_TASK:
         raise errors.CommandError(f"index {index} of Job {name} has printed nothing yet: it waits")
-    return str(items[0]["task"])
+    return str(item["task"])
+
+
+async def find_index(s: session.Session, name: str, number: int) -> Mapping[str, Any] | None:
+    """Return what the manager says of an index of a Job, by its number from 0; None: there is none.
+
+    Its task is named by id there: a Task that a user has made may have the name.
+    """
+    after = {} if number == 0 else {"after": str(number - 1)}
+    page = await s.ask("GET", job_lists.indexes_path(s, name), query={"limit": "1", **after})
+    return next((item for item in page["items"] if item["number"] == number), None)
 
 
 def _number(parallelism: Mapping[str, Any], index: str, total: int) -> int | None:

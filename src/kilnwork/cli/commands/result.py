@@ -22,6 +22,7 @@ from kilnwork.cli import (
     errors,
     file_names,
     folders,
+    job_logs,
     job_names,
     job_objects,
     kinds,
@@ -156,7 +157,7 @@ async def _of_job(s: session.Session, name: str, output: str) -> None:
             f"Job {name} has {job_objects.counts(found).total:,} indexes and no finalizer, so each "
             f"index has its own result: `kiln result {name}-0` brings the first"
         )
-    task = f"{name}-0" if finalizer is None else f"{name}-finalizer"
+    task = f"{name}-finalizer" if finalizer is not None else await _only_task(s, name)
     try:
         await s.get_json(s.tasks_path(task))
     except kube_errors.NotFound:
@@ -164,6 +165,12 @@ async def _of_job(s: session.Session, name: str, output: str) -> None:
         _from_status(task, status, output)
     else:
         await _from_manager(s, task, output)
+
+
+async def _only_task(s: session.Session, name: str) -> str:
+    """Return the id of the task of a Job with one index."""
+    item = await job_logs.find_index(s, name, 0)
+    return f"{name}-0" if item is None else str(item["task"])
 
 
 async def _of_set(s: session.Session, name: str, output: str) -> None:

@@ -119,7 +119,8 @@ def _check_job(found: job_names.Item) -> None:
         raise errors.CommandError(
             f"Job {name} is {phase or 'new'}, not over: `kiln cancel job/{name}` stops it"
         )
-    if phase == api_job.Phase.SUCCEEDED:
+    counts = job_objects.counts(found)
+    if phase == api_job.Phase.SUCCEEDED and counts.succeeded == counts.total:
         raise errors.CommandError(
             f"Job {name} has succeeded, nothing of it is left to run: make another Job"
         )
