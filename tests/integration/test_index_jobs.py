@@ -1,5 +1,6 @@
 """Jobs on a real dispatcher with a real worker: taken up, followed, killed, run again."""
 
+import asyncio
 import contextlib
 import uuid
 from collections.abc import Iterator
@@ -81,6 +82,17 @@ async def test_what_becomes_of_a_job_is_told_without_reading_the_journal(
         again = house.view(view.uid)
         assert (again.newest, again.result) == (view.newest, view.result)
         assert "newest_run" in names
+
+
+async def test_a_job_has_succeeded_with_its_result_or_not_yet(tmp_path: Path) -> None:
+    """Its row is on disk a moment before it is known that it is; so is that of its task."""
+    async with world.house_in(tmp_path) as house:
+        template = house.template(finalizer={"taskTemplate": house.call("combine", str(tmp_path))})
+        for _ in range(30):
+            uid = await house.put(template=template)
+            while not (view := house.view(uid)).phase.final:
+                await asyncio.sleep(0)
+            assert (view.phase, returned(view)) == (_P.SUCCEEDED, {"results": [0]})
 
 
 async def test_a_job_that_is_put_again_is_the_same(tmp_path: Path) -> None:

@@ -240,9 +240,9 @@ class IndexJobs:
         if killed:
             facts.kill(job, "Killed", killed, now=now)
         else:
-            spec = cast(index_items.IndexSpec, job.spec)
-            given = msgspec.structs.replace(claim, suspended=spec.suspend, priority=spec.priority)
-            self._engine.admission.add(job, given)
+            more = {"suspended": suspended, "priority": priority}
+            given = {name: value for name, value in more.items() if value is not msgspec.UNSET}
+            self._engine.admission.add(job, msgspec.structs.replace(claim, **given))
         await self._engine.settled(job)
 
     async def release(self, uid: str) -> None:

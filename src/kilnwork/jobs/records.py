@@ -208,6 +208,8 @@ class Job:
         self.busy = set()
         self.dirty = True
         self.view: model.View[Any, Any] | None = None
+        """As of the last batch that is known to be on disk, as views of its tasks are; None: there
+        was none, or it is gone."""
 
     @property
     def folder(self) -> str:
@@ -247,4 +249,3 @@ class Job:
     def changed(self, now: float) -> None:
         """Note that something users see is different. Versions rise over restarts, as time does."""
         self.version = max(self.version + 1, int(now * 1000))
-        self.view = None
