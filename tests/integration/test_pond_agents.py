@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from random import Random
 
+import msgspec
 import pytest
 
 from kilnwork.api import data_pond
@@ -370,3 +371,13 @@ async def test_a_killed_agent_fetches_nothing_twice(
     await home.until(lambda: asked().state == model.PINNED)
     assert asked().digest == ponds.manifest_of(lake.files).digest
     assert before == {path: lake.gets.count(path) for path in before}, f"seed {seed}"
+
+
+async def test_snapshots_are_named_as_expressions_name_them(home: pond_homes.PondHome) -> None:
+    await home.start("node-1")
+    wanted = msgspec.structs.replace(market(await pinned(home)), name="dailyTrades")
+
+    home.want("set-g1", wanted)
+    await home.until_ready("set-g1", "node-1")
+
+    assert ponds.read_files(home.run("node-1", "set-g1") / "dailyTrades") == FILES

@@ -241,10 +241,8 @@ class Agent:
             )
             try:
                 await asyncio.to_thread(self._store.lease, lease)
-            except errors.PondError as error:
-                self._trouble = deliveries.trouble(error)
+            except errors.PondError as error:  # deliveries try again, and report why
                 log.warning("lease cannot be kept", extra={"why": str(error)})
-                continue
             for one in ordered.snapshots:
                 if (ordered.name, _encode(one)) not in self._deliveries:
                     self._begin(lease, one)
@@ -333,17 +331,19 @@ class Agent:
         started."""
         if not self._open:
             return ()
+        running: dict[str, dict[str, pond_messages.SnapshotReport]] = {}
+        for (name, _), (delivery, _) in self._deliveries.items():
+            running.setdefault(name, {})[delivery.ordered.name] = delivery.report()
         found = []
         for lease in self._store.all_leases():
-            reports = {
-                delivery.ordered.name: delivery.report()
-                for (name, _), (delivery, _) in self._deliveries.items()
-                if name == lease.name
-            }
+            reports = running.pop(lease.name, {})
             snapshots = tuple(
                 reports.get(one.name) or self._from_disk(lease, one) for one in lease.snapshots
             )
             found.append(pond_messages.LeaseReport(name=lease.name, snapshots=snapshots))
+        for name, reports in running.items():  # leases that could not be kept yet
+            snapshots = tuple(reports.values())
+            found.append(pond_messages.LeaseReport(name=name, snapshots=snapshots))
         return tuple(found)
 
     def _from_disk(

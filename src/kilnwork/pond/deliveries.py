@@ -24,6 +24,7 @@ LASTING_S = 30.0
 
 LASTING = (
     errors.DataCorrupt,
+    errors.LeaseRefused,
     errors.ManifestRefused,
     errors.SourceChanged,
     errors.SourceMissing,
@@ -109,6 +110,8 @@ class Delivery:
 
     async def _deliver(self) -> None:
         kept, ordered = self._place.store, self.ordered
+        if kept.find_lease(self._lease.namespace, self._lease.name) != self._lease:
+            await _to_the_end(functools.partial(kept.lease, self._lease))
         known = await self._manifest()
         files = known.chosen(ordered.paths)
         missing = await asyncio.to_thread(kept.missing, files)

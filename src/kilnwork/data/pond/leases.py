@@ -17,6 +17,9 @@ from kilnwork.kit import paths
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9._]{0,251}[a-z0-9])?")
+_SNAPSHOT = re.compile(r"[a-zA-Z0-9_][-a-zA-Z0-9_]{0,62}")
+"""Also the names that expressions of a SyncSet use, such as `dailyTrades`. No dot: `.NAME.ready`
+is the marker of another."""
 
 Access = Annotated[str, msgspec.Meta(pattern="^(read|copy)$")]
 
@@ -53,8 +56,11 @@ def check(lease: Lease) -> None:
         raise errors.LeaseRefused(f"name: {lease.name!r} is no DNS name of at most 253 characters")
     names = [one.name for one in lease.snapshots]
     for index, name in enumerate(names):
-        if not _LABEL.fullmatch(name):
-            raise errors.LeaseRefused(f"snapshots[{index}].name: {name!r} is no DNS label")
+        if not _SNAPSHOT.fullmatch(name):
+            raise errors.LeaseRefused(
+                f"snapshots[{index}].name: {name!r} must be at most 63 letters, digits, "
+                "underscores and hyphens, and not begin with a hyphen"
+            )
         if name in names[:index]:
             raise errors.LeaseRefused(f"snapshots[{index}].name: {name!r} is there twice")
 

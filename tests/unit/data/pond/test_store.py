@@ -337,3 +337,15 @@ def test_blobs_of_no_snapshot_go_first() -> None:
     )
 
     assert found == eviction.Eviction((), frozenset([b"x"]), 3)
+
+
+@pytest.mark.parametrize("name", ["dailyTrades", "_x", "x_", "2026", "a" * 63])
+def test_snapshots_are_named_as_expressions_name_them(kept: store.PondStore, name: str) -> None:
+    made = put(kept, FILES)
+    one = leases.LeasedSnapshot(name=name, digest=made.digest)
+    wanted = leases.Lease(namespace="quant", name="set-g1", snapshots=(one,))
+
+    kept.lease(wanted)
+    kept.make_tree(wanted, one)
+
+    assert ponds.read_files(kept.run("quant", "set-g1") / name) == FILES
