@@ -28,7 +28,9 @@ class Message(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, k
 
 class SourceOrder(Message, frozen=True):
     """Where files are. `name`: of the source, for messages and its credentials; `uri`: with the
-    path; `allow`: addresses that may be connected to; `inline`: the files themselves."""
+    path; `allow`: addresses that may be connected to; `inline`: the files themselves; `below`: so
+    many of the last components of `uri` are not the pond's own, and of a file none may be a
+    link."""
 
     name: str
     uri: str = ""
@@ -36,6 +38,7 @@ class SourceOrder(Message, frozen=True):
     glob: str = ""
     allow: tuple[str, ...] = ()
     inline: dict[str, str] | None = None
+    below: int = 0
 
 
 class PinOrder(Message, frozen=True):

@@ -166,6 +166,8 @@ def _explained(server: Server) -> Iterator[None]:
         raise errors.SourceRefused(
             f"the certificate of {server} is not trusted: {error.verify_message}"
         ) from error
+    except ValueError as error:  # a host that is no name: a redirect may say anything
+        raise errors.SourceRefused(f"{str(server)[:80]!r} is no address: {error}") from error
     except (OSError, http1.BadResponse) as error:
         why = str(error) or type(error).__name__
         raise errors.SourceUnreachable(f"{server} cannot be read from: {why}") from error

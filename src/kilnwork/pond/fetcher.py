@@ -146,7 +146,8 @@ class Fetcher:
             return origins.InlineSource(order.name, content)
         parts = parse.urlsplit(order.uri)
         if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-            return origins.FileSource(order.name, Path(parse.unquote(parts.path)))
+            root = Path(parse.unquote(parts.path))
+            return origins.FileSource(order.name, root, below=order.below)
         if parts.scheme not in ("http", "https"):
             raise errors.SourceRefused(
                 f"source {order.name}: {parts.scheme}: is not one of https, http and file"

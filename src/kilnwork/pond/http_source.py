@@ -122,7 +122,13 @@ class HttpSource:
         return _address(self._uri)
 
     def _redirected(self, at: "_Address", head: http1.ResponseHead) -> "_Address":
-        uri = parse.urljoin(at.uri, head.headers.get("location", ""))
+        location = head.headers.get("location", "")
+        try:
+            uri = parse.urljoin(at.uri, location)
+        except ValueError as error:
+            raise errors.SourceRefused(
+                f"source {self.name}: a redirect leads to {location[:80]!r}: {error}"
+            ) from error
         secure = at.server.tls_name and not uri.startswith("https://")
         if secure or not uri.startswith(("https://", "http://")):
             raise errors.SourceRefused(
@@ -242,10 +248,10 @@ def _length(head: http1.ResponseHead) -> int | None:
 
 
 def _address(uri: str) -> _Address:
-    parts = parse.urlsplit(uri)
-    secure = parts.scheme == "https"
-    host = parts.hostname or ""
     try:
+        parts = parse.urlsplit(uri)
+        secure = parts.scheme == "https"
+        host = parts.hostname or ""
         port = parts.port or (443 if secure else 80)
     except ValueError as error:
         raise errors.SourceRefused(f"{uri[:80]!r} has no port that is one") from error

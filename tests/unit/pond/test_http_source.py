@@ -258,3 +258,13 @@ def test_a_connection_is_used_again(lake: lakes.Lake) -> None:
             assert list(content.pieces()) == []
 
     assert lake.connections == 1
+
+
+@pytest.mark.parametrize(
+    "location", ["http://[::1/", "http://a..b/", f"http://{'a' * 70}.x/", "http://x:99999999/"]
+)
+def test_a_redirect_to_what_is_no_address_is_refused(lake: lakes.Lake, location: str) -> None:
+    lake.redirects["a.csv"] = location
+
+    with pytest.raises(errors.SourceRefused):
+        source_of(lake, path="a.csv").list(origins.Selection())

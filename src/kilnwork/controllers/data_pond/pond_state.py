@@ -358,7 +358,7 @@ class PondState:
         )
 
     def _waits_for(self, pinning: _Pinning) -> str:
-        if pinning.node is None and not self.live():
+        if pinning.node is None:
             return f"DataPond {self.namespace}/{self.name} has no agent that reports"
         return f"node {pinning.node} has not begun"
 

@@ -29,7 +29,7 @@ def order(
         return _inline(wanted)
     declared, uri = _declared(spec, wanted)
     if wanted.path:
-        uri = f"{uri.rstrip('/')}/{_quoted(uri, wanted.path)}"
+        uri = f"{uri.rstrip('/')}/{parse.quote(wanted.path)}"
         if wanted.paths and not uri.startswith("file:"):
             uri += "/"
     return pond_messages.SourceOrder(
@@ -38,6 +38,7 @@ def order(
         paths=wanted.paths,
         glob=wanted.glob,
         allow=declared.allow_addresses,
+        below=uri.rstrip("/").count("/") - declared.uri.rstrip("/").count("/"),
     )
 
 
@@ -91,7 +92,3 @@ def _inline(wanted: data_pond.SnapshotSource) -> pond_messages.SourceOrder:
     return pond_messages.SourceOrder(
         name="inline", inline=files, paths=wanted.paths, glob=wanted.glob
     )
-
-
-def _quoted(uri: str, path: str) -> str:
-    return path if uri.startswith("file:") else parse.quote(path)

@@ -10,7 +10,7 @@ import abc
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -78,14 +78,17 @@ class Origin(NamedTuple):
 
 
 class FileSource:
-    """A directory or file of this machine."""
+    """A directory or file of this machine. `below`: so many of the last components of `root` come
+    from whoever wants a snapshot; none of them may be a link, which could lead elsewhere."""
 
-    def __init__(self, name: str, root: Path) -> None:
+    def __init__(self, name: str, root: Path, *, below: int = 0) -> None:
         self.name = name
         self.root = root
+        self._below = (root, *root.parents)[:below]
 
     def list(self, selection: Selection) -> Sequence[Listed]:
         """Links, devices, sockets and pipes are refused by name."""
+        self._refuse_links(self._below)
         with _explained(self.root):
             found = sorted(self._found(selection))
         if not found:
@@ -118,14 +121,17 @@ class FileSource:
         """No component of a path below the root may be a link: it could lead elsewhere."""
         if why := manifest.path_problem(path):
             raise errors.SourceRefused(f"source {self.name}: path {path!r} {why}")
-        at = self.root
-        for name in path.split("/"):
-            at /= name
+        at = self.root / path
+        depth = path.count("/") + 1
+        self._refuse_links(reversed((at, *at.parents)[:depth]))
+        return at
+
+    def _refuse_links(self, paths: Iterable[Path]) -> None:
+        for at in paths:
             if at.is_symlink():
                 raise errors.SourceRefused(
                     f"source {self.name}: {at} is a symbolic link, and links are not followed"
                 )
-        return at
 
     def _listed(self, path: str, at: Path) -> Listed:
         if why := manifest.path_problem(path):
@@ -140,6 +146,7 @@ class FileSource:
 
     def open(self, path: str, *, offset: int, stamp: str) -> Content:
         """Reading ends with SourceChanged if somebody writes to the file meanwhile."""
+        self._refuse_links(self._below)
         at = self.root if self.root.is_file() else self._inside(path)
         with _explained(at):
             follow = 0 if at == self.root else os.O_NOFOLLOW
@@ -188,12 +195,18 @@ class InlineSource:
         for path in self._files:
             if why := manifest.path_problem(path):
                 raise errors.SourceRefused(f"source {self.name}: file {path!r} {why}")
-        return [
+        for path in selection.paths:
+            if path not in self._files:
+                raise errors.SourceMissing(f"source {self.name} has no file {path!r}")
+        found = [
             Listed(path, len(content), manifest.PLAIN, _inline_stamp(content))
             for path, content in sorted(self._files.items())
             if (path in selection.paths or not selection.paths)
             and (not selection.glob or globs.matches(selection.glob, path))
         ]
+        if not found:
+            raise errors.SourceMissing(f"source {self.name} has no file{_which(selection)}")
+        return found
 
     def open(self, path: str, *, offset: int, stamp: str) -> Content:
         content = self._files[path]

@@ -227,6 +227,8 @@ def test_sources_that_may_not_be_read(
         (data_pond.SnapshotSource(uri="https://x/base/q"), "https://x/base/q"),
         (data_pond.SnapshotSource(uri="file:///data"), "file:///data"),
         (data_pond.SnapshotSource(source="disk", path="d/e"), "file:///data/d/e"),
+        (data_pond.SnapshotSource(source="disk", path="%2e%2e/e"), "file:///data/%252e%252e/e"),
+        (data_pond.SnapshotSource(source="disk", path="a#b?c"), "file:///data/a%23b%3Fc"),
     ],
 )
 def test_addresses_of_sources(world: World, source: data_pond.SnapshotSource, uri: str) -> None:
@@ -235,6 +237,24 @@ def test_addresses_of_sources(world: World, source: data_pond.SnapshotSource, ur
 
     [pin] = world.order("n1").pins
     assert pin.source.uri == uri
+
+
+@pytest.mark.parametrize(
+    ("source", "below"),
+    [
+        (data_pond.SnapshotSource(source="disk"), 0),
+        (data_pond.SnapshotSource(source="disk", path="d/e"), 2),
+        (data_pond.SnapshotSource(uri="file:///data/d", path="e"), 2),
+    ],
+)
+def test_agents_know_what_is_below_a_source(
+    world: World, source: data_pond.SnapshotSource, below: int
+) -> None:
+    world.report("n1")
+    world.pin("r", source)
+
+    [pin] = world.order("n1").pins
+    assert pin.source.below == below
 
 
 # leases

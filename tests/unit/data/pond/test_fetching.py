@@ -444,3 +444,34 @@ def test_other_files_of_a_request_are_other_ones(kept: store.PondStore) -> None:
     found = ponds.pin(kept, origins.InlineSource("inline", {"a": b"2"}))
 
     assert found.manifest.digest == ponds.manifest_of({"a": b"2"}).digest
+
+
+@pytest.mark.parametrize(
+    "selection", [origins.Selection(glob="*.zip"), origins.Selection(paths=("a", "b"))]
+)
+def test_files_of_the_request_that_are_not_there(selection: origins.Selection) -> None:
+    source = origins.InlineSource("inline", {"a": b"1"})
+
+    with pytest.raises(errors.SourceMissing):
+        source.list(selection)
+
+
+@pytest.mark.parametrize("path", ["out", "out/d"])
+def test_what_is_wanted_of_a_source_is_no_way_out_of_it(tmp_path: Path, path: str) -> None:
+    ponds.write_files(tmp_path / "else", {"d/key": b"secret"})
+    ponds.write_files(tmp_path / "in", {"a": b"1"})
+    (tmp_path / "in" / "out").symlink_to(tmp_path / "else")
+    source = origins.FileSource("disk", tmp_path / "in" / path, below=path.count("/") + 1)
+
+    with pytest.raises(errors.SourceRefused, match="out is a symbolic link"):
+        source.list(origins.Selection())
+    with pytest.raises(errors.SourceRefused, match="out is a symbolic link"):
+        source.open("d/key", offset=0, stamp="")
+
+
+def test_a_declared_source_may_be_a_link(tmp_path: Path) -> None:
+    ponds.write_files(tmp_path / "in", {"d/a": b"1"})
+    (tmp_path / "today").symlink_to(tmp_path / "in")
+    source = origins.FileSource("disk", tmp_path / "today" / "d", below=1)
+
+    assert [one.path for one in source.list(origins.Selection())] == ["a"]
