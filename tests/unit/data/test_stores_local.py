@@ -13,17 +13,19 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kilnwork.data import errors
-from kilnwork.data.stores import filling, growing, local, port
+from kilnwork.data.stores import filling, folders, growing, local, port
 from kilnwork.kit import clock as clocks
 from support import no_links, small_disks
 
 WRITER = """
 import hashlib, random, sys
 from pathlib import Path
+from typing import Any
 from kilnwork.data.stores import local
 
 store, chance = local.LocalStore(Path(sys.argv[1])), random.Random(sys.argv[2])
@@ -416,3 +418,20 @@ def test_a_store_that_somebody_removes_is_made_anew(store: local.LocalStore) -> 
     store.delete(["a/b"])
     store.put("a/b", b"anew", create=True)
     assert port.read_all(store, "a/b") == b"anew"
+
+
+def test_a_folder_that_is_removed_as_it_is_found_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """mkdir(2) says that it exists, and then it does not: it was empty, and others came between."""
+    make, raced = Path.mkdir, iter([tmp_path / "x" / "y"])
+
+    def mkdir(path: Path, *args: Any, **kwargs: Any) -> None:
+        if path == tmp_path / "x" / "y" and next(raced, None) is not None:
+            raise FileExistsError(errno.EEXIST, "exists", str(path))
+        make(path, *args, **kwargs)
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    path, descriptor = folders.open_new(tmp_path / "x" / "y", above=tmp_path)
+    os.close(descriptor)
+    assert path.parent == tmp_path / "x" / "y"

@@ -92,8 +92,11 @@ def _make_folders(folder: Path, *, above: Path) -> None:
     try:
         folder.mkdir(mode=0o700)
     except FileExistsError:
-        if not folder.is_dir():
+        if folder.is_dir():
+            return
+        if os.path.lexists(folder) and not folder.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, "an object is no folder", str(folder)) from None
+        _make_folders(folder, above=above)  # it was empty, and has been removed since
         return
     except FileNotFoundError:
         if folder == above:
