@@ -53,6 +53,9 @@ def test_tasks_of_a_node_that_is_given_up_end_elsewhere(
     victim = _worker_on(kube, load.namespace, lost)
     load.start(12, seconds=3)
     load.wait_running(4)
+    # A worker runs tasks before its kubelet has said that its Pod is Ready, and the node controller
+    # takes Ready only from what has it: cut off before, the Pod would never name its node.
+    waiting.wait_until(lambda: _is_ready(kube, load.namespace, victim), what="its Pod is Ready")
     with kube.lost(lost):
         # First: it is said for `worker_pods.LOST_NODE_S` only, which the tasks may well outlast.
         message = waiting.wait_until(
@@ -86,6 +89,11 @@ def test_tasks_of_a_node_that_is_given_up_end_elsewhere(
 def _worker_on(kube: kube_cluster.Kube, namespace: str, node: str) -> str:
     found = kube.get("pods", f"--namespace={namespace}", f"--field-selector=spec.nodeName={node}")
     return str(found["items"][0]["metadata"]["name"])
+
+
+def _is_ready(kube: kube_cluster.Kube, namespace: str, pod: str) -> bool:
+    found = kube.get("pod", pod, f"--namespace={namespace}")["status"].get("conditions", ())
+    return any((c["type"], c["status"]) == ("Ready", "True") for c in found)
 
 
 def _losses(kube: kube_cluster.Kube, namespace: str, where: str) -> int:
