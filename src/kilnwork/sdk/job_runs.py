@@ -7,7 +7,6 @@ futures are in `futures`.
 """
 
 import datetime
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Literal, Self, TypedDict, TypeVar, Unpack
@@ -16,13 +15,10 @@ import msgspec
 
 from kilnwork.api import index_sets, job, job_config, job_expansion, kinds
 from kilnwork.api import options as api_options
-from kilnwork.kit import backoff, clock, ids
-from kilnwork.sdk import errors, job_parameters, job_requests
+from kilnwork.kit import clock, ids
+from kilnwork.sdk import errors, job_parameters, job_requests, polling
 
 R_co = TypeVar("R_co", covariant=True)
-
-_BETWEEN = backoff.Backoff(base_s=0.05, max_s=2.0, factor=1.5, jitter=0.2)
-"""Between two looks at a Job that is not over."""
 
 
 class RunChanges(TypedDict, total=False):
@@ -206,7 +202,6 @@ class JobRun(Generic[R_co]):
             f"{self.name}-finalizer" if finalized else index_sets.task_name(self.name, 0)
         )
         self._clock = clock.SystemClock()
-        self._entropy = ids.system_entropy()
         self._final: job.JobStatus | None = None
 
     def status(self) -> job.JobStatus:
@@ -236,18 +231,7 @@ class JobRun(Generic[R_co]):
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is over, for `timeout` seconds at most; return whether it is."""
-        until = None if timeout is None else self._clock.monotonic() + timeout
-        looks = 0
-        while not self.done():
-            looks += 1
-            wait_s = _BETWEEN.delay_s(looks, entropy=self._entropy)
-            if until is not None:
-                left_s = until - self._clock.monotonic()
-                if left_s <= 0:
-                    return False
-                wait_s = min(wait_s, left_s)
-            threading.Event().wait(wait_s)
-        return True
+        return polling.wait_until(self.done, timeout, time=self._clock)
 
     def result(self, timeout: float | None = None) -> R_co:
         """Wait for its end, and return its result: that of its task, or of its finalizer.

@@ -4,19 +4,15 @@ Used by `sync_sets`. A run is one generation of a SyncSet; it is asked for, not 
 Jobs are (`job_runs`). Not for declaring steps.
 """
 
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
 
 from kilnwork.api import kinds, sync_set
-from kilnwork.kit import backoff, clock, ids
-from kilnwork.sdk import errors, job_requests, options, pickling, session
+from kilnwork.kit import clock
+from kilnwork.sdk import errors, job_requests, options, pickling, polling, session
 from kilnwork.sdk import task as sdk_task
-
-_BETWEEN = backoff.Backoff(base_s=0.05, max_s=2.0, factor=1.5, jitter=0.2)
-"""Between two looks at a SyncSet that is not over."""
 
 _CHANGES = 5
 """How often a change is tried when others change the object at the same time."""
@@ -91,7 +87,6 @@ class SetRun:
         self._uid = str(made["metadata"]["uid"])
         self._server, self._kept = to, kept
         self._clock = clock.SystemClock()
-        self._entropy = ids.system_entropy()
         self._final: sync_set.SyncSetStatus | None = None
 
     def status(self) -> sync_set.SyncSetStatus:
@@ -130,18 +125,7 @@ class SetRun:
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until it is over, for `timeout` seconds at most; return whether it is."""
-        until = None if timeout is None else self._clock.monotonic() + timeout
-        looks = 0
-        while not self.done():
-            looks += 1
-            wait_s = _BETWEEN.delay_s(looks, entropy=self._entropy)
-            if until is not None:
-                left_s = until - self._clock.monotonic()
-                if left_s <= 0:
-                    return False
-                wait_s = min(wait_s, left_s)
-            threading.Event().wait(wait_s)
-        return True
+        return polling.wait_until(self.done, timeout, time=self._clock)
 
     def result(self, timeout: float | None = None) -> Any:
         """Wait for its end, and return the flow's result.
