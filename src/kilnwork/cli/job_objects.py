@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from kilnwork.api import job as api_job
-from kilnwork.cli import errors
+from kilnwork.cli import errors, phases
 from kilnwork.kit import clock
 
 Item = Mapping[str, Any]
@@ -117,10 +117,7 @@ def hint(found: Item) -> str:
 
 def phase_of(text: str) -> api_job.Phase | None:
     """The phase in `phase=NAME`, `state=NAME` or `NAME`, however its letters are written."""
-    what, equals, value = text.partition("=")
-    if equals and what not in ("phase", "state"):
-        return None
-    return _PHASES.get((value if equals else text).lower())
+    return phases.find(text, _PHASES)
 
 
 def test_of(wanted: str, name: str) -> Callable[[Item | None], bool] | None:
@@ -133,15 +130,4 @@ def test_of(wanted: str, name: str) -> Callable[[Item | None], bool] | None:
     if asked is None and wanted != "final":
         return None
 
-    def reached(found: Item | None) -> bool:
-        if found is None:
-            raise errors.Missing(f"{name} does not exist")
-        if asked is None:
-            return is_over(found)
-        if phase(found) == asked and (is_over(found) or not asked.final):
-            return True
-        if is_over(found):
-            raise errors.TaskFailed(f"{name} will not be {asked}: {sentence(found)}")
-        return False
-
-    return reached
+    return phases.test_of(asked, name, phase=phase, is_over=is_over, sentence=sentence)

@@ -8,7 +8,7 @@ from typing import Any
 
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import sync_set
-from kilnwork.cli import errors, job_names, session
+from kilnwork.cli import errors, job_names, phases, session
 from kilnwork.kit import clock
 
 Item = Mapping[str, Any]
@@ -92,10 +92,7 @@ def check_end(found: Item) -> None:
 
 def phase_of(text: str) -> sync_set.Phase | None:
     """The phase in `phase=NAME`, `state=NAME` or `NAME`, however its letters are written."""
-    what, equals, value = text.partition("=")
-    if equals and what not in ("phase", "state"):
-        return None
-    return _PHASES.get((value if equals else text).lower())
+    return phases.find(text, _PHASES)
 
 
 def test_of(wanted: str, name: str) -> Callable[[Item | None], bool] | None:
@@ -108,18 +105,7 @@ def test_of(wanted: str, name: str) -> Callable[[Item | None], bool] | None:
     if asked is None and wanted != "final":
         return None
 
-    def reached(found: Item | None) -> bool:
-        if found is None:
-            raise errors.Missing(f"{name} does not exist")
-        if asked is None:
-            return is_over(found)
-        if phase(found) == asked and (is_over(found) or not asked.final):
-            return True
-        if is_over(found):
-            raise errors.TaskFailed(f"{name} will not be {asked}: {sentence(found)}")
-        return False
-
-    return reached
+    return phases.test_of(asked, name, phase=phase, is_over=is_over, sentence=sentence)
 
 
 async def suspend(s: session.Session, name: str, *, suspended: bool) -> str:
