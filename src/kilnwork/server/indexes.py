@@ -9,7 +9,7 @@ from kilnwork.api import kinds
 from kilnwork.jobs import errors as jobs_errors
 from kilnwork.jobs import index_model
 from kilnwork.kit import asgi, clock
-from kilnwork.server import errors, ports
+from kilnwork.server import errors, ports, reading
 
 MAX_LIMIT = 1000
 DEFAULT_LIMIT = 500
@@ -27,14 +27,9 @@ class Indexes:
         self, request: asgi.Request, namespace: str, name: str, *, response: asgi.Response
     ) -> None:
         """Answer with a page. It takes the right to `get` the Job."""
-        if request.method != "GET":
-            raise errors.MethodNotAllowed
-        question = ports.Question(
-            verb="get", namespace=namespace, name=name, resource=kinds.JOBS.plural
+        await reading.check(
+            request, self._rights, resource=kinds.JOBS, namespace=namespace, name=name
         )
-        refused = await self._rights.refusal(request.user, question)
-        if refused is not None:
-            raise errors.Forbidden(refused)
         limit = request.number("limit", least=1, most=MAX_LIMIT) or DEFAULT_LIMIT
         after = request.number("after", least=0, most=MAX_NUMBER)
         state = _state(request)

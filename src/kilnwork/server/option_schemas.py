@@ -8,7 +8,7 @@ import msgspec
 
 from kilnwork.api import kinds, option_forms, options
 from kilnwork.kit import asgi
-from kilnwork.server import errors, ports
+from kilnwork.server import errors, ports, reading
 
 JSON_SCHEMA = "application/schema+json"
 
@@ -24,14 +24,9 @@ class OptionSchemas:
         self, request: asgi.Request, namespace: str, name: str, *, response: asgi.Response
     ) -> None:
         """Answer with a schema. It takes the right to `get` the JobConfig."""
-        if request.method != "GET":
-            raise errors.MethodNotAllowed
-        question = ports.Question(
-            verb="get", namespace=namespace, name=name, resource=kinds.JOB_CONFIGS.plural
+        await reading.check(
+            request, self._rights, resource=kinds.JOB_CONFIGS, namespace=namespace, name=name
         )
-        refused = await self._rights.refusal(request.user, question)
-        if refused is not None:
-            raise errors.Forbidden(refused)
         config = self._jobs.config(namespace, name)
         if config is None:
             raise errors.NotFound(f'there is no JobConfig "{name}" in namespace "{namespace}"')

@@ -10,7 +10,7 @@ from kilnwork.api import kinds
 from kilnwork.jobs import errors as jobs_errors
 from kilnwork.jobs.flows import model
 from kilnwork.kit import asgi, clock
-from kilnwork.server import errors, ports
+from kilnwork.server import errors, ports, reading
 
 MAX_LIMIT = 1000
 DEFAULT_LIMIT = 500
@@ -64,14 +64,9 @@ class Steps:
         await response.json(view.value)
 
     async def _check(self, request: asgi.Request, namespace: str, name: str) -> None:
-        if request.method != "GET":
-            raise errors.MethodNotAllowed
-        question = ports.Question(
-            verb="get", namespace=namespace, name=name, resource=kinds.SYNC_SETS.plural
+        await reading.check(
+            request, self._rights, resource=kinds.SYNC_SETS, namespace=namespace, name=name
         )
-        refused = await self._rights.refusal(request.user, question)
-        if refused is not None:
-            raise errors.Forbidden(refused)
 
     def _key(self, request: asgi.Request, namespace: str, name: str) -> model.FlowKey:
         """The generation that is asked for."""

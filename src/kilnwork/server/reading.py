@@ -1,0 +1,25 @@
+"""Who may read what belongs to one object: the right to `get` that object.
+
+Used by the parts of `api` that show more of an object than its status has room for.
+"""
+
+from kilnwork.api import resource as resources
+from kilnwork.kit import asgi
+from kilnwork.server import errors, ports
+
+
+async def check(
+    request: asgi.Request,
+    rights: ports.Rights,
+    *,
+    resource: resources.Resource,
+    namespace: str,
+    name: str,
+) -> None:
+    """Raises MethodNotAllowed unless it is a GET, and Forbidden without that right."""
+    if request.method != "GET":
+        raise errors.MethodNotAllowed
+    question = ports.Question(verb="get", namespace=namespace, name=name, resource=resource.plural)
+    refused = await rights.refusal(request.user, question)
+    if refused is not None:
+        raise errors.Forbidden(refused)
