@@ -28,7 +28,7 @@ def measure(key: str, offset: float = 0.0) -> dict[str, float]:
 
 
 def wake_up(job: str, phase: str) -> None:
-    """Tell somebody."""
+    """Notify the team."""
     print(f"{job} is {phase}")
 
 

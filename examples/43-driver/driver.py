@@ -25,12 +25,12 @@ def count(shard: kiln.Shard, above: int) -> int:
 
 
 def drive(trades: dict[str, Any]) -> dict[str, Any]:
-    """Find an amount that a tenth of all trades are above, in rounds that nobody can count."""
+    """Find an amount that a tenth of all trades are above, in rounds that are not known before."""
     snapshot = kiln.Snapshot(trades)
     coarse = snapshot.shards()  # one for each file
     amount, name = max(future.result() for future in largest.map(coarse))
     low, high, rounds = 0, amount, 0
-    fine = snapshot.shards(12, by="range")  # the same bytes, divided anew
+    fine = snapshot.shards(12, by="range")  # the same bytes, divided again
     while low < high:
         middle, rounds = (low + high) // 2, rounds + 1
         above = sum(future.result() for future in count.map(fine, [middle] * len(fine)))

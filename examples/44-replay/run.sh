@@ -17,7 +17,7 @@ sed "s|DIRECTORY|$lake|; s|PROGRAMS|$here|" "$here/set.yaml" | kiln apply -f -
 kiln wait syncset/nightly-sum --for=final --timeout 90s >/dev/null
 check 1 265 0
 
-echo 1000000 >>"$lake/oslo" # somebody corrects the orders
+echo 1000000 >>"$lake/oslo" # a user corrects the orders
 rm "$lake/lima"
 kiln replay nightly-sum --wait --timeout 90s # nothing is read from the source
 check 2 265 2

@@ -132,7 +132,7 @@ def test_source_that_changes_changes_no_generation(server: up.Up, backend: str) 
     (server.workdir / "go").touch()
     assert wait_phase(server, "Succeeded")["result"]["value"] == 40
     done = server.kiln("replay", "risk", "--wait")
-    assert "SyncSet risk starts anew as generation 2" in done.stdout
+    assert "SyncSet risk starts again as generation 2" in done.stdout
     again = wait_phase(server, "Succeeded", generation=2)
     assert again["result"]["value"] == 40
     assert again["snapshots"]["trades"]["digest"] == before["snapshots"]["trades"]["digest"]

@@ -1,6 +1,6 @@
 """Kind DataPond: a store of snapshots next to the work, one agent for each node.
 
-Used by the CRDs, by validation, by the controller, and by whoever says where a snapshot comes from.
+Used by the CRDs, by validation, by the controller, and by what says where a snapshot comes from.
 What a pond holds is in `kilnwork.data.pond`; per node, the REST API tells of it.
 """
 
@@ -53,7 +53,7 @@ class DataPondSpec(wire.Wire, frozen=True):
     capacity: Annotated[str, msgspec.Meta(max_length=32)] | None = None
     """Room on each node, as a quantity: `100Gi`. Without it all that the disk has."""
     high_watermark: Fraction = 0.9
-    """Part of the capacity above which snapshots that nobody uses are removed."""
+    """Part of the capacity above which unused snapshots are removed."""
     low_watermark: Fraction = 0.7
     """Part of the capacity that is left then."""
     fetch: PondFetch = PondFetch()

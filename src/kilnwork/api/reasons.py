@@ -379,7 +379,7 @@ class ConfigReason(_Explained):
         "JobNotMade",
         "The API server does not let its Job be made: tried for five minutes, then missed.",
     )
-    JOB_DELETED = "JobDeleted", "Somebody deleted its Job before it was taken up."
+    JOB_DELETED = "JobDeleted", "A client deleted its Job before it was taken up."
     DISABLED = "Disabled", "Its schedule was disabled or removed before its Job was made."
 
 
@@ -468,7 +468,7 @@ class PondReason(_Explained):
     INVALID_SPEC = "InvalidSpec", "The spec cannot be carried out; the message names the field."
     NOT_INSTALLED = "NotInstalled", "The manager was installed without `--ponds`."
     POD_REFUSED = "PodRefused", "The API server does not let an agent's Pod or the Secret be made."
-    NAME_TAKEN = "NameTaken", "Something of somebody else has the name of a Pod or of the Secret."
+    NAME_TAKEN = "NameTaken", "An object of another owner has the name of a Pod or of the Secret."
 
 
 class FlowReason(_Explained):
@@ -488,7 +488,7 @@ class FlowReason(_Explained):
     CONDITION_FALSE = "ConditionFalse", "Its `if` is false, and it has no `else`."
     INPUT_SKIPPED = "InputSkipped", "It reads the value of a step that was skipped."
     STOPPED = "Stopped", "It was not needed any more, or something around it has ended."
-    KILLED = "Killed", "Somebody asked for the end of the run."
+    KILLED = "Killed", "A user asked for the end of the run."
     DELETED = "Deleted", "The generation was deleted while it ran."
 
 

@@ -182,7 +182,7 @@ class Gang(Wire, frozen=True):
     """How long workers that have a node wait for the others."""
     on_timeout: OnTimeout = OnTimeout.REQUEUE
     """What follows when others are missing for so long: `requeue`, those that are there give their
-    room back and all start anew when there is room for all; `fail`, the generation fails."""
+    room back and all start again when there is room for all; `fail`, the generation fails."""
 
 
 class Resources(Wire, frozen=True):
@@ -277,7 +277,7 @@ class SyncSetSpec(Wire, frozen=True):
     """What the flow reads."""
     generation: Annotated[int, msgspec.Meta(ge=1, le=MAX_GENERATION)] = 1
     """Number of the generation that is wanted. It may only rise; a higher one ends the one before
-    and starts anew, on data as it is then."""
+    and starts again, on data as it is then."""
     replay: Replay | None = None
     """Which earlier generation this one repeats. `kiln replay` writes it."""
     backend: Backend = Backend.AUTO

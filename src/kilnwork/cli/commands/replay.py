@@ -38,7 +38,7 @@ async def _replay(
 ) -> None:
     name = job_names.bare(word, api_kinds.SYNC_SETS)
     number = await set_objects.replay(s, name, generation)
-    click.echo(f"SyncSet {name} starts anew as generation {number}")
+    click.echo(f"SyncSet {name} starts again as generation {number}")
     if not wait:
         return
     subject = waiting.Subject(api_kinds.SYNC_SETS, name, s.one_namespace())

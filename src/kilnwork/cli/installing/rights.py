@@ -592,8 +592,8 @@ Worker Pods have no rights at all: no token is mounted, unless their TaskCluster
 runs programs in its workers, so with the rights of their account; who may create TaskClusters can
 name any account of the namespace and mount its Secrets, as who may create Pods or Deployments.
 
-Agents of DataPonds run as root on the nodes, with no capability but to read and write files whoever
-owns them, and mount the directory of the pond and the files that its sources name. Who may create
+Agents of DataPonds run as root on the nodes, with no capability but to read and write files of any
+owner, and mount the directory of the pond and the files that its sources name. Who may create
 DataPonds in a namespace can read files of nodes, as who may create Pods with `hostPath`; who may
 only ask for data gets nothing but what a source names.
 
