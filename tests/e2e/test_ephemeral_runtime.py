@@ -276,20 +276,24 @@ def test_pods_are_replaced_before_they_have_too_many(own: up_support.Up) -> None
     most = 10
     annotations = {limits.CONTAINERS_ANNOTATION: str(most)}
     apply(own, cluster(workers=2, template={"metadata": {"annotations": annotations}}))
-    seen: dict[str, int] = {}
+    start = own.core("pods")["metadata"]["resourceVersion"]
     apply(own, *(task(f"n{i}", "true") for i in range(60)))
-
-    def done() -> bool:
-        for pod in pods(own):
+    waiting.wait_until(
+        lambda: all("finishTime" in t.get("status", {}) for t in own.get("tasks")["items"]),
+        what="all are over",
+        timeout_s=120,
+    )
+    seen: dict[str, int] = {}
+    for change in own.core_changes("pods", since=start):
+        pod = change["object"]
+        if pod["metadata"]["annotations"].get("kilnwork.dev/cluster") == "eph":
             seen[pod["metadata"]["uid"]] = max(
                 len(containers(pod)), seen.get(pod["metadata"]["uid"], 0)
             )
-        return all("finishTime" in t.get("status", {}) for t in own.get("tasks")["items"])
-
-    waiting.wait_until(done, what="all are over", timeout_s=120)
     ends = [t["status"] for t in own.get("tasks")["items"]]
     bad = [s for s in ends if (s["state"], s["attempts"], s.get("losses", 0)) != ("Success", 1, 0)]
     assert bad == []
+    assert sum(seen.values()) >= 60, seen
     assert max(seen.values()) < 3 * most, seen
     assert len(seen) > 3, seen
     waiting.wait_until(lambda: len(pods(own)) == 2, what="two Pods are left", timeout_s=30)

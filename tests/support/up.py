@@ -7,6 +7,7 @@ import ssl
 import subprocess
 import sys
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -104,15 +105,25 @@ class Up(started.Started):
         """The same for Kubernetes' own kinds."""
         return self._get(f"/api/v1/namespaces/default/{plural}/{name}")
 
+    def core_changes(self, plural: str, since: str) -> list[dict[str, Any]]:
+        """Every watch event after the resourceVersion `since`: what a poll can miss is there."""
+        query = urllib.parse.urlencode(
+            {"watch": "1", "resourceVersion": since, "timeoutSeconds": "1"}
+        )
+        with self._open(f"/api/v1/namespaces/default/{plural}?{query}") as response:
+            return [json.loads(line) for line in response]
+
     def _get(self, path: str) -> Any:
+        with self._open(path.rstrip("/")) as response:
+            return json.load(response)
+
+    def _open(self, path: str) -> Any:
         settings = config.load(self.data / "kubeconfig")
         request = urllib.request.Request(
-            settings.server + path.rstrip("/"),
-            headers={"Authorization": f"Bearer {settings.token}"},
+            settings.server + path, headers={"Authorization": f"Bearer {settings.token}"}
         )
         tls = ssl.create_default_context(cadata=settings.ca_data)
-        with urllib.request.urlopen(request, timeout=30, context=tls) as answer:
-            return json.load(answer)
+        return urllib.request.urlopen(request, timeout=30, context=tls)
 
     def _run(
         self, argv: list[str], *, check: bool, stdin: str | None, timeout_s: float
