@@ -66,6 +66,10 @@ class RowReader(abc.ABC):
         """Newest runs, newest first, and what to give as `below` for the next page."""
 
     @abc.abstractmethod
+    def counts(self, namespace: str | None = None) -> list[model.TaskCount]:
+        """How many tasks there are by function and state, in one namespace or (None) in all."""
+
+    @abc.abstractmethod
     def old_runs(
         self, *, before: float, above: int, limit: int
     ) -> list[tuple[int, ids.TaskId, bool]]:
