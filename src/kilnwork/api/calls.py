@@ -21,7 +21,8 @@ class CallItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     as futures; the call waits until all are final. `key`: names the call for ever (for
     children, within the run of their parent). `ordinal`: without a key, the how-manieth call of
     this function the attempt asks for, from 1; 0 for drivers. `parent`: slots only.
-    `retry_failed`: if the call that `key` names has failed, it runs again, as it is asked for now.
+    `retry_failed`: if the call that `key` names failed before this session, it runs again, as it is
+    asked for now.
     """
 
     number: attempts.Count

@@ -27,7 +27,6 @@ from kilnwork.dispatch.hub import (
     participation,
     peers,
     retention,
-    retrying,
     subscriptions,
     task_views,
 )
@@ -123,6 +122,7 @@ class Hub:
             background=self._background,
             view=self.view,
         )
+        self._retrying = self._peers.retries
         self.new_link: Callable[[], links.Link] = self._peers.new_link
         """The protocol of one more connection, from wherever it comes."""
         self.join_executor = self._peers.join_executor
@@ -144,7 +144,6 @@ class Hub:
         )
         """For what stores rows and tasks of its own in the batches."""
         self.knows = self.participation.knows
-        self._retrying = retrying.Retrying(self._core)
         self._server: asyncio.Server | None = None
         self._socket: Path | None = None
 
@@ -230,15 +229,16 @@ class Hub:
         """
         await self._retrying.retry(task, force=force)
 
-    async def retry_failed(self, task: ids.TaskId) -> model.Retried:
+    async def retry_failed(self, task: ids.TaskId, *, objects: bool = False) -> model.Retried:
         """Run again what failed of a task: itself, and all failed tasks that are connected with it;
         on disk when this returns, all of it or nothing.
 
         What succeeded is used as it is: children of runs before are those of the new runs, and
         only the failed ones among them run again, when they are asked for. Raises `RunRefused` when
-        it is unknown, not over, or has succeeded.
+        it is unknown, not over, or has succeeded; and unless `objects`, which is for whoever can
+        raise the `spec.run` of those, when Task objects are among them.
         """
-        return await self._retrying.retry_failed(task)
+        return await self._retrying.retry_failed(task, objects=objects)
 
     async def kill(self, task: ids.TaskId, *, reason: str, message: str = "") -> None:
         """Kill a task and its unfinished children; on disk when this returns.

@@ -8,11 +8,15 @@ import asyncio
 import functools
 
 from kilnwork.api import attempts
+from kilnwork.api import task as api_task
+from kilnwork.channel import messages
 from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.hub import commits
 from kilnwork.dispatch.journal import failed_graph, restore, task_rows
 from kilnwork.dispatch.machine import inputs
 from kilnwork.kit import ids
+
+_OF_OBJECTS = "task {0} is an object: `kiln retry {0} --failed` raises its spec.run"
 
 
 class Retrying:
@@ -32,7 +36,23 @@ class Retrying:
         self._core.apply(restore.rerun(row, values))
         await self._core.flush()
 
-    async def retry_failed(self, task: ids.TaskId) -> model.Retried:
+    async def ask(self, message: messages.Retry, namespace: str) -> None:
+        """Do what a submitter of that namespace wants; raises `RunRefused`."""
+        row = self._core.reader.task_row(message.task)
+        if row is not None and row.namespace != namespace:
+            row = None
+        if row is None:
+            raise errors.RunRefused(restore.rerun_refusal(None, force=False))
+        if message.started and not api_task.State(row.state).final:
+            return
+        if row.declared:
+            raise errors.RunRefused(_OF_OBJECTS.format(row.shown_name))
+        if message.failed:
+            await self.retry_failed(message.task, objects=False)
+        else:
+            await self.retry(message.task, force=message.force)
+
+    async def retry_failed(self, task: ids.TaskId, *, objects: bool) -> model.Retried:
         """As `Hub.retry_failed`."""
         self._core.check()
         namespace = self._row(task).namespace
@@ -40,6 +60,8 @@ class Retrying:
         # from here on without a pause: what is read stays true until it is applied
         row_of = functools.cache(self._core.reader.task_row)
         plan = failed_graph.plan(self._row(task), row_of, failed_graph.dependents_of(needs))
+        if plan.declared and not objects:
+            raise errors.RunRefused(_OF_OBJECTS.format(plan.declared[0].shown_name))
         self._core.apply(inputs.RetryFailed(self._reruns(plan)))
         await self._core.flush()
         return model.Retried(

@@ -33,7 +33,7 @@ class Plan(msgspec.Struct, frozen=True):
 
 def has_failed(row: task_rows.TaskRow) -> bool:
     """Return whether a run is over without success."""
-    return row.finished is not None and row.state != api_task.State.SUCCESS
+    return api_task.State(row.state).final and row.state != api_task.State.SUCCESS
 
 
 def dependents_of(

@@ -156,7 +156,8 @@ class RowReader(abc.ABC):
     def earlier(self, row: task_rows.TaskRow) -> inputs.Earlier | None:
         """Return the children that another run goes on with, None if this one has succeeded, or is
         not over."""
-        if row.finished is None or row.state == api_task.State.SUCCESS:
+        state = api_task.State(row.state)
+        if not state.final or state is api_task.State.SUCCESS:
             return None
         counts = task_rows.counts(self.child_states(row.task, row.run))
         unfinished = self.unfinished_children(row.task, row.run) if counts.running else ()

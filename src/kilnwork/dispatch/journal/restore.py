@@ -208,7 +208,7 @@ def rerun_refusal(row: task_rows.TaskRow | None, *, force: bool) -> str:
     """Return why the newest run of a task cannot be followed by another; "" when it can."""
     if row is None:
         return "the journal does not know this task: it was never accepted, or is forgotten"
-    if row.finished is None:
+    if not api_task.State(row.state).final:
         return f"task {row.shown_name} is {row.state}, not over: cancel it first"
     if row.state == api_task.State.SUCCESS and not force:
         return f"task {row.shown_name} has succeeded: `kiln retry --force` runs it again"

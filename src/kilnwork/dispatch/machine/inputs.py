@@ -355,15 +355,13 @@ class SubmitCalls(msgspec.Struct, frozen=True):
     """A submitter wants these calls run.
 
     `known`: by number of the item, calls that the journal has and memory has not (see
-    `Machine.lookups`). `values`: by task, how tasks ended that the items need. `again`: they were
-    sent before, and may have been taken in.
+    `Machine.lookups`). `values`: by task, how tasks ended that the items need.
     """
 
     link: int
     items: tuple[calls.CallItem, ...]
     known: Mapping[int, StoredCall] = {}
     values: Mapping[ids.TaskId, calls.Value] = {}
-    again: bool = False
 
 
 class WatchTasks(msgspec.Struct, frozen=True):

@@ -201,7 +201,7 @@ def _find_or_create(
         task.child_key = key
         mem.keys[submitter.namespace, key] = task
         reruns.admit_call(mem, task, item.values, now)
-    elif call.retry_failed and _may_be_retried(known, template, submitter, again=item.again):
+    elif call.retry_failed and _may_be_retried(known, template, submitter):
         task = _next_run(mem, submitter, template, call, known, now)
         task.child_key = key
         mem.keys[submitter.namespace, key] = task
@@ -243,17 +243,15 @@ def _stored(mem: memory.Memory, known: inputs.StoredCall | None) -> inputs.Store
 
 
 def _may_be_retried(
-    known: inputs.StoredCall,
-    template: records.Template,
-    submitter: records.Submitter,
-    *,
-    again: bool,
+    known: inputs.StoredCall, template: records.Template, submitter: records.Submitter
 ) -> bool:
-    """Return whether a call with a key has failed, and may run again with other arguments and
-    another version of its function. `again`: it was sent before; a run that its driver has started
-    may be the answer to that."""
+    """Return whether a call with a key failed before this session of a driver began, so that it may
+    run again, with other arguments and another version of its function.
+
+    What has failed in the session itself has failed: a call that is sent twice runs once.
+    """
     state = known.value.state
-    if not state.final or state is _S.SUCCESS or (again and known.source == submitter.source):
+    if not state.final or state is _S.SUCCESS or known.source == submitter.source:
         return False
     return known.spec.function_name == template.function
 
