@@ -7,7 +7,7 @@ the tasks of all namespaces as `/tasks` below does those of one.
 |---|---|
 | GET /clusters | TaskClusters to which tasks can be submitted |
 | GET /tasks | list, newest first: `declared`, `state`, `parent`, `function`, `limit`, `continue` |
-| GET /tasks/REF | one task by name, id, or digits that only its id begins or ends with; `wait=SECONDS` answers when it is over |
+| GET /tasks/REF | one task by name, id, or ends of it; `wait=SECONDS`: once it is over |
 | GET /tasks/REF/result | its result as bytes, with their type; 409 while it has none |
 | GET /tasks/REF/logs | its output: `follow`, `run`, `attempt`, `tail` |
 | GET /tasks/REF/why | one sentence, and the Python error if there is one |
@@ -174,7 +174,9 @@ class Api:
         return model.Wanted(
             state=None if state is None else api_task.State(state),
             declared=None if "declared" not in request.query else request.flag("declared"),
-            parent=None if parent is None else (await self._known(request, namespace or "", parent)).task,
+            parent=None
+            if parent is None
+            else (await self._known(request, namespace or "", parent)).task,
             function=request.query.get("function") or None,
         )
 

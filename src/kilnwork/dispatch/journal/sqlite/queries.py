@@ -70,7 +70,7 @@ class Queries(reading.RowReader):
     def page(
         self, namespace: str | None, wanted: model.Wanted, *, limit: int, below: int | None
     ) -> tuple[list[task_rows.TaskRow], int | None]:
-        """Look at `PAGE_ROWS` rows at most, of those that have not ended if only such are wanted."""
+        """Look at `PAGE_ROWS` rows at most, at unfinished ones if only such are wanted."""
         below = below or _NEWEST
         kind = "" if wanted.state is None or wanted.state.final else "unfinished_"
         [(lowest,)] = self._all(f"{kind}looked_at", (below, PAGE_ROWS))
@@ -93,7 +93,7 @@ class Queries(reading.RowReader):
         end = bytes.fromhex(digits[len(digits) % 2 :])
         with contextlib.closing(connections.reading(self._path)) as connection:
             begins = connection.execute(_SQL["begins_with"], (namespace, first, last, limit))
-            found = begins.fetchall()
+            found: list[Any] = begins.fetchall()
             ends = connection.execute(_SQL["ends_with"], (namespace, end, digits.upper(), limit))
             found += ends.fetchall()
         return [ids.TaskId(task) for task in dict.fromkeys(task for (task,) in found)][:limit]
