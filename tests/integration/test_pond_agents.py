@@ -458,3 +458,32 @@ async def test_snapshots_are_named_as_expressions_name_them(home: pond_homes.Pon
     await home.until_ready("set-g1", "node-1")
 
     assert ponds.read_files(home.run("node-1", "set-g1") / "dailyTrades") == FILES
+
+
+# file jobs
+
+
+async def test_a_file_job_that_runs_is_waited_for(home: pond_homes.PondHome) -> None:
+    home.jobs["quant/one/parts"] = None
+    await home.start("node-1")
+    source = data_pond.SnapshotSource(files="one", path="parts")
+
+    def waits() -> bool:
+        found = home.ledger.want_pin("quant", "lake", source, request="r1")
+        return found.reason == "SourceUnreachable" and "1 of 2 parts" in found.message
+
+    await home.until(waits)
+    files = {"00001.ndjson": b"1\n", "00002.ndjson": b"2\n"}
+    home.jobs["quant/one/parts"] = files
+    pin = await home.pin(source)
+
+    assert pin.digest == ponds.manifest_of(files).digest
+
+
+async def test_a_file_job_of_another_namespace_is_not_there(home: pond_homes.PondHome) -> None:
+    home.jobs["other/one/results"] = {"results.ndjson": b"secret"}
+    await home.start("node-1")
+
+    pin = await home.pin(data_pond.SnapshotSource(files="one"))
+
+    assert (pin.state, pin.reason) == ("Failed", "SourceMissing")

@@ -61,7 +61,7 @@ class Agent:
         self._link = exchange.ManagerLink(given, time=time)
         pair = given.certificates
         self._peers = None if pair is None else peers.Peers(pair)
-        self._fetcher = fetcher.Fetcher(self._store, self._peers, secrets=given.secrets)
+        self._fetcher = fetcher.Fetcher(self._store, self._peers, given=given)
         self._threads = futures.ThreadPoolExecutor(_PINS, "pin")
         self._place = deliveries.Place(
             self._store, self._fetcher, self._link, changed=self._changed, entropy=entropy

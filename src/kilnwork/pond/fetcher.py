@@ -10,10 +10,10 @@ from concurrent import futures
 from pathlib import Path
 from urllib import parse
 
-from kilnwork.api import pond_messages
+from kilnwork.api import job_files, pond_messages
 from kilnwork.data import blobs, errors
 from kilnwork.data.pond import fetching, manifest, origins, pinning, store
-from kilnwork.pond import http_source, peers
+from kilnwork.pond import http_source, job_source, peers, settings
 
 _AHEAD = 2
 """Files handed to each thread ahead, so that none waits for the next."""
@@ -23,12 +23,13 @@ class Fetcher:
     """See the module. `counts`: what it has done, for reports."""
 
     def __init__(
-        self, kept: store.PondStore, found_peers: peers.Peers | None, *, secrets: Path | None
+        self, kept: store.PondStore, found_peers: peers.Peers | None, *, given: settings.Settings
     ) -> None:
         self.counts = Counts()
         self._store = kept
         self._peers = found_peers
-        self._secrets = secrets
+        self._given = given
+        self._jobs: dict[job_files.JobFolder, job_source.FileJobSource] = {}
         self._parallel = 8
         self._pool = futures.ThreadPoolExecutor(self._parallel, "fetch")
         self._order = pond_messages.Order(revision=0)
@@ -46,7 +47,7 @@ class Fetcher:
     def close(self) -> None:
         """End the threads, which must have been stopped."""
         self._pool.shutdown(wait=True, cancel_futures=True)
-        for source in self._sources.values():
+        for source in (*self._sources.values(), *self._jobs.values()):
             source.close()
 
     # blobs of a snapshot
@@ -145,20 +146,33 @@ class Fetcher:
             content = {path: text.encode() for path, text in order.inline.items()}
             return origins.InlineSource(order.name, content)
         parts = parse.urlsplit(order.uri)
+        if parts.scheme == job_files.SCHEME:
+            return self._of_job(order)
         if parts.scheme == "file" and parts.netloc in ("", "localhost"):
             root = Path(parse.unquote(parts.path))
             return origins.FileSource(order.name, root, below=order.below)
         if parts.scheme not in ("http", "https"):
             raise errors.SourceRefused(
-                f"source {order.name}: {parts.scheme}: is not one of https, http and file"
+                f"source {order.name}: {parts.scheme}: is not one of https, http, file and kiln"
             )
         key = (order.name, order.uri, order.allow)
         if key not in self._sources:
-            secrets = None if self._secrets is None else self._secrets / order.name
+            secrets = self._given.secrets
+            secrets = None if secrets is None else secrets / order.name
             self._sources[key] = http_source.HttpSource(
                 order.name, order.uri, secrets=secrets, allow=order.allow
             )
         return self._sources[key]
+
+    def _of_job(self, order: pond_messages.SourceOrder) -> job_source.FileJobSource:
+        try:
+            folder = job_files.parse_uri(order.uri)
+        except ValueError as error:
+            raise errors.SourceRefused(f"source {order.name}: {error}") from error
+        found = self._jobs.get(folder)
+        if found is None:
+            found = self._jobs[folder] = job_source.FileJobSource(order.name, folder, self._given)
+        return found
 
     def selected(self, order: pond_messages.SourceOrder) -> pinning.Target:
         """What a pin is about, counted."""
