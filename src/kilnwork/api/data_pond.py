@@ -38,7 +38,7 @@ class PondFetch(wire.Wire, frozen=True):
     """How data is brought."""
 
     parallel: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
-    """Number of files that an agent fetches at once."""
+    """Number of files that an agent fetches at once from each source."""
     from_peers: bool = True
     """Whether agents ask each other before the source."""
 
