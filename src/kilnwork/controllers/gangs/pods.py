@@ -218,14 +218,17 @@ class PodsBackend:
     async def _share_lost(
         self, spec: port.GangSpec, groups: tuple[members.Group, ...], found: port.GangState
     ) -> port.GangState:
-        """Give portions that no worker has any more to others, unless one that is about to start
-        gets them."""
+        """Give portions that no worker has any more to others, if the one that takes its place has
+        none: before that is made, it is waited for."""
         counts = {g.spec.name: g.spec.portions for g in groups}
         lost = sharing.missing(counts, sharing.merge(found.portions, _told(groups)))
         told: dict[str, dict[str, frozenset[int]]] = {}
         for group in groups:
             placed = [p for p in group.live if p.spec.node_name and not members.is_gated(p)]
             if group.spec.name not in lost or not placed:
+                continue
+            if len(group.live) < group.spec.replicas:
+                found = msgspec.structs.replace(found, again_s=LOOK_S)
                 continue
             others = [_holder(p) for p in group.live if not members.is_gated(p)]
             shares = _shares(spec, group, others)

@@ -104,3 +104,14 @@ def missing(counts: Mapping[str, int], places: Places) -> dict[str, list[int]]:
         if len(there) < count:
             found[group] = sorted(frozenset(range(count)) - there)
     return found
+
+
+def held(before: Places, wanted: Places, ready: Mapping[str, bool]) -> Places:
+    """Return what nodes hold: all that is wanted of them if they are `ready`, else what they have
+    held `before`. Nodes that nothing is known of hold nothing."""
+    found: dict[str, dict[str, frozenset[int]]] = {}
+    for group, by_node in wanted.items():
+        was = before.get(group, {})
+        now = {n: has if ready[n] else was.get(n) for n, has in by_node.items() if n in ready}
+        found[group] = {node: has for node, has in now.items() if has}
+    return found

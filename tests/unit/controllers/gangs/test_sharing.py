@@ -86,4 +86,15 @@ def test_what_is_nowhere_is_told() -> None:
         "worker": [1, 3],
         "solver": [0],
     }
-    assert sharing.missing({"worker": 3}, sharing.merge(places, {"worker": {"a": {1}}})) == {}
+    assert (
+        sharing.missing({"worker": 3}, sharing.merge(places, {"worker": {"a": frozenset({1})}}))
+        == {}
+    )
+
+
+def test_a_node_keeps_what_it_holds_while_it_gets_more() -> None:
+    few, more = frozenset({1}), frozenset({1, 2})
+    before = {"worker": {"a": few, "gone": few}}
+    wanted = {"worker": {"a": more, "b": few, "gone": few, "new": few}}
+    ready = {"a": False, "b": True, "new": False}
+    assert sharing.held(before, wanted, ready) == {"worker": {"a": few, "b": few}}
