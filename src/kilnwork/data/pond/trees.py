@@ -84,6 +84,23 @@ def make(
     return wanted
 
 
+def withdraw(run: Path, name: str, files: Sequence[manifest.File]) -> None:
+    """Take from a tree those of these files that somebody has written to: nobody shall read them.
+
+    Then it is not complete, and to be made again. Copies are left alone. Raises OSError.
+    """
+    seen = marker(run, name)
+    if seen is not None and seen.access == COPY:
+        return
+    for file in files:
+        path = run / name / file.path
+        if path.exists() and not _is_there(path, file, READ):
+            _marker_path(run, name).unlink(missing_ok=True)
+            path.parent.chmod(_OPEN)
+            path.unlink()
+            path.parent.chmod(_CLOSED)
+
+
 def remove(path: Path) -> None:
     """Remove a tree, or a run with all its trees."""
     for folder, _, _ in os.walk(path):
@@ -99,9 +116,12 @@ def _make_anew(
     remove(new)
     new.mkdir(mode=_OPEN)
     _Filling(run, name, blobs=blobs, access=access).fill(new, files)
-    if (run / name).exists():
-        remove(run / name)
+    old = run / f".{name}.old"
+    remove(old)
+    with contextlib.suppress(FileNotFoundError):
+        (run / name).rename(old)  # somebody may be reading it: it is away for a moment only
     new.rename(run / name)
+    remove(old)
 
 
 class _Filling:
