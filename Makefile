@@ -50,6 +50,7 @@ test: check ## All tests that need nothing but Python (kubectl cases run if it i
 test-faults: $(VENV)/.dev ## The long form of the kill -9 tests: KILN_FAULT_SEED=N repeats one
 	$(BIN)/python -m tests.faults.campaign programs --seeds $${KILN_FAULT_SEED:-1:1000} --jobs 2 --minutes 5
 	$(BIN)/python -m tests.faults.campaign mixed --seeds $${KILN_FAULT_SEED:-1:50} --minutes 4
+	$(BIN)/python -m tests.faults.campaign sets --seeds $${KILN_FAULT_SEED:-1:100}
 	KILN_FAULT_RUNS=$${KILN_FAULT_RUNS:-30} KILN_FAULT_FUTURES_RUNS=$${KILN_FAULT_FUTURES_RUNS:-200} \
 		KILN_FAULT_FILES_RUNS=$${KILN_FAULT_FILES_RUNS:-100} $(BIN)/pytest -m faults --timeout 3600
 
