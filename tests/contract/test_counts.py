@@ -174,8 +174,8 @@ class Operations(RuleBasedStateMachine):
         kept = {template for (template, *_) in self.store.reader.templates()}
         self.templates = {k: t for k, t in self.templates.items() if t.row in kept}
         with contextlib.closing(apsw.Connection(str(self.path))) as connection:
-            newest = "SELECT task, max(run) FROM task GROUP BY task"
-            for task, run in connection.execute(newest).fetchall():
+            newest: Any = connection.execute("SELECT task, max(run) FROM task GROUP BY task")
+            for task, run in newest.fetchall():
                 found = self.store.reader.task_row(ids.TaskId(task), run=run)
                 assert found is not None
                 self.live[int.from_bytes(task, "big")] = self.restored(found)

@@ -50,6 +50,8 @@ class Rows:
     blobs: list[tuple[Value, ...]] = field(default_factory=list)
     past: list[records.PastAttempt] = field(default_factory=list)
     released: list[tuple[Value, ...]] = field(default_factory=list)
+    taken_over: Sequence[tuple[Value, ...]] = ()
+    superseded: Sequence[tuple[Value, ...]] = ()
     forgotten: Sequence[Value] = ()
     writes: list[tuple[str, Iterable[instructions.Row]]] = field(default_factory=list)
     moves: list[task_counts.Move] = field(default_factory=list)
@@ -67,6 +69,8 @@ def of_batch(batch: instructions.Batch) -> Rows:
         outputs=[value for output in batch.outputs for value in output],
         past=batch.past,
         released=[(task,) for task in batch.released],
+        taken_over=batch.taken_over,
+        superseded=batch.superseded,
         forgotten=batch.forgotten,
         writes=batch.writes,
     )
@@ -86,7 +90,7 @@ def of_batch(batch: instructions.Batch) -> Rows:
         else:
             rows.inserts.append(task_rows.values(task))
             _use(rows, task.row, task.result)
-        if task.run > 1 and task.stored is None:
+        if task.stored is None and task.run > 1:
             rows.reruns.append((task.id, task.run, task.row))
         task.stored = task.state
     return rows

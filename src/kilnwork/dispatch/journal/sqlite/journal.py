@@ -222,6 +222,8 @@ def _write(connection: apsw.Connection, cursor: apsw.Cursor, batch: rows.Rows) -
         ("use_blobs", batch.blobs),
         ("insert_past_attempt", batch.past),
         ("release_task", batch.released),
+        ("take_over", batch.taken_over),
+        ("supersede", batch.superseded),
     )
     for name, values in single:
         if values:

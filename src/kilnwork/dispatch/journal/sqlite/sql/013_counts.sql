@@ -1,4 +1,4 @@
--- Migration 14: how many tasks there are, by what they run and by state, kept by each transaction.
+-- Migration 13: how many tasks there are, by what they run and by state, kept by each transaction.
 
 -- Of newest runs, as lists show them. `function`: what a call calls, '' for any other task.
 CREATE TABLE task_count (
