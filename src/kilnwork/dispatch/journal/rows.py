@@ -78,8 +78,8 @@ def of_batch(batch: instructions.Batch) -> Rows:
         _add_template(rows, template)
     rows.moves, rows.moved = task_counts.moves(batch.dirty)
     for task in batch.dirty:
-        template = task.template
-        if template is not None and task.spec is template.spec:
+        of_call = task.template
+        if of_call is not None and task.spec is of_call.spec:
             _add_call(rows, task)
             if task.shown and is_whole_view(task):
                 rows.followed.append(task_rows.of_record(task))

@@ -225,10 +225,10 @@ def _write(connection: apsw.Connection, cursor: apsw.Cursor, batch: rows.Rows) -
         ("take_over", batch.taken_over),
         ("supersede", batch.superseded),
     )
+    changed = _count_moves(cursor, batch, all_written=_write_tasks(connection, cursor, batch))
     for name, values in single:
         if values:
             cursor.executemany(_SQL[name], values)
-    changed = _count_moves(cursor, batch, all_written=_write_tasks(connection, cursor, batch))
     if batch.arguments:
         _INSERT_ARGUMENTS.run(cursor, batch.arguments)
     if batch.outputs:
