@@ -96,7 +96,7 @@ def test_tasks_are_counted_by_function_and_state(
     call = {"function": "math:sqrt", "args": [4]}
     waits = {"command": ["true"], "inputObject": "missing"}
     for name, spec in {"root": {"call": call}, "far": waits}.items():
-        manifest = {"apiVersion": "kilnwork.dev/v1alpha1", "kind": "Task"}
+        manifest: dict[str, object] = {"apiVersion": "kilnwork.dev/v1alpha1", "kind": "Task"}
         manifest |= {"metadata": {"name": name}, "spec": {"clusterName": "default", **spec}}
         (server.workdir / f"{name}.json").write_text(json.dumps(manifest))
     kiln("apply", "-f", "root.json", "-f", "far.json")
