@@ -18,7 +18,7 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from kilnwork.sdk import context, errors, futures, pickling, running, shipping
 from kilnwork.sdk import task as task_functions
-from kilnwork.worker import holdings, interrupts
+from kilnwork.worker import holdings, interrupts, usage
 
 SUCCEEDED, FAILED = attempts.Ending.SUCCEEDED, attempts.Ending.FAILED
 LOST, STOPPED = attempts.Ending.LOST, attempts.Ending.STOPPED
@@ -90,6 +90,7 @@ class Execution:
     def __init__(self, owner: Owner, *, clock: clocks.Clock) -> None:
         self._owner = owner
         self._monotonic = clock.monotonic
+        self._meter = usage.Meter()
         self._loaded: dict[tuple[str, str | None], Any] = {}
         self.guard: interrupts.Interrupts
 
@@ -132,6 +133,7 @@ class Execution:
         args, kwargs = self._arguments(level.run)
         if template.convert is not None:  # before user code begins: only that may be interrupted
             kwargs = template.convert(kwargs)
+        self._meter.begin(level)
         level.began = self._monotonic()
         payload: attempts.Payload | None
         delegate = None
@@ -152,8 +154,9 @@ class Execution:
             else:
                 payload, delegate = self._finish(level, template, value)
         return calls.CallEnd(
-            level.ref, SUCCEEDED, _DONE, "", payload, level.started, level.seconds, True, delegate
-        )
+            level.ref, SUCCEEDED, _DONE, "", payload, level.started, level.seconds, True, delegate,
+            self._meter.end(level),
+        )  # fmt: skip
 
     def failed(
         self, level: holdings.Level, error: BaseException, template: Template | None
@@ -178,8 +181,9 @@ class Execution:
             payload = pickling.pack_error(error)
             message = _sentence(error)
         return calls.CallEnd(
-            level.ref, ending, reason, message, payload, level.started, level.seconds, may_retry
-        )
+            level.ref, ending, reason, message, payload, level.started, level.seconds, may_retry,
+            None, self._meter.end(level),
+        )  # fmt: skip
 
     def _load(self, template: Template) -> Callable[..., Any]:
         call = template.call

@@ -12,8 +12,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from kilnwork import controllers
-from kilnwork.api import attempts, job_config, kinds, manager, reasons, task
+from kilnwork.api import attempts, job_config, kinds, manager, reasons, task, task_cluster
 from kilnwork.channel import errors as channel_errors
 from kilnwork.controllers import caches as known_caches
 from kilnwork.controlplane import cluster
@@ -179,7 +181,18 @@ class KnownClusters:
             slots=0 if view is None else view.slots,
             busy=0 if view is None else view.busy,
             queued=0 if view is None else view.queued,
+            memory=_memory(self._caches.clusters.get((namespace, name))),
         )
+
+
+def _memory(cluster: task_cluster.TaskCluster | None) -> str | msgspec.UnsetType:
+    """What the first container of a worker may use, else what it asks for; of a template that the
+    API server has checked."""
+    template: dict[str, Any] = (None if cluster is None else cluster.spec.template) or {}
+    containers = template.get("spec", {}).get("containers") or [{}]
+    asked = containers[0].get("resources") or {}
+    given = (asked.get(kind, {}).get("memory") for kind in ("limits", "requests"))
+    return next(map(str, filter(None, given)), msgspec.UNSET)
 
 
 class LiveOutputs:

@@ -175,7 +175,7 @@ def _filters(wanted: model.Wanted) -> tuple[instructions.Value, ...]:
 
 
 def _attempt(row: task_rows.TaskRow, values: tuple[Any, ...]) -> model.AttemptView:
-    number, worker, node, reserved, started, finished, ending, reason, message, code = values
+    number, worker, node, reserved, started, finished, ending, reason, message, code, *used = values
     return model.AttemptView(
         ref=attempts.AttemptRef(row.task, row.run, number),
         worker=worker,
@@ -187,4 +187,5 @@ def _attempt(row: task_rows.TaskRow, values: tuple[Any, ...]) -> model.AttemptVi
         reserved=reserved,
         started=started,
         finished=finished,
+        usage=task_rows.usage(*used),
     )
