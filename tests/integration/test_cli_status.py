@@ -94,7 +94,7 @@ def test_tasks_are_counted_by_function_and_state(
     server: up_support.Up, kiln: inner_kiln.Kiln
 ) -> None:
     call = {"function": "math:sqrt", "args": [4]}
-    waits = {"command": ["true"], "inputObject": "missing"}
+    waits: dict[str, object] = {"command": ["true"], "inputObject": "missing"}
     specs: dict[str, dict[str, object]] = {"root": {"call": call}, "far": waits}
     for name, spec in specs.items():
         manifest = {

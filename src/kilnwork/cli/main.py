@@ -43,6 +43,7 @@ COMMANDS: dict[str, Entry] = {
     "why": Entry("Tasks", "Say in one sentence why a task is where it is."),
     "wait": Entry("Tasks", "Wait for a state or condition."),
     "cancel": Entry("Tasks", "Stop tasks; their objects and logs stay."),
+    "prune": Entry("Tasks", "Forget tasks that are over, with their output and results."),
     "retry": Entry("Tasks", "Start tasks anew that are over."),
     "deploy": Entry("Jobs", "Make JobConfigs of the jobs that a Python module declares."),
     "run-job": Entry("Jobs", "Run a JobConfig now or later: make a Job of it."),

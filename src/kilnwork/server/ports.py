@@ -161,6 +161,17 @@ class Journal(Protocol):
         """
         ...
 
+    async def prune(self, asked: model.Pruning, *, dry_run: bool) -> model.Pruned:
+        """Forget all that is asked for, or only say how many that would be."""
+        ...
+
+    async def forget(self, task: ids.TaskId) -> None:
+        """Forget a task that is over, with its runs and output.
+
+        Raises `dispatch.errors.RunRefused` when it is not over, is an object, or is needed.
+        """
+        ...
+
 
 class Jobs(Protocol):
     """Reading the indexes of Jobs, and JobConfigs."""
