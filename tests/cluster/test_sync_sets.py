@@ -216,10 +216,8 @@ def test_nodes_get_the_shards_of_their_workers_and_no_others(
     world.source.gates[name].set()
     value = world.phase(name, "Succeeded")["result"]["value"]
     assert value["parts"] == [60 + number for number in range(8)]
-    listed = world.kube.kiln("tasks", "-n", world.namespace, "-o", "json").stdout
-    nodes = {
-        one["name"]: one["node"] for one in json.loads(listed) if one["name"].startswith(f"{name}-")
-    }
+    listed = world.kube.kiln("tasks", "-n", world.namespace, "--all", "-o", "json").stdout
+    nodes = {one["name"]: one["nodeName"] for one in json.loads(listed)["items"]}
     for number in range(8):
         assert f"trades/{number}.csv" in placed[nodes[f"{name}-g1-price-{number}"]]
 
@@ -268,9 +266,9 @@ def test_nodes_get_files_from_each_other_before_the_source(
     assert {path for _, path in sent} == set(kube_sets.FILES)
     assert sent.total() == len(kube_sets.FILES), sent
     said = world.kube.kiln("data", "shared", "-n", world.namespace, "-o", "json").stdout
-    nodes = json.loads(said)["nodes"]
-    assert sum(one["bytesFromPeers"] for one in nodes) == sum(
-        map(len, kube_sets.content(80).values())
+    counters = [one["counters"] for one in json.loads(said)["ponds"]["shared"]]
+    assert sum(one.get("fetchedPeers", 0) for one in counters) == sum(
+        map(len, world.source.files.values())
     )
 
 

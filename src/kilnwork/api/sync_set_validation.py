@@ -246,6 +246,8 @@ def _shard_problems(at: str, shard: sync_set.Shard, groups: Sequence[str]) -> It
         yield f"{at}.count", f"must be given, or group: by {shard.by} divides into any number"
     if shard.key and shard.by != "hash":
         yield f"{at}.key", "is for by hash"
+    if shard.unit != "bytes" and shard.by != "range":
+        yield f"{at}.unit", "is for by range"
     if (shard.by == "glob") != bool(shard.patterns):
         yield f"{at}.patterns", "is for by glob, which needs them"
 

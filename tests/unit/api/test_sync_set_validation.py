@@ -104,6 +104,11 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         "the manager drives the flow",
     ),
     "outputs": (data(outputs=[{"name": "x"}]), "spec.data.outputs", "may not be given yet"),
+    "rows of files": (
+        data({**SNAPSHOT, "shard": {"by": "files", "unit": "rows"}}),
+        f"{S}.shard.unit",
+        "is for by range",
+    ),
     "two sources": (
         data({"name": "x", "from": {"uri": "file:///x", "inline": {"a": ""}}}),
         f"{S}.from",

@@ -115,7 +115,10 @@ def snapshot_ref(
     if pin.manifest is None:
         return None
     scheme = shards.Scheme(
-        by=str(snapshot.shard.by), key=snapshot.shard.key, patterns=snapshot.shard.patterns
+        by=snapshot.shard.by,
+        key=snapshot.shard.key,
+        patterns=snapshot.shard.patterns,
+        unit=snapshot.shard.unit,
     )
     planned = shards.plan(
         pin.manifest, scheme, _shard_count(seen, snapshot.shard), snapshot=snapshot.name
