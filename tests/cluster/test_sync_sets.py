@@ -38,6 +38,7 @@ def world(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_sets.World]:
         kube.http.post("/api/v1/namespaces", {"metadata": {"name": made.namespace}}).ok()
         account = f"/api/v1/namespaces/{made.namespace}/serviceaccounts/default"
         waiting.wait_until(lambda: kube.http.get(account).status == 200, what="default account")
+        manager.allow_drivers(made.namespace)
         made.make_pond("lake")
         yield made
         kube.http.delete(f"/api/v1/namespaces/{made.namespace}")
@@ -277,7 +278,6 @@ def test_flow_comes_to_the_same_in_this_process_and_in_the_cluster(
 ) -> None:
     """Statement 7: the functions are sent along; results are equal to the byte."""
     world.source.files = kube_sets.content(90)
-    world.manager.allow_drivers(world.namespace)
     monkeypatch.setenv("KUBECONFIG", str(world.kube.kubeconfig))
     far_driver.hide_the_server(monkeypatch, tmp_path / "home")
     with kiln.SyncSet(name, pond="lake", backend="pods") as declared:
