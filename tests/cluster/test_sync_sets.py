@@ -278,6 +278,8 @@ def test_flow_comes_to_the_same_in_this_process_and_in_the_cluster(
 ) -> None:
     """Statement 7: the functions are sent along; results are equal to the byte."""
     world.source.files = kube_sets.content(90)
+    without_workers = world.manager.cluster("default", namespace=world.namespace, replicas=0)
+    world.kube.apply(without_workers)  # a session has a cluster for its own calls
     monkeypatch.setenv("KUBECONFIG", str(world.kube.kubeconfig))
     far_driver.hide_the_server(monkeypatch, tmp_path / "home")
     with kiln.SyncSet(name, pond="lake", backend="pods") as declared:

@@ -83,8 +83,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     `forget`: generations whose flows nobody asks for any more. `release_groups`: all groups are to
     go. `objects`: those of the spec are to be made. `gang`: ask for it, and decide again.
     `lease`: what nodes are to hold; `release_lease`: nothing. `serve`: by TaskCluster and node, the
-    portions of which workers there get tasks. `again_s`: look again after so many
-    seconds even if nothing changes.
+    portions of which workers there get tasks. `reshard`: in how many shards the flow should have
+    snapshots. `again_s`: look again after so many seconds even if nothing changes.
     """
 
     forget: tuple[int, ...] = ()
@@ -96,6 +96,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     gang: port.GangSpec | None = None
     lease: Lease | None = None
     serve: sharing.Places = {}
+    reshard: Mapping[str, int] = {}
     start: flow_model.NewFlowRun | None = None
     status: sync_set.SyncSetStatus | None = None
     delete: bool = False
@@ -324,7 +325,14 @@ def _data(
     found = {name: facts.readiness.get(name, model.Readiness()) for name in sorted(nodes)}
     ready_nodes = sum(one.ready for one in found.values())
     snapshots = {
-        name: msgspec.structs.replace(one, nodes_ready=ready_nodes, nodes_wanted=len(nodes))
+        name: msgspec.structs.replace(
+            one,
+            nodes_ready=ready_nodes,
+            nodes_wanted=len(nodes),
+            shards=len(program.snapshots[name].shards or ())
+            if name in program.snapshots
+            else one.shards,
+        )
         for name, one in seen.status.snapshots.items()
     }
     failed = None
@@ -397,7 +405,9 @@ def _running(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView)
         shown = status.Shown(_P.KILLING, end, gang=facts.gang, flow=flow)
         return Plan(kill=kill, status=status.make(seen, shown, now=facts.now))
     data = _data(facts, seen, program, spec=spec, gang=facts.gang)
-    return _goes_on(facts, seen, flow, data=data, serve=_serve(facts, spec))
+    decided = _goes_on(facts, seen, flow, data=data, serve=_serve(facts, spec))
+    anew = wanted.redivided(seen, program.snapshots, backend=facts.backend)
+    return msgspec.structs.replace(decided, reshard=anew)
 
 
 def _goes_on(

@@ -15,7 +15,7 @@ from kilnwork.controllers import ports as hub_ports
 from kilnwork.controllers import status_writer, tools
 from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.gangs import local, pods, port, rendering, sharing
-from kilnwork.controllers.sync_set import objects, pinning, plan, ports, status
+from kilnwork.controllers.sync_set import objects, pinning, plan, ports, status, wanted
 from kilnwork.executors import custom_resource
 from kilnwork.jobs import errors as jobs_errors
 from kilnwork.jobs.flows import model as flow_model
@@ -37,7 +37,8 @@ class _Memory(msgspec.Struct):
     `written`, `differs`: when its status was written, and since when it should be another
     (monotonic). `refused`: why the engine does not take the flow of a generation. `fetching`: a
     generation, and since when its nodes fetch (wall clock). `leased`: portions that nodes are to
-    hold, of the generation that fetches; `held`: those that they do.
+    hold, of the generation that fetches; `held`: those that they do. `divided`: in how many shards
+    the flow was asked to have snapshots, which it does while no step reads them.
     """
 
     uid: str
@@ -47,6 +48,7 @@ class _Memory(msgspec.Struct):
     fetching: tuple[int, float] | None = None
     leased: sharing.Places = {}
     held: sharing.Places = {}
+    divided: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class Reconciler:
@@ -329,6 +331,8 @@ class Reconciler:
             await flows.suspend(own, suspended=decided.suspend)
         for cluster, by_node in decided.serve.items():
             await self._workers().set_portions(key[0], cluster, by_node)
+        if decided.reshard:
+            await self._reshard(key, seen, decided.reshard)
         if decided.start is not None:
             try:
                 await flows.start(decided.start)
@@ -338,6 +342,22 @@ class Reconciler:
             self._generations.setdefault(uid, set()).add(decided.start.generation)
             self._names.setdefault(key, set()).add(uid)
 
+    async def _reshard(self, key: Key, seen: sync_set.SyncSet, anew: Mapping[str, int]) -> None:
+        """Have the flow divide snapshots anew that no step reads yet; it is asked once."""
+        known = self._memory(key, seen)
+        pond, shards = seen.spec.data.pond.name, {}
+        given = {one.name: one.shard for one in seen.spec.data.snapshots}
+        for name, count in anew.items():
+            shard, digest = given[name], seen.status.snapshots[name].digest
+            found = self._books().find_manifest(key[0], pond, digest)
+            if shard is not None and found is not None and known.divided.get(name) != count:
+                shards[name] = wanted.documents(seen, shard, found, name=name)
+                known.divided[name] = count
+        own = flow_model.FlowKey(seen.metadata.uid, seen.status.generation)
+        new = await self._engine().reshard(own, shards) if shards else None
+        if new is not None:
+            self._definitions[own] = new
+
     def _lease_data(self, key: Key, seen: sync_set.SyncSet, decided: plan.Plan) -> None:
         """Say which nodes are to hold the data of the newest generation, and of no other."""
         pond, lease = seen.spec.data.pond.name, _lease(seen)
@@ -345,6 +365,7 @@ class Reconciler:
         if decided.lease is None:
             known.fetching = None
             known.leased = known.held = {}
+            known.divided.clear()
         elif known.fetching is None or known.fetching[0] != generation:
             known.fetching = generation, self._clock.wall()
             known.held = {}
