@@ -55,10 +55,11 @@ def share(
     new = sorted(one.name for one in holders if one.portions is None)
     owned = set().union(*found.values())
     nobodys = [one for one in range(count) if one not in owned] if holders else []
-    most = -(-len(nobodys) // len(new)) if new else 0
+    each, more = divmod(len(nobodys), len(new)) if new else (0, 0)
     for portion in nobodys:
         if new:
-            able = [name for name in new if len(found[name]) < most]
+            full = sum(len(found[name]) > each for name in new)
+            able = [name for name in new if len(found[name]) < each + (full < more)]
             chosen = min(able, key=lambda name: (portion not in near[name], name))
         else:
             chosen = min(found, key=lambda n: (portion not in near[n], len(found[n]), n))

@@ -22,6 +22,7 @@ def share(count: int, *holders: sharing.Holder, **held: set[int]) -> dict[str, l
 
 def test_first_workers_share_all_as_neighbours() -> None:
     assert share(5, new("a"), new("b")) == {"a": [0, 1, 2], "b": [3, 4]}
+    assert share(4, new("a"), new("b"), new("c")) == {"a": [0, 1], "b": [2], "c": [3]}
 
 
 def test_replacement_gets_what_the_lost_worker_had() -> None:
