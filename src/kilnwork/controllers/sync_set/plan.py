@@ -343,7 +343,7 @@ def _data(
     counts = {group.name: group.portions for group in spec.groups}
     nowhere = sharing.missing(counts, facts.held)
     ready = bool(nodes) and ready_nodes == len(nodes) and not nowhere
-    why = status.Why(Reason.DATA_READY, "") if ready else _fetching(found)
+    why = status.Why(Reason.DATA_READY, "") if ready else _fetching(found, nowhere)
     return _Data(ready=ready, why=why, lease=lease, failed=failed, snapshots=snapshots)
 
 
@@ -369,8 +369,11 @@ def _lease(
     return Lease(nodes=nodes, snapshots=snapshots, portions=portions)
 
 
-def _fetching(found: Mapping[str, model.Readiness]) -> status.Why:
+def _fetching(found: Mapping[str, model.Readiness], nowhere: Mapping[str, list[int]]) -> status.Why:
     late = [(name, one) for name, one in found.items() if not one.ready]
+    if not late and found and nowhere:
+        lost = (f"portions {sharing.text(has)} of group {name}" for name, has in nowhere.items())
+        return status.Why(Reason.FETCHING, f"no node holds {', '.join(lost)} yet")
     if not late:
         return status.Why(Reason.WAITING_FOR_WORKERS, "the nodes of the workers are not known yet")
     texts = [
