@@ -411,6 +411,23 @@ async def test_workers_share_portions_and_go_where_theirs_are(
     assert {node: told[pod] for pod, node in (await gangs.bound()).items()} == found
 
 
+async def test_portions_stay_on_nodes_that_fetch_them(gangs: gang_world.GangWorld) -> None:
+    """Whichever node is to be filled first meanwhile."""
+    await gangs.node("a", cpu="1")
+    await gangs.node("b", cpu="1")
+    near = msgspec.structs.replace(shared(), near=sync_set.NearMode.PREFERRED)
+    data = port.DataPlaces(lead=True, nodes=frozenset({"a", "b"}), path="/pond/r")
+    backend, wanted = gangs.backend("pods"), gangs.spec(near, data=data)
+    state = await gangs.until(
+        backend, wanted, lambda s: s.reason == reasons.SetReason.WAITING_FOR_DATA, what="a wait"
+    )
+    found = state.portions
+    for node in ("a", "b"):
+        other = msgspec.structs.replace(data, near={"worker": {node: 1000}}, wanted=found)
+        state = await backend.ensure(msgspec.structs.replace(wanted, data=other))
+        assert state.portions == found
+
+
 async def test_manager_that_dies_at_any_request_leaves_each_portion_with_one_worker(
     gangs: gang_world.GangWorld,
 ) -> None:

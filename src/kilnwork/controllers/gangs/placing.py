@@ -161,8 +161,8 @@ def share_portions(
     spec: port.GangSpec, group: members.Group, holders: Sequence[sharing.Holder]
 ) -> dict[str, frozenset[int]]:
     """The portions of each worker of a group, by name."""
-    held = {} if spec.data is None else spec.data.held.get(group.spec.name, {})
-    return sharing.share(group.spec.portions, holders, held=held)
+    near = {} if spec.data is None else sharing.merge(spec.data.held, spec.data.wanted)
+    return sharing.share(group.spec.portions, holders, near=near.get(group.spec.name, {}))
 
 
 def with_portions(

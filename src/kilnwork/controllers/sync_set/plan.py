@@ -49,10 +49,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     `known`: generations whose flows the engine has. `flow`: that of the newest admitted one;
     `stored_own`: what that was started with. `stored`: what the generation to be repeated was
-    started with. `backend`: what starts its groups
-    together, None while that is not known. `pins`: by name of a snapshot. `held`: portions of the
-    data that nodes have, as far as this manager has asked for them. `near`: by group, bytes
-    of what it is to be near to. `gang`: None before it was asked. `left`: whether groups of other
+    started with. `backend`: what starts its groups together, None while that is not known. `pins`:
+    by name of a snapshot. `leased`: portions of the data that this manager has asked nodes to hold;
+    `held`: those of them that they do. `near`: by group, bytes of what it is to be near to. `gang`: None before it was asked. `left`: whether groups of other
     generations, or of one that is over, are still there. `obstacle`: why an object of the set could
     not be made. `refused`: why the engine does not take its flow. `fetching_since`:
     since when this manager has nodes fetch; not while there is no room.
@@ -68,6 +67,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     pins: Mapping[str, model.Pin] = {}
     readiness: Mapping[str, model.Readiness] = {}
     held: sharing.Places = {}
+    leased: sharing.Places = {}
     near: Mapping[str, Mapping[str, int]] = {}
     gang: port.GangState | None = None
     left: bool = False
@@ -253,6 +253,7 @@ def _gang(facts: Facts, seen: sync_set.SyncSet, program: wanted.Program) -> port
             nodes=pond.nodes,
             ready=frozenset(name for name, one in facts.readiness.items() if one.ready),
             held=facts.held,
+            wanted=facts.leased,
             near=facts.near,
             path=pond.path,
             writable=wanted.is_writable(seen, facts.backend),

@@ -216,6 +216,7 @@ class Reconciler:
             pins=self._pins(seen, stored) if current and pond is not None and not final else {},
             readiness=readiness,
             held=known.held,
+            leased=known.leased,
             near=self._near(seen),
             left=any(c.metadata.labels.get(rendering.GENERATION_LABEL) != kept for c in owned),
             refused=known.refused.get(seen.status.generation, ""),
