@@ -51,10 +51,11 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     `stored_own`: what that was started with. `stored`: what the generation to be repeated was
     started with. `backend`: what starts its groups together, None while that is not known. `pins`:
     by name of a snapshot. `leased`: portions of the data that this manager has asked nodes to hold;
-    `held`: those of them that they do. `near`: by group, bytes of what it is to be near to. `gang`: None before it was asked. `left`: whether groups of other
-    generations, or of one that is over, are still there. `obstacle`: why an object of the set could
-    not be made. `refused`: why the engine does not take its flow. `fetching_since`:
-    since when this manager has nodes fetch; not while there is no room.
+    `held`: those of them that they do. `near`: by group, bytes of what it is to be near to. `gang`:
+    None before it was asked. `left`: whether groups of other generations, or of one that is over,
+    are still there. `obstacle`: why an object of the set could not be made. `refused`: why the
+    engine does not take its flow. `fetching_since`: since when this manager has nodes fetch; not
+    while there is no room.
     """
 
     seen: sync_set.SyncSet | None
