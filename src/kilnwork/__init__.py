@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from kilnwork.sdk.remote import connect
     from kilnwork.sdk.session import Session
     from kilnwork.sdk.set_runs import SetRun
-    from kilnwork.sdk.snapshots import Shard, Snapshot
+    from kilnwork.sdk.snapshots import Shard, Snapshot, outputs
     from kilnwork.sdk.streams import Stream
     from kilnwork.sdk.sync_sets import SyncSet
     from kilnwork.sdk.task import Task
@@ -122,6 +122,7 @@ _HOMES = {
     "kilnwork.sdk.snapshots": (
         "Shard",
         "Snapshot",
+        "outputs",
     ),
     "kilnwork.sdk.streams": ("Stream",),
     "kilnwork.sdk.sync_sets": ("SyncSet",),
@@ -208,6 +209,7 @@ __all__ = [
     "http",
     "job",
     "manifest",
+    "outputs",
     "put",
     "split",
     "start",
