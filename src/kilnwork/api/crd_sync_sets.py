@@ -24,9 +24,6 @@ NAMES_RULE = (
 )
 NAME_RULE = "metadata.name must be a DNS label: it is part of the names of Pods"
 CONTROLLER_RULE = "may not be given: the manager drives the flow, and no Pod is needed for it"
-OUTPUTS_RULE = (
-    "may not be given yet: the results of steps are in the status, and a last step can write files"
-)
 REPLICAS_RULE = "give either replicas or replicasOf"
 MIN_RULE = "min may not be more than replicas"
 ELASTIC_RULE = "replicas may not be more than elastic.max"
@@ -148,10 +145,11 @@ SYNC_SET = crd_parts.Kind(
             ),
         ),
         "spec.resources.groups.[].near": {"maxItems": sync_set.MAX_SNAPSHOTS},
-        "spec.data": crd_parts.rules(
-            crd_parts.rule("!has(self.outputs)", f"outputs {OUTPUTS_RULE}")
-        ),
         "spec.data.snapshots": {
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+        },
+        "spec.data.outputs": {
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["name"],
         },

@@ -18,6 +18,7 @@ MAX_GENERATION = 9_999
 MAX_GROUPS = 16
 MAX_SNAPSHOTS = 32
 MAX_OBJECTS = 64
+MAX_OUTPUTS = 16
 MAX_REPLICAS = 1_000
 
 Wire = wire.Wire
@@ -238,6 +239,19 @@ class PondUse(Wire, frozen=True):
     """Seconds for pinning, and for fetching. Then the generation fails with `DataTimedOut`."""
 
 
+class Output(Wire, frozen=True):
+    """Files that tasks of the flow write, and that are kept as a snapshot of the pond."""
+
+    name: Variable
+    """Name of the output; in the status, and where another set takes it `from`."""
+    step: Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
+    """Path of a step of `flow.do`, such as `price` or `checks.var`: a call or a command on workers
+    of the set. What its tasks that succeed have written to `$KILN_OUTPUTS` (`kiln.outputs()`) is
+    the output."""
+    glob: Annotated[str, msgspec.Meta(max_length=1024)] = ""
+    """Which of these files, as a pattern with `*`, `?`, `[…]` and `**`; without, all."""
+
+
 class Data(Wire, frozen=True):
     """What the flow reads."""
 
@@ -247,9 +261,9 @@ class Data(Wire, frozen=True):
     """Data by name."""
     pond: PondUse = PondUse()
     """The store next to the workers."""
-    outputs: tuple[dict[str, Any], ...] = ()
-    """Must not be given yet: the results of steps are in the status, and by reference in the
-    journal; a last step can write files anywhere."""
+    outputs: Annotated[tuple[Output, ...], msgspec.Meta(max_length=MAX_OUTPUTS)] = ()
+    """What is kept of the files that steps write, once the flow has succeeded: snapshots in the
+    pond, on the nodes where they were written, as long as the generation is kept."""
 
 
 class Replay(Wire, frozen=True):
@@ -322,6 +336,19 @@ class SnapshotStatus(Status, frozen=True):
     """Nodes that need it."""
 
 
+class OutputStatus(Status, frozen=True):
+    """An output of the newest generation."""
+
+    digest: str = ""
+    """Digest of the snapshot, `sha256:…`."""
+    bytes: int = 0
+    """Bytes of all its files."""
+    files: int = 0
+    """Number of its files."""
+    nodes: int = 0
+    """Nodes that hold files of it."""
+
+
 class GroupStatus(Status, frozen=True):
     """A group of the newest generation."""
 
@@ -385,6 +412,8 @@ class GenerationStatus(Status, frozen=True):
     """When it ended."""
     digests: dict[str, str] = {}
     """Digests of its snapshots by name."""
+    outputs: dict[str, str] = {}
+    """Digests of its outputs by name."""
 
 
 class SyncSetStatus(Status, frozen=True):
@@ -414,6 +443,8 @@ class SyncSetStatus(Status, frozen=True):
     """The flow."""
     result: task.Result | None = None
     """Result of the flow, only when it succeeded."""
+    outputs: dict[str, OutputStatus] = {}
+    """Outputs by name, only when it succeeded. One whose step was skipped is left out."""
     backend_ref: BackendRef | None = None
     """What starts the groups together."""
     data_ready: str = ""

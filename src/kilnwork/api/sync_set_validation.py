@@ -16,6 +16,7 @@ from kilnwork.api import (
     documents,
     flow_validation,
     names,
+    output_steps,
     quantities,
     sync_set,
     task_fields,
@@ -29,6 +30,9 @@ GATE = "kilnwork.dev/gang"
 
 VOLUME = "kiln-data"
 """Volume of a worker's Pod by which it sees the data of its generation."""
+
+OUTPUTS_VOLUME = "kiln-outputs"
+"""Volume of a worker's Pod into which tasks write what is kept."""
 
 _RESOURCES = ("cpu", "memory")
 
@@ -53,6 +57,7 @@ def validate_sync_set(declared: sync_set.SyncSet) -> list[Problem]:
         *_group_problems(spec),
         *_snapshot_problems(spec),
         *_pond_problems(spec),
+        *_output_problems(spec),
         *_object_problems(spec.resources.objects, declared.metadata.namespace),
         *_generation_problems(spec),
         *_flow_problems(spec),
@@ -108,8 +113,6 @@ def _unserved_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
     """Fields that are known from elsewhere and have no effect here."""
     if spec.resources.controller is not None:
         yield "spec.resources.controller", crd_sync_sets.CONTROLLER_RULE
-    if spec.data.outputs:
-        yield "spec.data.outputs", crd_sync_sets.OUTPUTS_RULE
 
 
 # Groups
@@ -180,7 +183,7 @@ def _template_problems(at: str, template: dict[str, Any] | None) -> Iterator[Pro
     volumes = spec.get("volumes")
     if isinstance(volumes, list):
         for position, volume in enumerate(volumes):
-            if isinstance(volume, dict) and volume.get("name") == VOLUME:
+            if isinstance(volume, dict) and volume.get("name") in (VOLUME, OUTPUTS_VOLUME):
                 yield f"{at}.spec.volumes[{position}].name", "is that of the data: choose another"
 
 
@@ -229,11 +232,14 @@ def _snapshot_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
 def _source_problems(at: str, source: data_pond.SnapshotSource) -> Iterator[Problem]:
     given = [
         field
-        for field in ("source", "uri", "inline", "files")
+        for field in ("source", "uri", "inline", "output", "files")
         if getattr(source, field) is not None
     ]
     if len(given) != 1:
-        yield at, "must have one of source, uri, inline and files"
+        yield at, "must have one of source, uri, inline, output and files"
+    for field in ("path", "paths", "glob"):
+        if source.output is not None and getattr(source, field):
+            yield f"{at}.{field}", "may not be given: an output is taken whole"
 
 
 def _shard_problems(at: str, shard: sync_set.Shard, groups: Sequence[str]) -> Iterator[Problem]:
@@ -262,6 +268,13 @@ def _pond_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
                         "workers have their nodes before the data"
                     ),
                 )
+
+
+def _output_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
+    outputs = spec.data.outputs
+    yield from _twice((one.name for one in outputs), "spec.data.outputs")
+    for position, problem in output_steps.problems(spec.flow, outputs):
+        yield f"spec.data.outputs[{position}].{problem.path}", problem.text
 
 
 # Other fields

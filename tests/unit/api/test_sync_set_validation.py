@@ -89,11 +89,49 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         "spec.resources.controller",
         "the manager drives the flow",
     ),
-    "outputs": (data(outputs=[{"name": "x"}]), "spec.data.outputs", "may not be given yet"),
+    "output of no step": (
+        data(outputs=[{"name": "x", "step": "prize"}]),
+        "spec.data.outputs[0].step",
+        "names no step of flow.do: 'prize'; there are x",
+    ),
+    "output of steps in a step": (
+        {
+            **data(outputs=[{"name": "x", "step": "both"}]),
+            "flow": {"do": [{"both": {"fork": {"a": {"call": "m.f"}, "b": {"call": "m.f"}}}}]},
+        },
+        "spec.data.outputs[0].step",
+        "holds other steps: name one of them, both.a, both.b",
+    ),
+    "output of a Pod": (
+        {
+            **data(outputs=[{"name": "x", "step": "far"}]),
+            "flow": {"do": [{"far": {"taskTemplate": {"command": ["a"], "clusterName": "other"}}}]},
+        },
+        "spec.data.outputs[0].step",
+        "does not run on workers of the set",
+    ),
+    "output of known results": (
+        {
+            **data(outputs=[{"name": "x", "step": "pure"}]),
+            "flow": {"do": [{"pure": {"call": "m.f", "deterministic": True}}]},
+        },
+        "spec.data.outputs[0].step",
+        "is deterministic: its results are used again without running it",
+    ),
+    "two outputs of a name": (
+        data(outputs=[{"name": "a", "step": "x"}, {"name": "a", "step": "x"}]),
+        "spec.data.outputs[1].name",
+        "is there twice",
+    ),
+    "part of an output": (
+        data({"name": "t", "from": {"output": {"set": "a", "name": "b"}, "glob": "*"}}),
+        "spec.data.snapshots[0].from.glob",
+        "an output is taken whole",
+    ),
     "two sources": (
         data({"name": "x", "from": {"uri": "file:///x", "inline": {"a": ""}}}),
         f"{S}.from",
-        "must have one of source, uri, inline and files",
+        "must have one of source, uri, inline, output and files",
     ),
     "twice": (data(SNAPSHOT, SNAPSHOT), "spec.data.snapshots[1].name", "is there twice"),
     "shard of no group": (

@@ -45,6 +45,8 @@ class DataPlaces(msgspec.Struct, frozen=True, kw_only=True):
     path: str = ""
     """Directory of it on every node."""
     writable: bool = False
+    outputs: str = ""
+    """Directory into which tasks write what is kept, "" if nothing is."""
 
 
 class GangSpec(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ Pods, so that a Pod that takes the place of another has them too.
 import copy
 from typing import Any
 
-from kilnwork.api import kinds, meta, names, sync_set_validation, task_fields
+from kilnwork.api import kinds, meta, names, output_folders, sync_set_validation, task_fields
 from kilnwork.controllers import worker_pods
 from kilnwork.controllers.gangs import port
 
@@ -97,20 +97,27 @@ def _add_data(pod: dict[str, Any], data: port.DataPlaces) -> None:
     containers = list(pod.get("containers") or [{"name": worker_pods.CONTAINER}])
     position = task_fields.worker_position(containers)
     worker = dict(containers[position])
-    mount = {
-        "name": sync_set_validation.VOLUME,
-        "mountPath": data.path,
-        "readOnly": not data.writable,
-    }
-    variable = {"name": DATA_VARIABLE, "value": data.path}
-    env = [one for one in worker.get("env") or () if one.get("name") != DATA_VARIABLE]
-    worker["env"] = [*env, variable]
-    worker["volumeMounts"] = [*(worker.get("volumeMounts") or ()), mount]
+    shown = [(sync_set_validation.VOLUME, DATA_VARIABLE, data.path, data.writable)]
+    if data.outputs:
+        volume = sync_set_validation.OUTPUTS_VOLUME
+        shown.append((volume, output_folders.VARIABLE, data.outputs, True))
+    names_of = {variable for _, variable, _, _ in shown}
+    env = [one for one in worker.get("env") or () if one.get("name") not in names_of]
+    worker["env"] = [*env, *({"name": name, "value": path} for _, name, path, _ in shown)]
+    worker["volumeMounts"] = [
+        *(worker.get("volumeMounts") or ()),
+        *(
+            {"name": volume, "mountPath": path, "readOnly": not writable}
+            for volume, _, path, writable in shown
+        ),
+    ]
     containers[position] = worker
     pod["containers"] = containers
     # A worker may be there before its data (order follow), and before the pond's directory.
-    volume = {
-        "name": sync_set_validation.VOLUME,
-        "hostPath": {"path": data.path, "type": "DirectoryOrCreate"},
-    }
-    pod["volumes"] = [*(pod.get("volumes") or ()), volume]
+    pod["volumes"] = [
+        *(pod.get("volumes") or ()),
+        *(
+            {"name": volume, "hostPath": {"path": path, "type": "DirectoryOrCreate"}}
+            for volume, _, path, _ in shown
+        ),
+    ]

@@ -13,7 +13,7 @@ import msgspec
 from kilnwork.api import reasons, sync_set, sync_set_validation
 from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.gangs import port
-from kilnwork.controllers.sync_set import pinning, ports, status, wanted
+from kilnwork.controllers.sync_set import outputs, pinning, ports, status, wanted
 from kilnwork.jobs.flows import model as flow_model
 from kilnwork.kit import clock
 
@@ -32,6 +32,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
     nodes: frozenset[str]
     snapshots: tuple[model.WantedSnapshot, ...]
+    outputs: bool = False
+    """Whether its tasks write files there."""
 
 
 class Kill(msgspec.Struct, frozen=True):
@@ -52,7 +54,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     of what it is to be near to. `gang`: None before it was asked. `left`: whether groups of other
     generations, or of one that is over, are still there. `obstacle`: why an object of the set could
     not be made. `refused`: why the engine does not take its flow. `fetching_since`:
-    since when this manager has nodes fetch; not while there is no room.
+    since when this manager has nodes fetch; not while there is no room. `pins_of_outputs`: of a
+    flow that has succeeded, by name; `unknown_output`: what is not known of one any more; `held`:
+    how far nodes are that are to hold them.
     """
 
     seen: sync_set.SyncSet | None
@@ -64,6 +68,9 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     pond: ports.Pond | None = None
     pins: Mapping[str, model.Pin] = {}
     readiness: Mapping[str, model.Readiness] = {}
+    pins_of_outputs: Mapping[str, model.Pin] = {}
+    unknown_output: str = ""
+    held: Mapping[str, model.Readiness] = {}
     near: Mapping[str, Mapping[str, int]] = {}
     gang: port.GangState | None = None
     left: bool = False
@@ -78,7 +85,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     `forget`: generations whose flows nobody asks for any more. `release_groups`: all groups are to
     go. `objects`: those of the spec are to be made. `gang`: ask for it, and decide again.
-    `lease`: what nodes are to hold; `release_lease`: nothing. `again_s`: look again after so many
+    `lease`: what nodes are to hold; `release_lease`: nothing. `outputs`: what they are to hold of
+    its outputs. `again_s`: look again after so many
     seconds even if nothing changes.
     """
 
@@ -90,6 +98,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     objects: bool = False
     gang: port.GangSpec | None = None
     lease: Lease | None = None
+    outputs: Lease | None = None
     start: flow_model.NewFlowRun | None = None
     status: sync_set.SyncSetStatus | None = None
     delete: bool = False
@@ -121,8 +130,7 @@ def _admit(facts: Facts, seen: sync_set.SyncSet) -> Plan:
         shown = status.Shown(_P.KILLING, status.Why(Reason.SUPERSEDED, text), flow=facts.flow)
         return Plan(kill=kill, status=status.make(seen, shown, now=facts.now))
     if facts.flow is not None and not _P(seen.status.phase or _P.PENDING).final:
-        phase, why = _outcome(facts.flow)  # how it ended is told before the next one begins
-        return _ends(facts, seen, phase, why)
+        return _finishes(facts, seen, facts.flow)  # that is told before the next one begins
     if facts.left:
         return Plan(release_groups=True, release_lease=True, again_s=LOOK_S)
     begun = status.begin(seen, backend=facts.backend, now=facts.now)
@@ -182,6 +190,9 @@ def _before(facts: Facts, seen: sync_set.SyncSet) -> Plan:
         soon = 0.0 if pinned.program is not None else LOOK_S
         again_s = _first(again_s, late_s, soon)
         return Plan(status=status.make(seen, shown, now=facts.now), again_s=again_s)
+    if pinned.program.needs_pond and (facts.pond is None or not facts.pond.nodes):
+        why = _no_pond(seen) if facts.pond is None else pinning.no_agent(seen)
+        return _waits(facts, seen, _P.PLACING, why, again_s=_first(again_s, LOOK_S))
     if facts.obstacle:
         why = status.Why(Reason.OBJECT_REFUSED, facts.obstacle)
         return _waits(facts, seen, _P.PLACING, why, again_s=5.0)
@@ -235,7 +246,7 @@ def _gathering(
 def _gang(facts: Facts, seen: sync_set.SyncSet, program: wanted.Program) -> port.GangSpec:
     generation, gang = seen.status.generation, seen.spec.resources.gang
     data = None
-    if program.snapshots:
+    if program.needs_pond:
         pond = facts.pond or ports.Pond(path="")
         data = port.DataPlaces(
             lead=wanted.leads(seen, program.snapshots),
@@ -243,6 +254,7 @@ def _gang(facts: Facts, seen: sync_set.SyncSet, program: wanted.Program) -> port
             ready=frozenset(name for name, one in facts.readiness.items() if one.ready),
             near=facts.near,
             path=pond.path,
+            outputs=pond.outputs if program.outputs else "",
             writable=wanted.is_writable(seen, facts.backend),
         )
     return port.GangSpec(
@@ -270,6 +282,7 @@ def _new_run(
         snapshots=dict(program.snapshots),
         clusters={group.name: group.cluster for group in spec.groups},
         priority=seen.spec.priority,
+        outputs=program.outputs,
     )
 
 
@@ -290,13 +303,14 @@ def _data(facts: Facts, seen: sync_set.SyncSet, spec: port.GangSpec, gang: port.
     if spec.data is None:
         return _Data(ready=True, why=status.Why(Reason.NO_DATA, "it has no snapshots"))
     if facts.pond is None:
-        name = seen.spec.data.pond.name
-        text = f"DataPond {name} does not exist in namespace {spec.namespace}"
-        return _Data(ready=False, why=status.Why(Reason.WAITING_FOR_POND, text))
+        return _Data(ready=False, why=_no_pond(seen))
     nodes = gang.nodes
     if not nodes and facts.backend is sync_set.Backend.LOCAL:
         nodes = facts.pond.nodes  # there is one machine: its data need not wait for its workers
-    lease = Lease(nodes=nodes, snapshots=wanted.wanted_snapshots(seen)) if nodes else None
+    lease = None
+    if nodes:
+        writes = bool(spec.data.outputs)
+        lease = Lease(nodes=nodes, snapshots=wanted.wanted_snapshots(seen), outputs=writes)
     found = {name: facts.readiness.get(name, model.Readiness()) for name in sorted(nodes)}
     ready_nodes = sum(one.ready for one in found.values())
     snapshots = {
@@ -311,6 +325,12 @@ def _data(facts: Facts, seen: sync_set.SyncSet, spec: port.GangSpec, gang: port.
     ready = bool(nodes) and ready_nodes == len(nodes)
     why = status.Why(Reason.DATA_READY, "") if ready else _fetching(found)
     return _Data(ready=ready, why=why, lease=lease, failed=failed, snapshots=snapshots)
+
+
+def _no_pond(seen: sync_set.SyncSet) -> status.Why:
+    name, namespace = seen.spec.data.pond.name, seen.metadata.namespace
+    text = f"DataPond {name} does not exist in namespace {namespace}"
+    return status.Why(Reason.WAITING_FOR_POND, text)
 
 
 def _fetching(found: Mapping[str, model.Readiness]) -> status.Why:
@@ -331,11 +351,8 @@ def _fetching(found: Mapping[str, model.Readiness]) -> status.Why:
 
 def _running(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView) -> Plan:
     if flow.phase.final:
-        phase, why = _outcome(flow)
-        return _ends(facts, seen, phase, why)
-    stored = facts.stored_own
-    snapshots = {} if stored is None else stored.snapshots
-    spec = _gang(facts, seen, wanted.Program(flow=seen.spec.flow, snapshots=snapshots))
+        return _finishes(facts, seen, flow)
+    spec = _gang(facts, seen, _program(facts, seen))
     end = _end_asked(facts, seen)
     if end is None and facts.gang is None:
         return Plan(gang=spec)
@@ -347,6 +364,13 @@ def _running(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView)
         shown = status.Shown(_P.KILLING, end, gang=facts.gang, flow=flow)
         return Plan(kill=kill, status=status.make(seen, shown, now=facts.now))
     return _goes_on(facts, seen, flow, data=_data(facts, seen, spec, facts.gang))
+
+
+def _program(facts: Facts, seen: sync_set.SyncSet) -> wanted.Program:
+    stored = facts.stored_own
+    if stored is None:
+        return wanted.Program(flow=seen.spec.flow, snapshots={})
+    return wanted.Program(flow=seen.spec.flow, snapshots=stored.snapshots, outputs=stored.outputs)
 
 
 def _goes_on(
@@ -393,6 +417,41 @@ def _outcome(flow: flow_model.FlowRunView) -> tuple[sync_set.Phase, status.Why]:
 
 
 # The end
+
+
+def _finishes(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView) -> Plan:
+    """The flow is over; what it has written is kept before that is told."""
+    phase, why = _outcome(flow)
+    pins = facts.pins_of_outputs
+    if phase is not _P.SUCCEEDED or not (pins or facts.unknown_output):
+        return _ends(facts, seen, phase, why)
+    failed = _end_asked(facts, seen) or outputs.failure(pins)
+    if facts.unknown_output:
+        failed = status.Why(Reason.OUTPUT_FAILED, facts.unknown_output)
+    if failed is not None:
+        killed = failed.reason == Reason.KILLED
+        return _ends(facts, seen, _P.KILLED if killed else _P.FAILED, failed)
+    waits_for = outputs.waits_for(pins)
+    lease = None
+    if not waits_for:
+        lease = Lease(nodes=outputs.nodes(pins), snapshots=outputs.wanted(pins))
+        late = [one.message for _, one in sorted(facts.held.items()) if not one.ready]
+        if facts.held and not late:
+            shown = status.Shown(phase, why, flow=flow, outputs=outputs.shown(pins))
+            made = status.make(seen, shown, now=facts.now)
+            return Plan(outputs=lease, status=made, again_s=0.0)
+        waits_for = ", ".join(late) or "nodes are told to hold them"
+    keeps = status.Why(Reason.KEEPING_OUTPUTS, waits_for)
+    late_s = _late_s(seen, flow.finished, facts.now)
+    if late_s is not None and late_s <= 0:
+        return _ends(facts, seen, _P.FAILED, _too_late(seen, "keeping outputs", keeps))
+    shown = status.Shown(_P.RUNNING, keeps, flow=flow)
+    return Plan(
+        release_groups=True,
+        outputs=lease,
+        status=status.make(seen, shown, now=facts.now),
+        again_s=_first(late_s, LOOK_S, _next_end_s(facts, seen)),
+    )
 
 
 def _after(facts: Facts, seen: sync_set.SyncSet) -> Plan:

@@ -47,6 +47,7 @@ class Shown(msgspec.Struct, frozen=True):
     data: tuple[bool, Why] | None = None
     gang: port.GangState | None = None
     flow: flow_model.FlowRunView | None = None
+    outputs: Mapping[str, sync_set.OutputStatus] | None = None
 
 
 class Announcement(NamedTuple):
@@ -102,6 +103,7 @@ def _past(shown: sync_set.SyncSetStatus) -> sync_set.GenerationStatus:
         replay_of=shown.replay_of,
         finish_time=shown.finish_time,
         digests={name: one.digest for name, one in shown.snapshots.items()},
+        outputs={name: one.digest for name, one in shown.outputs.items()},
     )
 
 
@@ -124,6 +126,7 @@ def make(seen: sync_set.SyncSet, shown: Shown, *, now: float) -> sync_set.SyncSe
         groups=_groups(seen, shown.gang),
         flow=before.flow if flow is None else _flow(flow),
         result=_result(flow.value) if flow is not None and shown.phase is _P.SUCCEEDED else None,
+        outputs=before.outputs if shown.outputs is None else dict(shown.outputs),
         data_ready=_data_ready(snapshots),
         gang=before.gang if shown.gang is None else _gang_text(shown.gang),
         progress=before.progress if flow is None else _progress(flow),

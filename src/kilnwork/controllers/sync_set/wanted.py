@@ -22,6 +22,12 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
     flow: flow.Flow
     snapshots: Mapping[str, flow_model.SnapshotRef]
+    outputs: tuple[sync_set.Output, ...] = ()
+
+    @property
+    def needs_pond(self) -> bool:
+        """Whether it reads data or keeps files."""
+        return bool(self.snapshots or self.outputs)
 
 
 def replicas(group: sync_set.Group, refs: Mapping[str, flow_model.SnapshotRef]) -> int:
