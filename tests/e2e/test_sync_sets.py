@@ -1,12 +1,14 @@
 """SyncSets and DataPonds on `kiln up`: data, workers and flow as one object."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import kilnwork as kiln
 from support import up, waiting
 
 FLOW = """
@@ -331,3 +333,24 @@ def test_what_a_set_writes_is_what_another_reads(server: up.Up, backend: str) ->
     server.kiln("delete", "syncset/writer")
     waiting.wait_until(lambda: not folder.exists(), what="the output goes with its set")
     assert list(server.data.glob("**/outputs/default/*")) == []
+
+
+def spawns_on(_: int) -> str:
+    """Only the controller has another cluster for what it spawns."""
+    return os.environ.get("KILN_SPAWN_CLUSTER", "its own")
+
+
+def drive() -> dict[str, list[str]]:
+    spawned = kiln.task(spawns_on).map(range(4))
+    return {"driver": [spawns_on(0)], "spawned": [one.result() for one in spawned]}
+
+
+def test_function_that_drives_has_a_worker_of_its_own(server: up.Up) -> None:
+    """It waits there, and what it spawns runs on the workers of the set."""
+    with kiln.SyncSet("driven") as ss:
+        ss.group("worker", replicas=1)
+        ss.call(drive).options(group=ss.controller())
+    with kiln.connect(server.data):
+        found = ss.run(timeout=60.0)
+    assert found == {"driver": ["driven-g1-worker"], "spawned": ["its own"] * 4}
+    assert status(server, "driven")["groups"]["controller"]["desired"] == 1

@@ -23,7 +23,9 @@ NAMES_RULE = (
     "<set>-g9999-<group>-99999 is the name of a Pod, of at most 63"
 )
 NAME_RULE = "metadata.name must be a DNS label: it is part of the names of Pods"
-CONTROLLER_RULE = "may not be given: the manager drives the flow, and no Pod is needed for it"
+CONTROLLER_RULE = (
+    "no group may be called controller beside resources.controller, which is a group of that name"
+)
 REPLICAS_RULE = "give either replicas or replicasOf"
 MIN_RULE = "min may not be more than replicas"
 ELASTIC_RULE = "replicas may not be more than elastic.max"
@@ -121,7 +123,11 @@ SYNC_SET = crd_parts.Kind(
             *_frozen(),
         ),
         "spec.resources": crd_parts.rules(
-            crd_parts.rule("!has(self.controller)", f"controller {CONTROLLER_RULE}")
+            crd_parts.rule(
+                "!has(self.controller) || self.groups.all(g, g.name != 'controller')",
+                CONTROLLER_RULE,
+                fieldPath=".groups",
+            )
         ),
         "spec.resources.groups": {
             "x-kubernetes-list-type": "map",

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kilnwork.api import data_pond, flow, meta, task, wire
+from kilnwork.api import data_pond, flow, flow_validation, meta, task, wire
 
 MAX_GENERATION = 9_999
 """Highest number of a generation: four digits, for which names leave room."""
@@ -19,6 +19,8 @@ MAX_GROUPS = 16
 MAX_SNAPSHOTS = 32
 MAX_OBJECTS = 64
 MAX_OUTPUTS = 16
+
+CONTROLLER = flow_validation.CONTROLLER
 MAX_REPLICAS = 1_000
 
 Wire = wire.Wire
@@ -186,18 +188,42 @@ class Gang(Wire, frozen=True):
     room back and all start again when there is room for all; `fail`, the generation fails."""
 
 
+class DriverWorker(Wire, frozen=True):
+    """One more worker, for functions that drive: what they spawn runs on the first group."""
+
+    service_account_name: task.Name | None = None
+    """ServiceAccount whose rights such a function gets; without it, it has none."""
+    template: dict[str, Any] | None = None
+    """PodTemplateSpec of the worker, as that of a group."""
+
+    @property
+    def group(self) -> Group:
+        """The same as a group of workers."""
+        return Group(
+            name=CONTROLLER,
+            service_account_name=self.service_account_name,
+            template=self.template,
+        )
+
+
 class Resources(Wire, frozen=True):
     """The workers of a set, and what else belongs to it."""
 
     groups: Annotated[tuple[Group, ...], msgspec.Meta(min_length=1, max_length=MAX_GROUPS)]
     """Groups of workers. They start together or not at all."""
-    controller: dict[str, Any] | None = None
-    """Must not be given: the manager drives the flow, and no Pod is needed for it."""
+    controller: DriverWorker | None = None
+    """A worker of its own for steps that say `group: controller`: functions that spawn tasks. It
+    starts with the groups. The flow itself is driven by the manager, which needs no Pod."""
     objects: Annotated[tuple[dict[str, Any], ...], msgspec.Meta(max_length=MAX_OBJECTS)] = ()
     """Manifests of more objects, which the SyncSet owns: made before its workers, removed with it.
     The manager makes only kinds that it was allowed (`--allow-kind`), and ConfigMaps."""
     gang: Gang = Gang()
     """How the groups start together."""
+
+    @property
+    def every_group(self) -> tuple[Group, ...]:
+        """The groups, and the controller behind them if there is one."""
+        return self.groups if self.controller is None else (*self.groups, self.controller.group)
 
 
 class Shard(data_pond.ShardScheme, frozen=True):

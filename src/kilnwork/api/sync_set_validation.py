@@ -41,6 +41,7 @@ _COUNTED = frozenset({"range", "hash"})
 
 _TWICE = "is there twice"
 _GROUPS = "spec.resources.groups"
+_CONTROLLER = "spec.resources.controller"
 _SNAPSHOTS = "spec.data.snapshots"
 _OBJECT_META = frozenset({"name", "labels", "annotations", "namespace"})
 
@@ -53,7 +54,6 @@ def validate_sync_set(declared: sync_set.SyncSet) -> list[Problem]:
     spec = declared.spec
     return [
         *_name_problems(declared.metadata.name, spec),
-        *_unserved_problems(spec),
         *_group_problems(spec),
         *_snapshot_problems(spec),
         *_pond_problems(spec),
@@ -80,8 +80,8 @@ def backend_problems(spec: sync_set.SyncSetSpec, backend: sync_set.Backend) -> l
         return []
     problems = [
         problem
-        for position, group in enumerate(spec.resources.groups)
-        for problem in _request_problems(f"{_GROUPS}[{position}].template", group.template)
+        for at, group in _places(spec)
+        for problem in _request_problems(f"{at}.template", group.template)
     ]
     for position, snapshot in enumerate(spec.data.snapshots):
         if snapshot.deliver is sync_set.Deliver.SHARD:
@@ -96,26 +96,28 @@ def backend_problems(spec: sync_set.SyncSetSpec, backend: sync_set.Backend) -> l
 def _name_problems(name: str, spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
     if problem := names.label_problem(name):
         yield "metadata.name", problem
-    for position, group in enumerate(spec.resources.groups):
+    for at, group in _places(spec):
         together = len(name) + len(group.name)
         if together > crd_sync_sets.MAX_NAMES:
             yield (
-                f"{_GROUPS}[{position}].name",
+                at if at == _CONTROLLER else f"{at}.name",
                 (
-                    f"and the name of the SyncSet have {together} characters together; at most "
-                    f"{crd_sync_sets.MAX_NAMES} leave room for generation and largest index "
-                    "in the names of Pods, <set>-g9999-<group>-99999, which have 63"
+                    f"{group.name} and the name of the SyncSet have {together} characters "
+                    f"together; at most {crd_sync_sets.MAX_NAMES} leave room for generation and "
+                    "largest index in the names of Pods, <set>-g9999-<group>-99999, which have 63"
                 ),
             )
 
 
-def _unserved_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
-    """Fields that are known from elsewhere and have no effect here."""
-    if spec.resources.controller is not None:
-        yield "spec.resources.controller", crd_sync_sets.CONTROLLER_RULE
-
-
 # Groups
+
+
+def _places(spec: sync_set.SyncSetSpec) -> Iterator[tuple[str, sync_set.Group]]:
+    """Yield the path of each group, and the group; also of the controller."""
+    for position, group in enumerate(spec.resources.groups):
+        yield f"{_GROUPS}[{position}]", group
+    if spec.resources.controller is not None:
+        yield _CONTROLLER, spec.resources.controller.group
 
 
 def _group_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
@@ -123,7 +125,9 @@ def _group_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
     snapshots = {snapshot.name: snapshot for snapshot in spec.data.snapshots}
     yield from _twice((g.name for g in groups), _GROUPS)
     for position, group in enumerate(groups):
-        at = f"{_GROUPS}[{position}]"
+        if spec.resources.controller is not None and group.name == sync_set.CONTROLLER:
+            yield f"{_GROUPS}[{position}].name", crd_sync_sets.CONTROLLER_RULE
+    for at, group in _places(spec):
         yield from _number_problems(at, group)
         yield from _near_problems(at, group, snapshots)
         account = (f"{at}.serviceAccountName", group.service_account_name)
@@ -318,7 +322,7 @@ def _flow_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
     found = flow_validation.problems(
         spec.flow,
         snapshots={one.name: one.shard is not None for one in spec.data.snapshots},
-        groups=[group.name for group in spec.resources.groups],
+        groups=[group.name for group in spec.resources.every_group],
     )
     for path, text in found:
         yield f"spec.flow.{path}", text

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from kilnwork.api import output_folders
+from kilnwork.api import worker_variables
 from kilnwork.data import errors as data_errors
 from kilnwork.data.pond import manifest, records, shards
 from kilnwork.sdk import context, errors
@@ -193,13 +193,13 @@ def outputs() -> Path:
     It is of this attempt alone, and empty: what an attempt that failed has written does not count.
     Raises ConfigurationError in a set without outputs, NotInTask outside of a task.
     """
-    inner, root = context.context(), os.environ.get(output_folders.VARIABLE)
+    inner, root = context.context(), os.environ.get(worker_variables.OUTPUTS)
     if not root:
         raise errors.ConfigurationError(
-            f"${output_folders.VARIABLE} is not set: files are kept of steps that "
+            f"${worker_variables.OUTPUTS} is not set: files are kept of steps that "
             "spec.data.outputs of their SyncSet names, on its own workers"
         )
-    name = output_folders.name(inner.task_id, run=inner.run, attempt=inner.attempt)
+    name = worker_variables.output_folder(inner.task_id, run=inner.run, attempt=inner.attempt)
     found = Path(root) / name
     found.mkdir(exist_ok=True)
     return found

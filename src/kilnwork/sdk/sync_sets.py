@@ -46,6 +46,7 @@ class SyncSet(set_blocks.Opener):
             raise errors.BadOption(f"{self.of}: no option is called {min(unknown)!r}: use {known}")
         self._pond, self._given = pond, dict(given)
         self._groups: list[dict[str, Any]] = []
+        self._controller: dict[str, Any] | None = None
         self._snapshots: list[dict[str, Any]] = []
         self._objects: list[dict[str, Any]] = []
         self._outputs: list[tuple[str, set_steps.Step, str]] = []
@@ -94,6 +95,17 @@ class SyncSet(set_blocks.Opener):
             body["near"] = [one.name for one in options["near"]]
         self._groups.append({"name": name, **body})
         return name
+
+    def controller(
+        self,
+        *,
+        template: Mapping[str, Any] | None = None,
+        service_account: str | None = None,
+    ) -> str:
+        """Declare a worker of its own for functions that spawn tasks, and return its name for
+        `.options(group=…)`: what they spawn runs on the first group."""
+        self._controller = _given({"template": template, "serviceAccountName": service_account})
+        return sync_set.CONTROLLER
 
     def data(  # noqa: PLR0913 - where a snapshot comes from, by name
         self,
@@ -385,6 +397,8 @@ class SyncSet(set_blocks.Opener):
         ]
         flow["finally"] = self._finally.render(locate)
         spec: dict[str, Any] = {"resources": {"groups": self._groups}, "flow": _given(flow)}
+        if self._controller is not None:
+            spec["resources"]["controller"] = self._controller
         if self._objects:
             spec["resources"]["objects"] = self._objects
         data = _given({"snapshots": self._snapshots, "outputs": self._kept()})

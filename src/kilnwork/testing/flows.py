@@ -18,8 +18,8 @@ from kilnwork.api import (
     flow_program,
     flow_validation,
     job_settings,
-    output_folders,
     reasons,
+    worker_variables,
 )
 from kilnwork.api import task as api_task
 from kilnwork.jobs import completion
@@ -206,7 +206,7 @@ class _Process:
                 continue
             finally:
                 context.end()
-            written = output_folders.name(ids.task_text(task), run=1, attempt=attempt)
+            written = worker_variables.output_folder(ids.task_text(task), run=1, attempt=attempt)
             self.attempts.setdefault(records.step_path(key), []).append(written)
             data = plain.encode(value)
             if data is None or len(data) > results.MAX_BYTES:

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import meta, output_folders, sync_set
+from kilnwork.api import meta, sync_set, worker_variables
 from kilnwork.data import blobs
 from kilnwork.data import errors as data_errors
 from kilnwork.data.pond import manifest, origins, output_source, shards
@@ -98,7 +98,7 @@ def _data(folder: Path) -> Iterator[None]:
     written.mkdir()
     given = {
         sdk_snapshots.DATA_VARIABLE: str(folder),
-        output_folders.VARIABLE: str(written),
+        worker_variables.OUTPUTS: str(written),
     }
     before = {name: os.environ.get(name) for name in given}
     os.environ.update(given)

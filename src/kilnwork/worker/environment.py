@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from kilnwork.api import output_folders
+from kilnwork.api import worker_variables
 from kilnwork.channel import messages
 from kilnwork.kit import ids
 from kilnwork.worker import errors, folders, leftovers, settings
@@ -53,11 +53,13 @@ class Environment:
 
     def _outputs(self, run: messages.Run) -> dict[str, str]:
         """The attempt's own directory for files of the set, where the worker has one for all."""
-        shared = self._base.get(output_folders.VARIABLE, "")
+        shared = self._base.get(worker_variables.OUTPUTS, "")
         if not shared:
             return {}
         ref = run.ref
-        name = output_folders.name(ids.task_text(ref.task), run=ref.run, attempt=ref.attempt)
+        name = worker_variables.output_folder(
+            ids.task_text(ref.task), run=ref.run, attempt=ref.attempt
+        )
         folder = Path(shared) / name
         try:
             folder.mkdir(exist_ok=True)
@@ -65,7 +67,7 @@ class Environment:
             raise errors.CannotStartHere(
                 f"the worker cannot make the directory of its outputs: {error}"
             ) from error
-        return {output_folders.VARIABLE: str(folder)}
+        return {worker_variables.OUTPUTS: str(folder)}
 
     def _kubernetes(self, namespace: str, place: folders.Place) -> dict[str, str]:
         token = self._account / "token"

@@ -85,9 +85,9 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "deliver without shards": (data({**SNAPSHOT, "deliver": "shard"}), f"{S}.deliver", "no shard"),
     "controller": (
-        {"resources": {"groups": [{"name": "worker"}], "controller": {"template": {}}}},
-        "spec.resources.controller",
-        "the manager drives the flow",
+        {"resources": {"groups": [{"name": "controller"}], "controller": {}}},
+        "spec.resources.groups[0].name",
+        "no group may be called controller beside resources.controller",
     ),
     "output of no step": (
         data(outputs=[{"name": "x", "step": "prize"}]),

@@ -29,6 +29,8 @@ class GroupSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the gang is broken when one of its workers ends."""
     elastic: bool = False
     """Whether it grows and shrinks while the flow runs."""
+    spawns_on: str = ""
+    """TaskCluster of what its tasks spawn without naming one; "": the same."""
 
 
 class DataPlaces(msgspec.Struct, frozen=True, kw_only=True):

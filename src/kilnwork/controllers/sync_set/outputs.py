@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from kilnwork.api import data_pond, output_folders, reasons, sync_set
+from kilnwork.api import data_pond, reasons, sync_set, worker_variables
 from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.gangs import rendering
 from kilnwork.controllers.sync_set import status
@@ -50,7 +50,7 @@ def where_written(instances: Iterable[flow_model.InstanceView]) -> Written:
             continue
         if not (one.node and one.task and one.attempt):
             return Written(unknown=one.key)
-        name = output_folders.name(one.task, run=one.run, attempt=one.attempt)
+        name = worker_variables.output_folder(one.task, run=one.run, attempt=one.attempt)
         found.setdefault(one.node, []).append(name)
     return Written(attempts={node: tuple(names) for node, names in sorted(found.items())})
 

@@ -84,7 +84,9 @@ def _backend_ref(seen: sync_set.SyncSet, backend: sync_set.Backend) -> sync_set.
     return sync_set.BackendRef(
         backend=str(backend),
         kind=kinds.TASK_CLUSTERS.kind,
-        names=tuple(f"{name}-g{generation}-{group.name}" for group in seen.spec.resources.groups),
+        names=tuple(
+            f"{name}-g{generation}-{group.name}" for group in seen.spec.resources.every_group
+        ),
     )
 
 

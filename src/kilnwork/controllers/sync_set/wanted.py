@@ -45,7 +45,7 @@ def groups(
     """The groups of workers that are wanted."""
     return tuple(
         _group(seen, generation, group, replicas(group, refs))
-        for group in seen.spec.resources.groups
+        for group in seen.spec.resources.every_group
     )
 
 
@@ -63,7 +63,17 @@ def _group(
         near=group.near_mode if group.near else sync_set.NearMode.NONE,
         fails=group.on_pod_failed is sync_set.OnPodFailed.FAIL,
         elastic=group.elastic is not None,
+        spawns_on=_spawns_on(seen, generation, group),
     )
+
+
+def _spawns_on(seen: sync_set.SyncSet, generation: int, group: sync_set.Group) -> str:
+    """The TaskCluster of what functions on the controller spawn."""
+    resources = seen.spec.resources
+    if resources.controller is None or group.name != sync_set.CONTROLLER:
+        return ""
+    first = resources.groups[0].name
+    return rendering.cluster_name(seen.metadata.name, generation, first)
 
 
 def snapshot_ref(
