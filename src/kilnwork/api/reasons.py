@@ -432,7 +432,10 @@ class SetReason(_Explained):
     )
     OBJECT_REFUSED = (
         "ObjectRefused",
-        "An object of the set cannot be made; the message says which, and why.",
+        (
+            "An object of the set cannot be made; the message says which, and why. After 60 s the "
+            "set fails."
+        ),
     )
     GANG_READY = "GangReady", "As many workers are connected as every group needs."
     GANG_TIMED_OUT = (

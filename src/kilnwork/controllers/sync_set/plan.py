@@ -13,7 +13,7 @@ import msgspec
 from kilnwork.api import reasons, sync_set, sync_set_validation
 from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.gangs import port
-from kilnwork.controllers.sync_set import outputs, pinning, ports, status, wanted
+from kilnwork.controllers.sync_set import outputs, pinning, ports, status, waits, wanted
 from kilnwork.jobs.flows import model as flow_model
 from kilnwork.kit import clock
 
@@ -22,6 +22,9 @@ _P = sync_set.Phase
 
 LOOK_S = 1.0
 """Between looks at what nobody tells about."""
+
+REFUSED_LOOK_S = 5.0
+"""Between tries to make what was refused."""
 
 FETCH_LOOK_S = 5.0
 """Between looks at nodes that fetch: an agent that is gone says nothing."""
@@ -49,14 +52,14 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     `known`: generations whose flows the engine has. `flow`: that of the newest admitted one;
     `stored_own`: what that was started with. `stored`: what the generation to be repeated was
-    started with. `backend`: what starts its groups
-    together, None while that is not known. `pins`: by name of a snapshot. `near`: by group, bytes
-    of what it is to be near to. `gang`: None before it was asked. `left`: whether groups of other
-    generations, or of one that is over, are still there. `obstacle`: why an object of the set could
-    not be made. `refused`: why the engine does not take its flow. `fetching_since`:
-    since when this manager has nodes fetch; not while there is no room. `pins_of_outputs`: of a
-    flow that has succeeded, by name; `unknown_output`: what is not known of one any more; `held`:
-    how far nodes are that are to hold them.
+    started with. `backend`: what starts its groups together, None while that is not known. `pins`:
+    by name of a snapshot. `near`: by group, bytes of what it is to be near to. `gang`: None before
+    it was asked. `left`: whether groups of other generations, or of one that is over, are still
+    there. `obstacle`: why an object of the set could not be made; `refused_s`: for how long one was
+    refused, seconds. `refused`: why the engine does not take its flow. `fetching_since`: since when
+    this manager has nodes fetch; not while there is no room. `pins_of_outputs`: of a flow that has
+    succeeded, by name; `unknown_output`: what is not known of one any more; `held`: how far nodes
+    are that are to hold them.
     """
 
     seen: sync_set.SyncSet | None
@@ -75,6 +78,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     gang: port.GangState | None = None
     left: bool = False
     obstacle: str = ""
+    refused_s: float = 0.0
     refused: str = ""
     fetching_since: float | None = None
     now: float = 0.0
@@ -168,8 +172,8 @@ def _before(facts: Facts, seen: sync_set.SyncSet) -> Plan:
     again_s = _next_end_s(facts, seen)
     if seen.spec.suspend:
         why = status.Why(Reason.SUSPENDED, "spec.suspend is true: workers gave their room back")
-        waits = _waits(facts, seen, _P.SUSPENDED, why, again_s=again_s)
-        return msgspec.structs.replace(waits, release_groups=True, release_lease=True)
+        paused = _waits(facts, seen, _P.SUSPENDED, why, again_s=again_s)
+        return msgspec.structs.replace(paused, release_groups=True, release_lease=True)
     if facts.refused:
         why = status.Why(Reason.INVALID_SPEC, facts.refused)
         return _ends(facts, seen, _P.FAILED, why)
@@ -194,8 +198,7 @@ def _before(facts: Facts, seen: sync_set.SyncSet) -> Plan:
         why = _no_pond(seen) if facts.pond is None else pinning.no_agent(seen)
         return _waits(facts, seen, _P.PLACING, why, again_s=_first(again_s, LOOK_S))
     if facts.obstacle:
-        why = status.Why(Reason.OBJECT_REFUSED, facts.obstacle)
-        return _waits(facts, seen, _P.PLACING, why, again_s=5.0)
+        return _refused(facts, seen, facts.obstacle, again_s=again_s)
     spec = _gang(facts, seen, pinned.program)
     if facts.gang is None:
         return Plan(objects=True, gang=spec)
@@ -216,6 +219,8 @@ def _gathering(
 ) -> Plan:
     """Workers and data come together; when all are there, the flow starts."""
     program, gang = gathered.program, gathered.gang
+    if gang.reason is Reason.OBJECT_REFUSED and not gang.ready:
+        return _refused(facts, seen, gang.message, again_s=again_s)
     if gang.timed_out or gang.broken:
         reason = Reason.GANG_TIMED_OUT if gang.timed_out else Reason.WORKER_ENDED
         return _ends(facts, seen, _P.FAILED, status.Why(reason, gang.broken or gang.message))
@@ -235,12 +240,22 @@ def _gathering(
         phase, why, gang=gang, data=(data.ready, data.why), snapshots=data.snapshots
     )
     silent_s = None if data.ready or data.lease is None else FETCH_LOOK_S
-    waits = (again_s, gang.again_s, late_s, silent_s)
+    looks = (again_s, gang.again_s, late_s, silent_s)
     return Plan(
         lease=data.lease,
         status=status.make(seen, shown, now=facts.now),
-        again_s=_first(*waits),
+        again_s=_first(*looks),
     )
+
+
+def _refused(facts: Facts, seen: sync_set.SyncSet, message: str, *, again_s: float | None) -> Plan:
+    """An object of the set cannot be made. What the server says passes soon, or not at all."""
+    left_s = waits.REFUSED_S - facts.refused_s
+    if left_s <= 0:
+        text = f"{message} (tried for {waits.REFUSED_S:g} s)"
+        return _ends(facts, seen, _P.FAILED, status.Why(Reason.OBJECT_REFUSED, text))
+    why = status.Why(Reason.OBJECT_REFUSED, message)
+    return _waits(facts, seen, _P.PLACING, why, again_s=_first(again_s, left_s, REFUSED_LOOK_S))
 
 
 def _gang(facts: Facts, seen: sync_set.SyncSet, program: wanted.Program) -> port.GangSpec:

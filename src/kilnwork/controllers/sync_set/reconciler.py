@@ -15,7 +15,7 @@ from kilnwork.controllers import ports as hub_ports
 from kilnwork.controllers import status_writer, tools
 from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.gangs import local, pods, port, rendering
-from kilnwork.controllers.sync_set import objects, outputs, pinning, plan, ports, status
+from kilnwork.controllers.sync_set import objects, outputs, pinning, plan, ports, status, waits
 from kilnwork.executors import custom_resource
 from kilnwork.jobs import errors as jobs_errors
 from kilnwork.jobs.flows import model as flow_model
@@ -40,7 +40,7 @@ class _Memory(msgspec.Struct):
     `written`, `differs`: when its status was written, and since when it should be another
     (monotonic). `refused`: why the engine does not take the flow of a generation. `fetching`: a
     generation, and since when its nodes fetch (wall clock). `written_by`: a generation, and
-    where the tasks of its outputs have run, by output.
+    where the tasks of its outputs have run, by output. `wait`: what it waits for.
     """
 
     uid: str
@@ -49,6 +49,7 @@ class _Memory(msgspec.Struct):
     refused: dict[int, str] = msgspec.field(default_factory=dict)
     fetching: tuple[int, float] | None = None
     written_by: tuple[int, Mapping[str, outputs.Written]] | None = None
+    wait: waits.Wait | None = None
 
 
 class Reconciler:
@@ -163,12 +164,13 @@ class Reconciler:
             decided = msgspec.structs.replace(
                 plan.decide(facts), kill=None, start=None, suspend=None
             )
-        waits = [decided.again_s]
+        looks = [decided.again_s]
         if decided.status is not None:
-            waits.append(await self._write(key, seen, decided.status))
+            looks.append(await self._write(key, seen, decided.status))
+            looks.append(self._tell_wait(key, seen, decided.status))
         if decided.delete:
             await tools.delete(self._client, kinds.SYNC_SETS, seen.metadata)
-        return min((w for w in waits if w is not None), default=None)
+        return min((s for s in looks if s is not None), default=None)
 
     async def _gather(
         self, key: Key, seen: sync_set.SyncSet, facts: plan.Facts, *, wanted: plan.Plan
@@ -219,6 +221,7 @@ class Reconciler:
             held=self._books().ready(*_pond(seen), _outputs_lease(seen)) if written else {},
             near=self._near(seen),
             left=any(c.metadata.labels.get(rendering.GENERATION_LABEL) != kept for c in owned),
+            refused_s=waits.refused_s(known.wait, now=self._clock.monotonic()),
             refused=known.refused.get(seen.status.generation, ""),
             fetching_since=None if known.fetching is None else known.fetching[1],
             now=self._clock.wall(),
@@ -497,6 +500,20 @@ class Reconciler:
         if announced is not None:
             about = events.reference(kinds.SYNC_SETS, seen)
             self._emit(about, announced.type, announced.reason, announced.message)
+        return None
+
+    def _tell_wait(
+        self, key: Key, seen: sync_set.SyncSet, shown: sync_set.SyncSetStatus
+    ) -> float | None:
+        """Emit a kube event for what it has waited for long; gives when it will be long."""
+        known, now = self._memory(key, seen), self._clock.monotonic()
+        known.wait = waits.follow(known.wait, shown, now=now)
+        left_s = waits.untold_s(known.wait, now=now)
+        if known.wait is None or left_s is None or left_s > 0:
+            return left_s
+        known.wait = msgspec.structs.replace(known.wait, told=True)
+        about = events.reference(kinds.SYNC_SETS, seen)
+        self._emit(about, events.NORMAL, shown.reason, shown.message)
         return None
 
     def _engine(self) -> ports.Flows:

@@ -213,6 +213,11 @@ def _progress(flow: flow_model.FlowRunView) -> str:
 # Conditions
 
 
+_NO_WORKERS = Why(Reason.WAITING_FOR_WORKERS, "workers are not made yet")
+_NOT_OF_WORKERS = frozenset({Reason.NO_DATA, Reason.PINNED})
+"""Reasons that say nothing of what workers wait for."""
+
+
 def _conditions(seen: sync_set.SyncSet, shown: Shown) -> tuple[meta.Condition, ...]:
     found: list[meta.Condition] = []
 
@@ -244,6 +249,9 @@ def _conditions(seen: sync_set.SyncSet, shown: Shown) -> tuple[meta.Condition, .
             say("DataReady", False, pinning)
     if shown.gang is not None:
         say("GangReady", shown.gang.ready, Why(shown.gang.reason, shown.gang.message))
+    elif shown.flow is None and not shown.phase.final:
+        silent = shown.why.reason in _NOT_OF_WORKERS
+        say("GangReady", False, _NO_WORKERS if silent else shown.why)
     elif "GangReady" not in known:
         say("GangReady", False, shown.why)
     running = shown.flow is not None and not shown.flow.phase.final and not shown.phase.final
@@ -306,12 +314,13 @@ def _class(shown: sync_set.SyncSetStatus) -> tuple[object, ...]:
 def announcement(
     current: sync_set.SyncSetStatus, wanted: sync_set.SyncSetStatus
 ) -> Announcement | None:
-    """The kube event that goes with writing `wanted` over `current`, if it is worth one."""
+    """The kube event that goes with writing `wanted` over `current`, if it is worth one. Phases of
+    waiting are told when they last (`waits`)."""
     if (current.generation, current.phase) == (wanted.generation, wanted.phase):
         return None
     phase = _P(wanted.phase)
     if phase in (_P.FAILED, _P.ADMISSION_ERROR):
         return Announcement("Warning", wanted.reason, wanted.message)
-    if phase.final or phase is _P.RUNNING:
+    if phase.final or phase in (_P.RUNNING, _P.SUSPENDED, _P.KILLING):
         return Announcement("Normal", wanted.reason, wanted.message)
     return None

@@ -243,6 +243,40 @@ def test_object_that_cannot_be_made_holds_everything_up() -> None:
     assert decided.status.reason == Reason.OBJECT_REFUSED
 
 
+def reason_of(found: sync_set.SyncSetStatus, kind: str) -> str:
+    return next(c.reason for c in found.conditions if c.type == kind)
+
+
+REFUSED = {"reason": Reason.OBJECT_REFUSED, "message": "TaskCluster x cannot be made: quota"}
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"obstacle": "spec.resources.objects[0]: no"}, "spec.resources.objects[0]: no"),
+        ({"gang": gang(ready=False, **REFUSED)}, "TaskCluster x cannot be made: quota"),
+    ],
+)
+def test_object_that_is_refused_fails_the_set_after_a_minute(
+    more: dict[str, Any], text: str
+) -> None:
+    known = facts(admitted(data=False), **more)
+    first = plan.decide(known)
+    assert first.status is not None
+    assert (first.status.phase, first.status.message) == ("Placing", text)
+    assert reason_of(first.status, "GangReady") == Reason.OBJECT_REFUSED
+    last = plan.decide(msgspec.structs.replace(known, refused_s=60.0))
+    assert last.status is not None
+    assert (last.status.phase, last.status.reason) == ("Failed", Reason.OBJECT_REFUSED)
+    assert last.status.message == f"{text} (tried for 60 s)"
+
+
+def test_workers_that_are_not_made_are_not_said_to_need_no_data() -> None:
+    status = admitted(data=False).status
+    assert reason_of(status, "SnapshotPinned") == Reason.NO_DATA
+    assert reason_of(status, "GangReady") == Reason.WAITING_FOR_WORKERS
+
+
 def test_flow_that_the_engine_refuses_fails_the_generation() -> None:
     decided = plan.decide(facts(pinned(), pins={"trades": PIN}, refused="spec.flow.do: no"))
     assert decided.status is not None
