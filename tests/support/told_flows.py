@@ -1,6 +1,8 @@
 """An engine of flows that does what the test tells it, for tests of the SyncSet controller."""
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -62,6 +64,18 @@ class ToldFlows:
     async def forget(self, key: model.FlowKey) -> None:
         self.views.pop(key, None)
         self.kept.pop(key, None)
+
+    async def reshard(
+        self, key: model.FlowKey, shards: Mapping[str, list[Any]]
+    ) -> model.NewFlowRun | None:
+        """All of it: no step reads anything."""
+        run = self.kept[key]
+        changed = {
+            name: msgspec.structs.replace(run.snapshots[name], shards=documents)
+            for name, documents in shards.items()
+        }
+        self.kept[key] = msgspec.structs.replace(run, snapshots={**run.snapshots, **changed})
+        return self.kept[key]
 
     def view(self, key: model.FlowKey) -> model.FlowRunView | None:
         return self.views.get(key)

@@ -163,8 +163,8 @@ class ShardScheme(wire.Wire, frozen=True):
 
     by: Annotated[str, msgspec.Meta(pattern="^(files|glob|range|hash)$")]
     """`files`, whole files of much the same number of bytes; `glob`, one shard for each pattern;
-    `range`, records by the byte at which they begin; `hash`, files by their path, or records by
-    `key`."""
+    `range`, records of text files in their order, the same `unit` in each; `hash`, files by their
+    path, or records by `key`."""
     count: Annotated[int, msgspec.Meta(ge=1, le=100_000)] | None = None
     """Number of shards; without it one for each file, or for each pattern."""
     key: Annotated[str, msgspec.Meta(max_length=253)] = ""
@@ -173,3 +173,6 @@ class ShardScheme(wire.Wire, frozen=True):
         tuple[Annotated[str, msgspec.Meta(max_length=1024)], ...], msgspec.Meta(max_length=1000)
     ] = ()
     """Of `glob`."""
+    unit: Annotated[str, msgspec.Meta(pattern="^(bytes|rows)$")] = "bytes"
+    """Of `range`: what is the same in all shards. `bytes`: known at once, rows are whole. `rows`:
+    each task counts the lines of all files first, and its node needs all of them."""

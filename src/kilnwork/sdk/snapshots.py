@@ -57,8 +57,9 @@ class Shard:
     def lines(self) -> Iterator[bytes]:
         """Yield its records as they are, without line feed, file by file.
 
-        Those that are in this shard alone: of a range the lines that begin there, of a key those
-        whose key is of this shard. The header of a CSV file is no record. Raises BadRecord.
+        Those that are in this shard alone: of a range the lines that begin there, or are so many
+        from the first on, of a key those whose key is of this shard. The header of a CSV file is no
+        record. Raises BadRecord.
         """
         for line, _ in self._lines():
             yield line
@@ -73,10 +74,11 @@ class Shard:
             yield read(line)
 
     def _lines(self) -> Iterator[tuple[bytes, "_Reader"]]:
-        for file in self._shard.files:
+        located = records.located(self._shard, self.directory)
+        for file in located.files:
             path = self.directory / file.path
             read = _Reader(path)
-            one = msgspec.structs.replace(self._shard, files=(file,))
+            one = msgspec.structs.replace(located, files=(file,))
             found = records.of_shard(one, self.directory)
             starts = file.range is None or file.range[0] == 0
             if read.header and self._shard.where is None and starts:
@@ -136,10 +138,12 @@ class Snapshot:
         *,
         by: Literal["files", "range", "hash"] = "files",
         key: str = "",
+        unit: Literal["bytes", "rows"] = "bytes",
     ) -> list[Shard]:
         """Divide it in this task, as `spec.data.snapshots[].shard` would: for functions that spawn
         a task for each shard. `count`: how many; None: one for each file. `key`: of records, with
-        `hash`. Raises ManifestRefused (a DataError) for a number that cannot be.
+        `hash`; `unit`: what a `range` has the same number of. Raises ManifestRefused (a DataError)
+        for a number that cannot be.
         """
         root = self.directory
         found = tuple(
@@ -152,7 +156,9 @@ class Snapshot:
             for path in self.files
         )
         listed = _Listed(tuple(sorted(found, key=lambda file: file.path)), self.digest)
-        planned = shards.plan(listed, shards.Scheme(by=by, key=key), count, snapshot=self.name)
+        planned = shards.plan(
+            listed, shards.Scheme(by=by, key=key, unit=unit), count, snapshot=self.name
+        )
         return [Shard(msgspec.to_builtins(one)) for one in planned]
 
     def __repr__(self) -> str:

@@ -123,7 +123,9 @@ class SyncSet(set_blocks.Opener):
         by: Literal["files", "range", "hash", "glob"] | None = None,
         key: str = "",
         patterns: Sequence[str] = (),
+        unit: Literal["bytes", "rows"] = "bytes",
         copy: bool = False,
+        deliver: Literal["all", "shard"] = "all",
     ) -> set_options.SnapshotHandle:
         """Declare data that all steps of a generation see unchanged.
 
@@ -132,9 +134,10 @@ class SyncSet(set_blocks.Opener):
         choose files. `digest`: it must be this one.
 
         With `shards`, a number or the name of a group that has as many workers, or `by`, it is
-        divided: `files` of much the same size (the default), `range` of bytes by whole lines,
-        `hash` of the `key` of records or of the paths of files, `glob` by `patterns`. `copy`: steps
-        may write to a copy of it. Raises BadOption.
+        divided: `files` of much the same size (the default), `range` of whole lines, the same
+        number of `unit` each, `hash` of the `key` of records or of the paths of files, `glob` by
+        `patterns`. `copy`: steps may write to a copy of it. `deliver`: a node gets all of it, or
+        the shards that its workers are for. Raises BadOption.
         """
         origin = {
             "source": source,
@@ -150,7 +153,11 @@ class SyncSet(set_blocks.Opener):
             body["digest"] = digest
         if copy:
             body["access"] = "copy"
+        if deliver != "all":
+            body["deliver"] = deliver
         scheme: dict[str, Any] = _given({"key": key, "patterns": list(patterns)})
+        if unit != "bytes":
+            scheme["unit"] = unit
         if shards is not None:
             scheme["group" if isinstance(shards, str) else "count"] = shards
         if scheme or by is not None:

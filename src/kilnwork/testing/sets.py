@@ -132,7 +132,10 @@ def _pinned(
     planned: list[Any] | None = None
     if snapshot.shard is not None:
         scheme = shards.Scheme(
-            by=snapshot.shard.by, key=snapshot.shard.key, patterns=snapshot.shard.patterns
+            by=snapshot.shard.by,
+            key=snapshot.shard.key,
+            patterns=snapshot.shard.patterns,
+            unit=snapshot.shard.unit,
         )
         count = _count(spec, snapshot.shard)
         planned = [

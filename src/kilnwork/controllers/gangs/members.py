@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from kilnwork.api import pod, reasons, sync_set_validation, task_cluster
-from kilnwork.controllers.gangs import port
+from kilnwork.controllers.gangs import port, sharing
 from kilnwork.dispatch import model
 from kilnwork.kit import clock
 
@@ -86,6 +86,18 @@ def nodes(groups: tuple[Group, ...]) -> frozenset[str]:
     return frozenset(p.spec.node_name for g in groups for p in g.live if p.spec.node_name)
 
 
+def held(groups: tuple[Group, ...]) -> dict[str, dict[str, frozenset[int]]]:
+    """What Pods tell of portions, by group and node."""
+    return sharing.merge(
+        *(
+            {g.spec.name: {p.spec.node_name: sharing.of_pod(p.metadata)}}
+            for g in groups
+            for p in g.live
+            if g.spec.portions and p.spec.node_name
+        )
+    )
+
+
 def opened(groups: tuple[Group, ...]) -> float | None:
     """When the gate of a member was opened first; None while all wait."""
     times = (p.metadata.annotations.get(OPENED_ANNOTATION) for g in groups for p in g.live)
@@ -156,6 +168,7 @@ def state(
         groups={g.spec.name: g.state() for g in groups},
         ready=ready,
         nodes=nodes(groups),
+        portions=held(groups),
         reason=Reason.GANG_READY if ready else reason,
         message="" if ready else message or missing(groups),
         broken=broken(groups, since=since),

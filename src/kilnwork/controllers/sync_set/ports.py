@@ -5,12 +5,13 @@ is said anew in every pass.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from kilnwork.api import data_pond
 from kilnwork.controllers.data_pond import model
+from kilnwork.data.pond import manifest
 from kilnwork.jobs.flows import model as flow_model
 
 
@@ -31,6 +32,12 @@ class Flows(Protocol):
 
     async def forget(self, key: flow_model.FlowKey) -> None:
         """Nobody asks for a run any more; one that runs is killed first."""
+        ...
+
+    async def reshard(
+        self, key: flow_model.FlowKey, shards: Mapping[str, list[Any]]
+    ) -> flow_model.NewFlowRun | None:
+        """Divide snapshots anew that no step has named yet; gives what the run works with."""
         ...
 
     def view(self, key: flow_model.FlowKey) -> flow_model.FlowRunView | None:
@@ -140,6 +147,10 @@ class Ledger(Protocol):
 
     def holders(self, namespace: str, pond: str, digest: str) -> Mapping[str, int]:
         """Bytes of a snapshot by node."""
+        ...
+
+    def find_manifest(self, namespace: str, pond: str, digest: str) -> manifest.Manifest | None:
+        """The files of a snapshot, if they are known."""
         ...
 
     def leases(self, namespace: str) -> frozenset[tuple[str, str]]:

@@ -14,8 +14,17 @@ from kilnwork.api import kinds, resource, sync_set, task_cluster
 from kilnwork.controllers import ports as hub_ports
 from kilnwork.controllers import status_writer, tools
 from kilnwork.controllers.data_pond import model
-from kilnwork.controllers.gangs import local, pods, port, rendering
-from kilnwork.controllers.sync_set import objects, outputs, pinning, plan, ports, status, waits
+from kilnwork.controllers.gangs import local, pods, port, rendering, sharing
+from kilnwork.controllers.sync_set import (
+    objects,
+    outputs,
+    pinning,
+    plan,
+    ports,
+    status,
+    waits,
+    wanted,
+)
 from kilnwork.executors import custom_resource
 from kilnwork.jobs import errors as jobs_errors
 from kilnwork.jobs.flows import model as flow_model
@@ -40,7 +49,10 @@ class _Memory(msgspec.Struct):
     `written`, `differs`: when its status was written, and since when it should be another
     (monotonic). `refused`: why the engine does not take the flow of a generation. `fetching`: a
     generation, and since when its nodes fetch (wall clock). `written_by`: a generation, and
-    where the tasks of its outputs have run, by output. `wait`: what it waits for.
+    where the tasks of its outputs have run, by output. `wait`: what it waits for. `leased`:
+    portions that nodes are to hold, of the generation that fetches; `held`: those that they do.
+    `divided`: in how many shards the flow was asked to have snapshots, which it does while no step
+    reads them.
     """
 
     uid: str
@@ -50,6 +62,9 @@ class _Memory(msgspec.Struct):
     fetching: tuple[int, float] | None = None
     written_by: tuple[int, Mapping[str, outputs.Written]] | None = None
     wait: waits.Wait | None = None
+    leased: sharing.Places = {}
+    held: sharing.Places = {}
+    divided: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class Reconciler:
@@ -65,6 +80,7 @@ class Reconciler:
         self._queue = work
         self._flows: ports.Flows | None = None
         self._ledger: ports.Ledger | None = None
+        self._hub: hub_ports.ClusterHub | None = None
         self._local = local.LocalBackend(given)
         self._pods = pods.PodsBackend(given)
         self._objects = objects.SetObjects(given.kube, served)
@@ -125,6 +141,7 @@ class Reconciler:
         """Ask these from now on."""
         self._local.use(hub)
         self._pods.use(hub)
+        self._hub = hub
         self._ledger = ledger
         ledger.subscribe(self.ponds_changed)
 
@@ -203,7 +220,9 @@ class Reconciler:
             stored = self._stored(flow_model.FlowKey(uid, repeated))
         own = flow_model.FlowKey(uid, seen.status.generation)
         view, pond = flows.view(own), self._pond(seen)
-        known = self._memory(key, seen)
+        known, readiness = self._memory(key, seen), self._readiness(seen)
+        ready = {node: one.ready for node, one in readiness.items()}
+        known.held = sharing.held(known.held, known.leased, ready)
         stored_own = None if view is None or final else self._stored(own)
         written = await self._written(known, stored_own, view)
         return plan.Facts(
@@ -215,10 +234,11 @@ class Reconciler:
             backend=await self._choose(seen, current=current),
             pond=pond,
             pins=self._pins(seen, stored) if current and pond is not None and not final else {},
-            readiness=self._readiness(seen),
+            readiness=readiness,
             pins_of_outputs=self._pins_of_outputs(seen, stored_own, written),
             unknown_output=_unknown(written),
-            held=self._books().ready(*_pond(seen), _outputs_lease(seen)) if written else {},
+            kept=self._books().ready(*_pond(seen), _outputs_lease(seen)) if written else {},
+            held=known.held,
             near=self._near(seen),
             left=any(c.metadata.labels.get(rendering.GENERATION_LABEL) != kept for c in owned),
             refused_s=waits.refused_s(known.wait, now=self._clock.monotonic()),
@@ -402,6 +422,10 @@ class Reconciler:
         if decided.suspend is not None:
             own = flow_model.FlowKey(uid, seen.status.generation)
             await flows.suspend(own, suspended=decided.suspend)
+        for cluster, by_node in decided.serve.items():
+            await self._workers().set_portions(key[0], cluster, by_node)
+        if decided.reshard:
+            await self._reshard(key, seen, decided.reshard)
         if decided.start is not None:
             try:
                 await flows.start(decided.start)
@@ -411,15 +435,35 @@ class Reconciler:
             self._generations.setdefault(uid, set()).add(decided.start.generation)
             self._names.setdefault(key, set()).add(uid)
 
+    async def _reshard(self, key: Key, seen: sync_set.SyncSet, anew: Mapping[str, int]) -> None:
+        """Have the flow divide snapshots anew that no step reads yet; it is asked once."""
+        known = self._memory(key, seen)
+        pond, shards = seen.spec.data.pond.name, {}
+        given = {one.name: one.shard for one in seen.spec.data.snapshots}
+        for name, count in anew.items():
+            shard, digest = given[name], seen.status.snapshots[name].digest
+            found = self._books().find_manifest(key[0], pond, digest)
+            if shard is not None and found is not None and known.divided.get(name) != count:
+                shards[name] = wanted.documents(seen, shard, found, name=name)
+                known.divided[name] = count
+        own = flow_model.FlowKey(seen.metadata.uid, seen.status.generation)
+        new = await self._engine().reshard(own, shards) if shards else None
+        if new is not None:
+            self._definitions[own] = new
+
     def _lease_data(self, key: Key, seen: sync_set.SyncSet, decided: plan.Plan) -> None:
         """Say which nodes are to hold the data of the newest generation, and of no other."""
         pond, lease = seen.spec.data.pond.name, _lease(seen)
         known, generation = self._memory(key, seen), seen.status.generation
         if decided.lease is None:
             known.fetching = None
+            known.leased = known.held = {}
+            known.divided.clear()
         elif known.fetching is None or known.fetching[0] != generation:
             known.fetching = generation, self._clock.wall()
+            known.held = {}
         if decided.lease is not None:
+            known.leased = decided.lease.portions
             self._books().want(
                 key[0],
                 pond,
@@ -520,6 +564,11 @@ class Reconciler:
         if self._flows is None:
             raise errors.NotSynced("the engine of flows is not there yet")
         return self._flows
+
+    def _workers(self) -> hub_ports.ClusterHub:
+        if self._hub is None:
+            raise errors.NotSynced("the dispatcher is not there yet")
+        return self._hub
 
     def _books(self) -> ports.Ledger:
         if self._ledger is None:

@@ -326,11 +326,11 @@ def test_outputs_are_pinned_then_held_and_only_then_has_it_succeeded() -> None:
     assert second.outputs.nodes == {"a", "b"}
     assert second.status is not None
     assert second.status.phase == "Running"
-    held = {"a": READY, "b": pond_model.Readiness(message="node b fetches")}
-    third = plan.decide(msgspec.structs.replace(known, held=held))
+    kept = {"a": READY, "b": pond_model.Readiness(message="node b fetches")}
+    third = plan.decide(msgspec.structs.replace(known, kept=kept))
     assert third.status is not None
     assert third.status.message == "node b fetches"
-    last = plan.decide(msgspec.structs.replace(known, held={"a": READY, "b": READY}))
+    last = plan.decide(msgspec.structs.replace(known, kept={"a": READY, "b": READY}))
     assert last.status is not None
     assert last.status.phase == "Succeeded"
     assert last.status.outputs["prices"].digest == MANIFEST.digest
