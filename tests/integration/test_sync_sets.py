@@ -71,6 +71,44 @@ async def test_failed_flow_fails_the_set(world: set_world.SetWorld) -> None:
     await waiting.wait_until_async(told, what="a kube event")
 
 
+async def test_set_of_higher_priority_takes_room_first(world: set_world.SetWorld) -> None:
+    """Also if it is the larger one, and came later; and priorities may change meanwhile."""
+    await world.gangs.node("a", cpu="2")
+    container = {"name": "x", "image": "x", "resources": {"requests": {"cpu": "1"}}}
+    filler = {"nodeName": "a", "containers": [container]}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "filler"}, "spec": filler}
+    await world.kube.create(resource.PODS, body, controlled.NS)
+    await world.set("large", priority=5)
+    await world.set_is("Placing", "WaitingForRoom", name="large")
+    await world.set("small", resources={"groups": world.groups(replicas=1)})
+    status = await world.set_is("Placing", "WaitingForRoom", name="small")
+    assert status["message"] == (
+        "SyncSet default/large of priority 5 waits for its turn before this one of priority 0"
+    )
+    await world.change("large", priority=-1)
+
+    async def bound() -> set[str]:
+        return set(await world.gangs.bound()) - {"filler"}
+
+    found = await waiting.wait_until_async(bound, what="the small one has a node")
+    assert found == {"small-g1-worker-0"}
+    status = await world.set_is("Placing", "WaitingForRoom", name="large")
+    assert "worker" in status["message"]
+
+
+async def test_set_that_would_never_fit_holds_nobody_up(world: set_world.SetWorld) -> None:
+    await world.gangs.node("a", cpu="1")
+    await world.set("large", priority=5)
+    await world.set_is("Placing", "WaitingForRoom", name="large")
+    await world.set("small", resources={"groups": world.groups(replicas=1)})
+
+    async def bound() -> set[str]:
+        return set(await world.gangs.bound())
+
+    found = await waiting.wait_until_async(bound, what="the small one has a node")
+    assert found == {"small-g1-worker-0"}
+
+
 async def test_long_wait_is_a_kube_event_once(
     world: set_world.SetWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,8 +15,8 @@ has a host name of 63."""
 GENERATION_RULE = "may only rise"
 FROZEN = (
     "cannot be changed within a generation: raise spec.generation, which starts a new one; "
-    "suspend, deadlineSeconds, keep, killTimestamp and the replicas of elastic groups can be "
-    "changed"
+    "suspend, deadlineSeconds, keep, killTimestamp, the replicas of elastic groups, and priority "
+    "before the flow has begun can be changed"
 )
 NAMES_RULE = (
     f"the names of the SyncSet and of each group may have {MAX_NAMES} characters together: "
@@ -59,7 +59,7 @@ def _frozen() -> Iterator[meta.JsonObject]:
     CEL cannot see what has no type: templates, manifests, parameters and parts of the flow. The
     controller keeps those of a running generation as they were.
     """
-    for field in ("backend", "data", "flow", "priority"):
+    for field in ("backend", "data", "flow"):
         rule = f"self.generation != oldSelf.generation || ({_same(field)})"
         yield crd_parts.rule(rule, f"{field} {FROZEN}", fieldPath=f".{field}")
     replay = "!has(self.replay) || has(oldSelf.replay) && self.replay == oldSelf.replay"
@@ -104,6 +104,14 @@ SYNC_SET = crd_parts.Kind(
                 "self.spec.resources.groups.all(g, "
                 f"self.metadata.name.size() + g.name.size() <= {MAX_NAMES})",
                 NAMES_RULE,
+            ),
+            crd_parts.rule(
+                "self.spec.priority == oldSelf.spec.priority "
+                "|| self.spec.generation != oldSelf.spec.generation || !has(oldSelf.status) "
+                "|| !has(oldSelf.status.startTime) || !has(oldSelf.status.generation) "
+                "|| oldSelf.status.generation != oldSelf.spec.generation",
+                f"priority {FROZEN}",
+                fieldPath=".spec.priority",
             ),
             crd_parts.rule(
                 "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')", NAME_RULE

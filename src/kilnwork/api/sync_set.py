@@ -306,8 +306,9 @@ class Replay(Wire, frozen=True):
 class SyncSetSpec(Wire, frozen=True):
     """What runs, where, and on which data.
 
-    Within a generation only `suspend`, `deadlineSeconds`, `keep`, `killTimestamp` and the replicas
-    of elastic groups can be changed; anything, if `generation` rises.
+    Within a generation only `suspend`, `deadlineSeconds`, `keep`, `killTimestamp`, the replicas of
+    elastic groups, and `priority` before the flow begins can be changed; anything, if `generation`
+    rises.
     """
 
     resources: Resources
@@ -328,7 +329,9 @@ class SyncSetSpec(Wire, frozen=True):
     suspend: bool = False
     """Start nothing of the flow, and no workers before it began; what runs goes on."""
     priority: Annotated[int, msgspec.Meta(ge=-1_000_000_000, le=1_000_000_000)] = 0
-    """Tasks of higher priority come first on the slots that they share."""
+    """With backend `pods` a set that waits for room holds back those of lower priority, if it could
+    start on empty nodes; nothing that runs is stopped for it. Tasks of higher priority come first
+    on slots that they share. It may be changed until the flow begins."""
     deadline_seconds: Annotated[int, msgspec.Meta(ge=1, le=task.LONGEST_S)] | None = None
     """Seconds from its admission for the whole generation; then it fails, `DeadlineExceeded`."""
     kill_timestamp: str | None = None

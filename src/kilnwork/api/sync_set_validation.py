@@ -46,8 +46,10 @@ _CONTROLLER = "spec.resources.controller"
 _SNAPSHOTS = "spec.data.snapshots"
 _OBJECT_META = frozenset({"name", "labels", "annotations", "namespace"})
 
-CHANGEABLE = frozenset({"deadlineSeconds", "generation", "keep", "killTimestamp", "suspend"})
-"""Fields of the spec that may be changed within a generation."""
+CHANGEABLE = frozenset(
+    {"deadlineSeconds", "generation", "keep", "killTimestamp", "priority", "suspend"}
+)
+"""Fields of the spec that may be changed within a generation; `priority` until its flow begins."""
 
 
 def validate_sync_set(declared: sync_set.SyncSet) -> list[Problem]:
@@ -72,7 +74,11 @@ def validate_sync_set_update(old: sync_set.SyncSet, new: sync_set.SyncSet) -> li
         return [("spec.generation", text)]
     if new.spec.generation > old.spec.generation:
         return []
-    return list(_frozen_problems(old.spec, new.spec))
+    problems = list(_frozen_problems(old.spec, new.spec))
+    begun = bool(old.status.start_time) and old.status.generation == old.spec.generation
+    if begun and new.spec.priority != old.spec.priority:
+        problems.append(("spec.priority", crd_sync_sets.FROZEN))
+    return problems
 
 
 def backend_problems(spec: sync_set.SyncSetSpec, backend: sync_set.Backend) -> list[Problem]:

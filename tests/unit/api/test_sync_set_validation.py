@@ -268,6 +268,7 @@ OTHER = {"do": [{"x": {"command": ["false"]}}]}
     "changes",
     [
         {"suspend": True},
+        {"priority": 1},
         {"deadlineSeconds": 5},
         {"keep": {"generations": 1}},
         {"killTimestamp": "2026-01-02T03:04:05Z"},
@@ -286,7 +287,6 @@ def test_what_may_change_may(changes: dict[str, Any]) -> None:
         ({"flow": OTHER}, "spec.flow"),
         ({"backend": "local"}, "spec.backend"),
         ({"replay": {"generation": 2, "of": 1}}, "spec.replay"),
-        ({"priority": 1}, "spec.priority"),
         (data(SNAPSHOT), "spec.data"),
         (group(replicas=2, min=2, elastic={"max": 4}), "spec.resources"),
         (group(replicas=2, min=1), "spec.resources"),
@@ -294,6 +294,31 @@ def test_what_may_change_may(changes: dict[str, Any]) -> None:
 )
 def test_the_rest_is_frozen_within_a_generation(changes: dict[str, Any], path: str) -> None:
     assert "cannot be changed within a generation" in update(**changes)[path]
+
+
+@pytest.mark.parametrize(
+    ("started", "generation", "refused"),
+    [
+        (None, 1, set()),
+        ("2026-01-02T03:04:05Z", 1, {"spec.priority"}),
+        ("2026-01-02T03:04:05Z", 0, set()),
+    ],
+)
+def test_priority_may_change_until_the_flow_begins(
+    started: str | None, generation: int, refused: set[str]
+) -> None:
+    body = {**group(), "flow": FLOW}
+    status = sync_set.SyncSetStatus(generation=generation, start_time=started)
+    old, new = (
+        sync_set.SyncSet(
+            metadata=meta.ObjectMeta(name="x"),
+            spec=msgspec.convert({**body, "priority": priority}, sync_set.SyncSetSpec),
+            status=status,
+        )
+        for priority in (0, 5)
+    )
+    found = dict(sync_set_validation.validate_sync_set_update(old, new))
+    assert found.keys() == refused
 
 
 def test_generation_only_rises() -> None:

@@ -69,6 +69,8 @@ class GangSpec(msgspec.Struct, frozen=True, kw_only=True):
     requeue: bool
     """After `wait_s` all give their room back and begin anew; else that is told (`timed_out`)."""
     data: DataPlaces | None = None
+    priority: int = 0
+    """With backend `pods`: a gang that waits holds back those of lower priority."""
     running_since: float | None = None
     """When the flow began (wall clock): from then on members come and go one by one."""
 

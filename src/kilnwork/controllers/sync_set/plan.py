@@ -293,6 +293,7 @@ def _gang(facts: Facts, seen: sync_set.SyncSet, program: wanted.Program) -> port
         wait_s=gang.wait_seconds,
         requeue=gang.on_timeout is sync_set.OnTimeout.REQUEUE,
         data=data,
+        priority=seen.spec.priority,
         running_since=None if facts.flow is None else facts.flow.started,
     )
 
