@@ -106,7 +106,8 @@ SYNC_SET = crd_parts.Kind(
                 NAMES_RULE,
             ),
             crd_parts.rule(
-                "self.spec.priority == oldSelf.spec.priority "
+                "(has(self.spec.priority) ? self.spec.priority : 0) "
+                "== (has(oldSelf.spec.priority) ? oldSelf.spec.priority : 0) "
                 "|| self.spec.generation != oldSelf.spec.generation || !has(oldSelf.status) "
                 "|| !has(oldSelf.status.startTime) || !has(oldSelf.status.generation) "
                 "|| oldSelf.status.generation != oldSelf.spec.generation",
