@@ -18,6 +18,8 @@ class ToldFlows:
         self.suspended: list[bool] = []
         self.views: dict[model.FlowKey, model.FlowRunView] = {}
         self.kept: dict[model.FlowKey, model.NewFlowRun] = {}
+        self.instances: list[model.InstanceView] = []
+        """Of every run."""
         self._wall = wall
         self._seq = 0
         self._changed: dict[model.FlowKey, int] = {}
@@ -80,6 +82,12 @@ class ToldFlows:
 
     def stored(self, key: model.FlowKey) -> model.NewFlowRun | None:
         return self.kept.get(key)
+
+    async def steps(
+        self, key: model.FlowKey, *, step: str = "", after: str = "", limit: int = 100
+    ) -> list[model.InstanceView]:
+        found = [one for one in self.instances if one.step == step]
+        return found if not after else []
 
     def code(self) -> dict[str, set[bytes]]:
         return {}

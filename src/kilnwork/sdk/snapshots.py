@@ -14,9 +14,10 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from kilnwork.api import worker_variables
 from kilnwork.data import errors as data_errors
 from kilnwork.data.pond import manifest, records, shards
-from kilnwork.sdk import errors
+from kilnwork.sdk import context, errors
 
 DATA_VARIABLE = "KILN_DATA"
 """Environment variable of workers: the directory with the snapshots of their generation."""
@@ -189,6 +190,25 @@ def directory(snapshot: str) -> Path:
             "steps of a SyncSet with data call, or in kiln.testing.run_set(…)"
         )
     return Path(root) / snapshot
+
+
+def outputs() -> Path:
+    """Return the directory for files that this task keeps: `spec.data.outputs` of its SyncSet makes
+    a snapshot of those that the tasks of a step have written.
+
+    It is of this attempt alone, and empty: what an attempt that failed has written does not count.
+    Raises ConfigurationError in a set without outputs, NotInTask outside of a task.
+    """
+    inner, root = context.context(), os.environ.get(worker_variables.OUTPUTS)
+    if not root:
+        raise errors.ConfigurationError(
+            f"${worker_variables.OUTPUTS} is not set: files are kept of steps that "
+            "spec.data.outputs of their SyncSet names, on its own workers"
+        )
+    name = worker_variables.output_folder(inner.task_id, run=inner.run, attempt=inner.attempt)
+    found = Path(root) / name
+    found.mkdir(exist_ok=True)
+    return found
 
 
 class _Reader:

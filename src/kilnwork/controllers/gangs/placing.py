@@ -97,6 +97,14 @@ def _member(spec: port.GangSpec, group: members.Group, raw: meta.JsonObject) -> 
     return capacity.Member(capacity.name_of(raw), group.spec.name, raw, allowed, near)
 
 
+def would_fit(spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room) -> bool:
+    """Whether a gang could start if nothing else ran."""
+    gated = tuple(p for p in room.pods if capacity.is_gated(p))
+    alone = capacity.Room(nodes=room.nodes, pods=gated)
+    placement, waiting = place(spec, groups, alone)
+    return bool(choose_going(spec, groups, placement, waiting))
+
+
 def choose_going(
     spec: port.GangSpec,
     groups: tuple[members.Group, ...],

@@ -13,7 +13,15 @@ import msgspec
 
 from kilnwork.api import meta, pod, reasons, resource
 from kilnwork.controllers import ports, tools
-from kilnwork.controllers.gangs import capacity, clusters, members, placing, port, sharing
+from kilnwork.controllers.gangs import (
+    capacity,
+    clusters,
+    members,
+    placing,
+    port,
+    precedence,
+    sharing,
+)
 from kilnwork.kube import errors
 
 LOOK_FOR_MORE_S = 5.0
@@ -35,6 +43,7 @@ class PodsBackend:
         self._clock = given.time
         self._checking = asyncio.Lock()
         """One gang at a time looks for room and takes it."""
+        self._precedence = precedence.Precedence(given.time)
 
     def use(self, hub: ports.ClusterHub) -> None:
         """Ask this dispatcher from now on."""
@@ -140,7 +149,22 @@ class PodsBackend:
             found = members.state(groups, since=spec.running_since)
             return groups, await self._without_check(spec, groups, found)
         groups = placing.as_they_are(groups, room)
-        return groups, await self._let_go_in(spec, groups, room)
+        return groups, await self._take_turn(spec, groups, room)
+
+    async def _take_turn(
+        self, spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room
+    ) -> port.GangState:
+        """Let a gang take room, unless one of higher priority waits that could have it."""
+        begins = spec.running_since is None and members.opened(groups) is None
+        if begins and (ahead := self._precedence.ahead_of(spec)):
+            waits = Reason.WAITING_FOR_ROOM
+            found = members.state(groups, since=None, reason=waits, message=ahead)
+            return msgspec.structs.replace(found, again_s=placing.LOOK_S)
+        found = await self._let_go_in(spec, groups, room)
+        waits_for_it = found.reason in (Reason.WAITING_FOR_ROOM, Reason.WAITING_FOR_DATA)
+        could = begins and waits_for_it and placing.would_fit(spec, groups, room)
+        self._precedence.note(spec, waits=could)
+        return found
 
     async def _let_go_in(
         self, spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room

@@ -48,6 +48,12 @@ class Flows(Protocol):
         """What a run was started with."""
         ...
 
+    async def steps(
+        self, key: flow_model.FlowKey, *, step: str = "", after: str = "", limit: int = 100
+    ) -> list[flow_model.InstanceView]:
+        """Step instances and their shards, `limit` of them behind the key `after`."""
+        ...
+
     def code(self) -> dict[str, set[bytes]]:
         """Digests of the blobs with code that runs name, by namespace."""
         ...
@@ -59,10 +65,11 @@ class Flows(Protocol):
 
 class Pond(msgspec.Struct, frozen=True, kw_only=True):
     """A DataPond as a generation sees it: `path`, the directory of its snapshots on every node;
-    `nodes`, those whose agents report."""
+    `outputs`, that into which its tasks write; `nodes`, those whose agents report."""
 
     path: str
     nodes: frozenset[str] = frozenset()
+    outputs: str = ""
 
 
 class Ledger(Protocol):
@@ -96,6 +103,27 @@ class Ledger(Protocol):
         """Nobody asks for it any more."""
         ...
 
+    def want_output(
+        self,
+        namespace: str,
+        pond: str,
+        *,
+        request: str,
+        lease: str,
+        attempts: Mapping[str, tuple[str, ...]],
+        glob: str = "",
+    ) -> model.Pin:
+        """Have one snapshot made of files that attempts have written on some nodes."""
+        ...
+
+    def forget_output(self, namespace: str, pond: str, request: str) -> None:
+        """Nobody asks for it any more."""
+        ...
+
+    def outputs_directory(self, namespace: str, pond: str, lease: str) -> str:
+        """Where tasks of a lease's run write on every node."""
+        ...
+
     def want(
         self,
         namespace: str,
@@ -104,8 +132,9 @@ class Ledger(Protocol):
         *,
         nodes: Collection[str] | None,
         snapshots: Sequence[model.WantedSnapshot],
+        outputs: bool = False,
     ) -> None:
-        """Say what these nodes are to hold for this lease."""
+        """Say what these nodes are to hold for this lease; `outputs`: its tasks write files."""
         ...
 
     def release(self, namespace: str, pond: str, lease: str) -> None:

@@ -23,6 +23,12 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
     flow: flow.Flow
     snapshots: Mapping[str, flow_model.SnapshotRef]
+    outputs: tuple[sync_set.Output, ...] = ()
+
+    @property
+    def needs_pond(self) -> bool:
+        """Whether it reads data or keeps files."""
+        return bool(self.snapshots or self.outputs)
 
 
 def replicas(group: sync_set.Group, refs: Mapping[str, flow_model.SnapshotRef]) -> int:
@@ -45,7 +51,7 @@ def groups(
     refs = program.snapshots
     readers = _readers(seen, program, backend=backend)
     found = []
-    for group in seen.spec.resources.groups:
+    for group in seen.spec.resources.every_group:
         count = replicas(group, refs)
         shards = [len(refs[name].shards or ()) for name in readers.get(group.name, ())]
         most = count if group.elastic is None else max(count, group.elastic.max)
@@ -104,7 +110,17 @@ def _group(
         near=group.near_mode if group.near else sync_set.NearMode.NONE,
         fails=group.on_pod_failed is sync_set.OnPodFailed.FAIL,
         elastic=group.elastic is not None,
+        spawns_on=_spawns_on(seen, generation, group),
     )
+
+
+def _spawns_on(seen: sync_set.SyncSet, generation: int, group: sync_set.Group) -> str:
+    """The TaskCluster of what functions on the controller spawn."""
+    resources = seen.spec.resources
+    if resources.controller is None or group.name != sync_set.CONTROLLER:
+        return ""
+    first = resources.groups[0].name
+    return rendering.cluster_name(seen.metadata.name, generation, first)
 
 
 def snapshot_ref(
