@@ -217,7 +217,7 @@ def test_nodes_get_the_shards_of_their_workers_and_no_others(
     world.source.gates[name].set()
     value = world.phase(name, "Succeeded")["result"]["value"]
     assert value["parts"] == [60 + number for number in range(8)]
-    listed = world.kube.kiln("tasks", "-n", world.namespace, "--all", "-o", "json").stdout
+    listed = world.kube.kiln("tasks", "-n", world.namespace, "-o", "json").stdout
     nodes = {one["name"]: one["nodeName"] for one in json.loads(listed)["items"]}
     for number in range(8):
         assert f"trades/{number}.csv" in placed[nodes[f"{name}-g1-price-{number}"]]

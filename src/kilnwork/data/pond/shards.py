@@ -225,5 +225,12 @@ def _ranges(files: Sequence[manifest.File], count: int) -> list[list[ShardFile]]
 
 
 def _identity(digest: str, scheme: Scheme, index: int, *, count: int) -> str:
-    facts = _canonical.encode([digest, scheme, index, count])
+    # Not the struct itself: it leaves out a default by identity, which a text that was read has not.
+    default = Scheme(by=scheme.by)
+    given = {
+        name: getattr(scheme, name)
+        for name in Scheme.__struct_fields__
+        if name == "by" or getattr(scheme, name) != getattr(default, name)
+    }
+    facts = _canonical.encode([digest, given, index, count])
     return hashlib.sha256(facts).hexdigest()[:32]
