@@ -157,6 +157,36 @@ def test_other_number_of_workers_parts_the_data_anew_and_moves_none(
     assert world.source.sent() == sent
 
 
+def test_more_workers_while_the_flow_runs_divide_what_no_step_reads_yet(
+    world: kube_sets.World, name: str
+) -> None:
+    """Statement 5, within a generation: new workers start next to the same data."""
+    world.source.files = kube_sets.content(50)
+    made = kube_sets.sync_set(name, order="follow", cpu="700m")
+    made["spec"]["data"]["snapshots"][0]["shard"] = {"by": "files", "group": "worker"}
+    group = made["spec"]["resources"]["groups"][0]
+    group |= {"replicas": 2, "min": 2, "elastic": {"max": 4}}
+    waits = ["sh", "-c", f"wget -q -O /dev/null {world.source.uri}gates/{name}"]
+    made["spec"]["flow"]["do"].insert(0, {"waits": {"command": waits}})
+    world.kube.apply(made, namespace=world.namespace)
+    world.phase(name, "Running")
+    digest = world.status(name)["snapshots"]["trades"]["digest"]
+    group["replicas"] = 4
+    world.kube.apply(made, namespace=world.namespace)
+    world.wait(
+        lambda: (
+            world.status(name)["snapshots"]["trades"]["shards"] == 4
+            and world.status(name)["gang"] == "4/4"
+        ),
+        "four workers and four shards",
+    )
+    world.source.gates[name].set()
+    value = world.phase(name, "Succeeded")["result"]["value"]
+    assert len(value["parts"]) == 4
+    assert sum(value["parts"]) == sum(50 + number for number in range(8))
+    assert value["digest"] == digest
+
+
 def test_gang_that_does_not_fit_holds_nothing_and_says_who_lacks_what(
     world: kube_sets.World, name: str
 ) -> None:
