@@ -100,7 +100,7 @@ class RetryStories(test_calls_stories.CallCrashStories):
 
     @invariant()
     def no_child_has_two_rows_of_one_key(self) -> None:
-        reader = self.world.store.reader
+        reader = self.kept.journal.reader
         for task in self.world.memory.tasks.values():
             if task.siblings is not None and task.parent is not None and task.child_key:
                 row = reader.child_row(task.parent.task, task.parent.run, task.child_key)
