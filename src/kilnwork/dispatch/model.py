@@ -189,7 +189,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
 
     `holding`: attempts that would be lost with it, also those that wait for other tasks and those
     that it has not claimed since the dispatcher started. `draining`: it is to go, and gets nothing
-    new.
+    new; `connected`: its link stands, though it may drain.
     """
 
     name: str
@@ -200,6 +200,12 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool
     holding: int = 0
     draining: bool = False
+    connected: bool = False
+
+    @property
+    def serving(self) -> bool:
+        """It gets tasks, or would if it were not drained."""
+        return self.ready or (self.draining and self.connected)
 
 
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from kilnwork.sdk import errors, futures, session
 
 
 def future(task_id: str) -> futures.Future[Any]:
-    """The future of the task with this id (`future.id`, or what `kiln tasks` shows).
+    """The future of the task with this id (`future.id`, or what `kiln tasks -o wide` shows).
 
     Raises NoSession, and ValueError for what is no id. Its `result()` raises LookupError if the
     dispatcher knows no such task.
@@ -40,5 +40,5 @@ def _checked(task_id: str) -> ids.TaskId:
         return ids.task_id(task_id)
     except (ValueError, AttributeError, TypeError):
         raise ValueError(
-            f"{task_id!r} is no task id: give what future.id was, or an id that `kiln tasks` shows"
+            f"{task_id!r} is no task id: give what future.id was, or an id of `kiln tasks -o wide`"
         ) from None

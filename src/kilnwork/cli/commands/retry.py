@@ -16,6 +16,7 @@ from kilnwork.cli import (
     retrying,
     session,
     set_objects,
+    task_names,
 )
 
 
@@ -86,6 +87,7 @@ async def _all(
             raise errors.Unusable(
                 f"a SyncSet runs again as its next generation: `kiln replay {name}`"
             )
+        word = await task_names.resolved(s, word)
         one = await job_names.either(s, word, task=task, file_job=file_job, job=job)
         click.echo(one.sentence)
         started.append(one)

@@ -9,7 +9,7 @@ step. What callers get is stored: on disk, if the store is a journal.
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -289,6 +289,16 @@ class Hub:
             self._core.apply(inputs.Drain(namespace, cluster, pods))
             await self._core.flush()
 
+    async def set_portions(
+        self, namespace: str, cluster: str, portions: Mapping[str, frozenset[int]]
+    ) -> None:
+        """Tasks that need a portion of a SyncSet's data go to workers of a cluster on nodes that
+        hold it: `portions` by node. What runs goes on."""
+        seen = self._core.machine.memory.clusters.get((namespace, cluster))
+        if ({} if seen is None else seen.portions) != portions:
+            self._core.apply(inputs.SetPortions(namespace, cluster, dict(portions)))
+            await self._core.flush()
+
     async def closing(self) -> None:
         """The node is about to end every worker: start nothing more, count no loss against a task.
 
@@ -325,7 +335,8 @@ class Hub:
         last = self._clusters.last
         if not 0 < since <= last:
             every = self._core.machine.memory.clusters.values()
-            return last, {cluster.key for cluster in every if not cluster.is_executor}
+            own = (one for one in every if not one.is_executor and one.base is None)
+            return last, {cluster.key for cluster in own}
         return last, set(self._clusters.since(since))
 
     def cluster(self, namespace: str, name: str) -> model.ClusterView | None:
@@ -372,7 +383,8 @@ class Hub:
             self._tasks.publish(batch.published.difference(changed))
             self._subscriptions.publish(batch)
         if batch.clusters:
-            self._clusters.publish(c.key for c in batch.clusters if not c.is_executor)
+            own = {c.base or c for c in batch.clusters if not c.is_executor}
+            self._clusters.publish(c.key for c in own)
 
     def failed(self, error: BaseException) -> None:
         """`commits.Observer`: the store cannot go on."""

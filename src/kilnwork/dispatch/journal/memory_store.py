@@ -177,12 +177,12 @@ class MemoryStore(reading.RowReader):
         return (_row(task) for task in followed if task.id not in self._released)
 
     def page(
-        self, namespace: str, wanted: model.Wanted, *, limit: int, below: int | None
+        self, namespace: str | None, wanted: model.Wanted, *, limit: int, below: int | None
     ) -> tuple[list[task_rows.TaskRow], int | None]:
         found = [
             one
             for one in self._all()
-            if one.namespace == namespace
+            if namespace in (None, one.namespace)
             and (below is None or one.row < below)
             and _is_wanted(one, wanted)
         ]

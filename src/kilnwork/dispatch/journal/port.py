@@ -123,13 +123,14 @@ class ListReader(Protocol):
 
     def tasks(
         self,
-        namespace: str,
+        namespace: str | None,
         *,
         wanted: model.Wanted = ...,
         limit: int = ...,
         below: int | None = ...,
     ) -> tuple[list[model.TaskView], int | None]:
-        """Newest runs, newest first, and what to give as `below` for the next page."""
+        """Newest runs, newest first, and what to give as `below` for the next page; a namespace of
+        None means all."""
         ...
 
     def attempts(self, task: ids.TaskId, *, run: int | None = None) -> list[model.AttemptView]:

@@ -70,9 +70,10 @@ class RowReader(abc.ABC):
 
     @abc.abstractmethod
     def page(
-        self, namespace: str, wanted: model.Wanted, *, limit: int, below: int | None
+        self, namespace: str | None, wanted: model.Wanted, *, limit: int, below: int | None
     ) -> tuple[list[task_rows.TaskRow], int | None]:
-        """Newest runs, newest first, and what to give as `below` for the next page."""
+        """Newest runs, newest first, and what to give as `below` for the next page. A namespace of
+        None means all."""
 
     @abc.abstractmethod
     def old_runs(
@@ -100,13 +101,14 @@ class RowReader(abc.ABC):
 
     def tasks(
         self,
-        namespace: str,
+        namespace: str | None,
         *,
         wanted: model.Wanted = ANYTHING,
         limit: int = DEFAULT_LIMIT,
         below: int | None = None,
     ) -> tuple[list[model.TaskView], int | None]:
-        """Return newest runs, newest first, and what to give as `below` for the next page.
+        """Return newest runs, newest first, and what to give as `below` for the next page; a
+        namespace of None means all.
 
         A page never takes long: it may hold fewer tasks than `limit`, even none, and still be
         followed by another.

@@ -140,6 +140,14 @@ class Drain(msgspec.Struct, frozen=True):
     pods: frozenset[str]
 
 
+class SetPortions(msgspec.Struct, frozen=True):
+    """Which portions of a SyncSet's data nodes hold, where workers of a cluster are."""
+
+    namespace: str
+    cluster: str
+    portions: Mapping[str, frozenset[int]]
+
+
 class Join(msgspec.Struct, frozen=True, kw_only=True):
     """A worker, or a process of an executor, was authenticated. `running`: what its Hello says it
     still has."""
@@ -476,6 +484,7 @@ Input = (
     | Close
     | CloseCluster
     | Drain
+    | SetPortions
     | Join
     | JoinExecutor
     | JoinAttempt

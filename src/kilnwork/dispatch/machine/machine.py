@@ -58,6 +58,7 @@ class Machine:
             inputs.Close: lambda *_: mem.close(),
             inputs.CloseCluster: self._close_cluster,
             inputs.Drain: lambda item, _: workers.drain(mem, item),
+            inputs.SetPortions: lambda item, _: workers.set_portions(mem, item),
             inputs.Join: functools.partial(workers.join, mem),
             inputs.JoinExecutor: functools.partial(executors.join, mem),
             inputs.JoinAttempt: lambda item, _: executors.join_attempt(mem, item),
@@ -230,13 +231,20 @@ class Machine:
         message = f"there is no TaskCluster {item.cluster}"
         if not item.running:
             message = f"TaskCluster {item.cluster} is being deleted"
-        for task in [t for t in self.memory.tasks.values() if t.cluster is cluster]:
+        for task in self._tasks_of(cluster):
             if not item.running and (task.held or task.delegate is not None):
                 continue
             completion.stop(
                 self.memory, task, now,
                 intent=_I.CLUSTER, reason=_R.CLUSTER_DELETED, message=message,
             )  # fmt: skip
+
+    def _tasks_of(self, cluster: records.Cluster | None) -> list[records.Task]:
+        """Those that only workers of a cluster may run."""
+        if cluster is None:
+            return []
+        own = {cluster, *cluster.queues}
+        return [task for task in self.memory.tasks.values() if task.cluster in own]
 
     def _link_closed(self, item: inputs.LinkClosed, now: inputs.Moment) -> None:
         slot = self.memory.slot_links.get(item.link)
