@@ -29,6 +29,7 @@ from kilnwork.cli import (
     shell_complete=completing.subjects,
 )
 @options.target
+@options.data
 @click.option("--failed", is_flag=True, help="Run again only what failed; reuse what succeeded.")
 @click.option("--force", is_flag=True, help="Run again also what has succeeded.")
 @click.option("--wait", is_flag=True, help="Wait until they are over; 6 if one ends badly.")
