@@ -18,6 +18,7 @@ the tasks of all namespaces as `/tasks` below does those of one.
 | GET /jobconfigs/NAME/options | JSON Schema of the values that its options take |
 | POST /tasks/REF/cancel | stop it |
 | POST /tasks/REF/retry | a new run of a spawned task; `force` for one that has succeeded |
+| POST /tasks/REF/retry?failed=true | of what failed of it and around it; what succeeded is reused |
 
 An ASGI app. Authentication is done by whoever mounts it; rights are asked of `ports.Rights`.
 """
@@ -306,12 +307,22 @@ class Api:
             raise errors.Conflict(
                 f"task {view.name} is an object: raise its spec.run, as `kiln retry` does"
             )
+        failed, force = request.flag("failed"), request.flag("force")
+        if failed and force:
+            raise errors.UnprocessableContent("failed and force: give one of them")
+        retried = None
         try:
-            await self._journal.retry(view.task, force=request.flag("force"))
+            if failed:
+                retried = await self._journal.retry_failed(view.task)
+            else:
+                await self._journal.retry(view.task, force=force)
         except dispatch_errors.RunRefused as error:
             raise errors.Conflict(str(error)) from error
         after = self._journal.view(view.task) or view
-        await response.json(documents.task(after), status=202)
+        document = documents.task(after)
+        if retried is not None:
+            document["retried"] = documents.retried(retried)
+        await response.json(document, status=202)
 
     async def _logs(
         self, request: asgi.Request, view: model.TaskView, response: asgi.Response

@@ -153,6 +153,13 @@ class Journal(Protocol):
         """
         ...
 
+    async def retry_failed(self, task: ids.TaskId) -> model.Retried:
+        """Run again what failed of a spawned task and around it, durably.
+
+        Raises `dispatch.errors.RunRefused` when it is not over, works for a job, or has succeeded.
+        """
+        ...
+
 
 class Jobs(Protocol):
     """Reading the indexes of Jobs, and JobConfigs."""

@@ -62,6 +62,10 @@ class Journal:
     async def kill(self, task: ids.TaskId) -> None:
         self.change(task, state=task_state.KILLING, reason="Killed")
 
+    async def retry_failed(self, task: ids.TaskId) -> model.Retried:
+        await self.retry(task, force=False)
+        return model.Retried(tasks=(task,), declared=("above",), left=2)
+
     async def retry(self, task: ids.TaskId, *, force: bool) -> None:
         if self.views[task].state is task_state.SUCCESS and not force:
             raise dispatch_errors.RunRefused("it has succeeded")
@@ -409,6 +413,19 @@ async def test_retry_is_a_new_run(app: api.Api, journal: Journal) -> None:
     journal.change(B, state=task_state.FAILED)
     done = await Exchange(app, f"{TASKS}/b/retry", method="POST").run()
     assert (done.status, done.json()["state"], done.json()["run"]) == (202, "Pending", 2)
+
+
+async def test_what_failed_is_retried_with_what_is_around_it(
+    app: api.Api, journal: Journal
+) -> None:
+    journal.change(B, state=task_state.FAILED)
+    done = await Exchange(app, f"{TASKS}/b/retry?failed=true", method="POST").run()
+    assert (done.status, done.json()["run"]) == (202, 2)
+    assert done.json()["retried"] == {
+        "tasks": [ids.task_text(B)], "objects": ["above"], "waiting": 2,
+    }  # fmt: skip
+    both = await Exchange(app, f"{TASKS}/b/retry?failed=true&force=true", method="POST").run()
+    assert both.status == 422
 
 
 async def test_a_success_runs_again_only_by_force(app: api.Api, journal: Journal) -> None:

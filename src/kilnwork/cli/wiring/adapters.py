@@ -299,13 +299,21 @@ class HubJournal:
 
     async def retry(self, task: ids.TaskId, *, force: bool) -> None:
         """Start a new run of a task that is over, unless a job says which run of it counts."""
+        self._check_retry(task)
+        await self._hub.retry(task, force=force)
+
+    async def retry_failed(self, task: ids.TaskId) -> model.Retried:
+        """As `retry`, of what failed."""
+        self._check_retry(task)
+        return await self._hub.retry_failed(task, objects=True)
+
+    def _check_retry(self, task: ids.TaskId) -> None:
         view = self._hub.view(task)
         if view is not None and (job := self._job_of(view)) is not None:
             raise dispatch_errors.RunRefused(
-                f"task {view.name} is part of file job {job}: `kiln redrive {job}` runs again what "
-                "has failed"
+                f"task {view.name} is part of file job {job}: `kiln retry {job} --failed` runs "
+                "again what has failed"
             )
-        await self._hub.retry(task, force=force)
 
     def _job_of(self, view: model.TaskView) -> str | None:
         """The id of the file job for which a task works; None when it works for none."""
