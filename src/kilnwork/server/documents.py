@@ -26,7 +26,11 @@ def task(view: model.TaskView, *, parent: model.TaskView | None = None) -> dict[
         "id": ids.task_text(view.task),
         "namespace": view.namespace,
         "name": view.name,
-        "clusterName": None if api_task.is_executor_queue(view.cluster) else view.cluster,
+        "clusterName": (
+            None
+            if api_task.is_executor_queue(view.cluster)
+            else api_task.queue_cluster(view.cluster)
+        ),
         "function": view.function or None,
         "declared": view.declared,
         "run": view.run,

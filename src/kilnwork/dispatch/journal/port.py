@@ -99,6 +99,16 @@ class TaskReader(Protocol):
         """How tasks of that namespace (None: any) ended; those that have not are left out."""
         ...
 
+    def earlier(self, row: task_rows.TaskRow) -> inputs.Earlier | None:
+        """The children that another run goes on with, None if this one has succeeded, or is not
+        over."""
+        ...
+
+    def failed_dependents(self, namespace: str) -> list[tuple[ids.TaskId, tuple[ids.TaskId, ...]]]:
+        """Tasks that have failed, and whose results they take. Called in a thread: it looks at
+        every task."""
+        ...
+
 
 class ListReader(Protocol):
     """Lists tasks for the server and the command line."""

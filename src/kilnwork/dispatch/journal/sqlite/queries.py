@@ -56,6 +56,17 @@ class Queries(reading.RowReader):
     def child_states(self, parent: ids.TaskId, run: int) -> Iterator[tuple[str, int]]:
         return self._all("child_states", (parent, run))
 
+    def unfinished_children(self, parent: ids.TaskId, run: int) -> list[ids.TaskId]:
+        return [ids.TaskId(task) for (task,) in self._all("unfinished_children", (parent, run))]
+
+    def failed_dependents(self, namespace: str) -> list[tuple[ids.TaskId, tuple[ids.TaskId, ...]]]:
+        """Over a connection of its own: a look at every task, in a thread beside the others."""
+        with contextlib.closing(connections.reading(self._path)) as connection:
+            found: list[Any] = connection.execute(
+                _SQL["failed_dependents"], (namespace,)
+            ).fetchall()
+        return [(ids.TaskId(task), task_rows.tasks(needs)) for task, needs in found]
+
     def past_attempts(self, row: task_rows.TaskRow) -> list[model.AttemptView]:
         return [_attempt(row, values) for values in self._all("past_attempts", (row.row,))]
 

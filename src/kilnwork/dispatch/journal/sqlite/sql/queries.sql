@@ -228,6 +228,30 @@ ORDER BY f.row DESC LIMIT 1;
 SELECT state, count(*) FROM task
 WHERE parent = ?1 AND parent_run = ?2 AND child_key IS NOT NULL GROUP BY state;
 
+-- name: unfinished_children
+-- Children of one run that are not over: ?1 parent, ?2 parent's run.
+SELECT task FROM task
+WHERE parent = ?1 AND parent_run = ?2 AND child_key IS NOT NULL AND finished IS NULL ORDER BY row;
+
+-- name: failed_dependents
+-- Tasks of a namespace that take results of others and whose newest run has failed: a look at every
+-- task.
+SELECT t.task, t.needs FROM task t
+WHERE t.needs IS NOT NULL AND t.state IN ('Failed', 'Killed') AND t.namespace = ?
+    AND t.run = (SELECT max(run) FROM task WHERE task = t.task)
+ORDER BY t.row;
+
+-- name: take_over
+-- The children of an earlier run of a task are those of another run of it, which has not requested
+-- them yet: ?1 task, ?2 the earlier run, ?3 the other one.
+UPDATE task SET parent_run = ?3, parent_attempt = 0
+WHERE parent = ?1 AND parent_run = ?2 AND child_key IS NOT NULL;
+
+-- name: supersede
+-- The rows of a child before its newest run are no children any more: ?1 task, ?2 that run.
+UPDATE task SET child_key = NULL
+WHERE task = ?1 AND run < ?2 AND parent IS NOT NULL AND child_key IS NOT NULL;
+
 -- name: family_sizes
 -- Children by state, for each parent run that is unfinished or has an unfinished child.
 SELECT c.parent, c.parent_run, coalesce(p.declared, 0), c.state, count(*)
