@@ -172,7 +172,9 @@ def test_get_in_every_form(kiln: Kiln, tmp_path: Path) -> None:
     assert "seen" in [item["metadata"]["name"] for item in listed["items"]]
     assert "taskobject.kilnwork.dev/seen" in kiln("get", "all").out
     nothing = kiln("-n", "kube-system", "get", "tasks").err
-    assert nothing.startswith("nothing found in namespace kube-system; `kiln tasks` lists those of ")
+    assert nothing.startswith(
+        "nothing found in namespace kube-system; `kiln tasks` lists those of "
+    )
     empty = "nothing found in namespace kube-system\n"
     assert kiln("-n", "kube-system", "get", "ktobj").err == empty
 
@@ -566,7 +568,9 @@ def test_a_namespace_that_does_not_exist_is_an_error(kiln: Kiln, line: str) -> N
 
 
 def test_applying_to_a_namespace_that_does_not_exist(kiln: Kiln, tmp_path: Path) -> None:
-    (tmp_path / "task.yaml").write_text(TASK.replace("metadata: {", "metadata: {namespace: nowhere, "))
+    (tmp_path / "task.yaml").write_text(
+        TASK.replace("metadata: {", "metadata: {namespace: nowhere, ")
+    )
     done = kiln("apply", "-f", str(tmp_path / "task.yaml"))
     assert (done.code, 'namespaces "nowhere" not found' in done.err) == (exits.Exit.FAILED, True)
 
