@@ -49,7 +49,13 @@ def test_a_pipe_shows_nothing(tmp_path: Path) -> None:
 
 
 def test_a_notebook_shows_how_far_it_is(tmp_path: Path) -> None:
-    cell = {"cell_type": "code", "id": "one", "metadata": {}, "source": PROGRAM, "outputs": []}
+    cell: dict[str, object] = {
+        "cell_type": "code",
+        "id": "one",
+        "metadata": {},
+        "source": PROGRAM,
+        "outputs": [],
+    }
     cell["execution_count"] = None
     path = tmp_path / "page.ipynb"
     document = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": [cell]}

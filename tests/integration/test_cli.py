@@ -19,7 +19,7 @@ import yaml
 from kilnwork.cli import exits, main
 from kilnwork.controlplane import lock
 from kilnwork.kit import processes
-from support import inner_kiln, waiting
+from support import inner_kiln, terminal, waiting
 
 READY_S = 20.0
 
@@ -604,3 +604,44 @@ def test_a_name_without_its_kind_is_not_deleted_but_found(kiln: Kiln) -> None:
     unknown = kiln("delete", "nothing-of-this-name")
     assert "the server knows no kind" in unknown.err
     assert kiln("delete", "task", "hello").code == 0
+
+
+def test_the_last_lines_come_before_the_end(kiln: Kiln, data: Path) -> None:
+    """On a terminal both are one text: what a task printed stands above how it ended."""
+    environment = {**os.environ, "KUBECONFIG": str(data / "kubeconfig")}
+    command = [sys.executable, "-m", "kilnwork", "run", "--watch", "--", "seq", "200000"]
+    done = subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    lines = done.stdout.decode().splitlines()
+    assert lines[-1].endswith(": Success (Succeeded)") or lines[-1].endswith(": Success")
+    assert lines[-2] == "200000"
+
+
+FAMILY = (
+    SPAWNER.partition("body =")[0]
+    + """
+def ask(method, path, body=None):
+    headers = {"Content-Type": "application/json"}
+    connection.request(method, path, json.dumps(body) if body else None, headers)
+    return json.load(connection.getresponse())
+children = []
+for number in range(3):
+    command = ["sh", "-c", "exit 3"] if number == 1 else ["sleep", "3"]
+    body = {"name": f"part-{number}", "spec": {"command": command}}
+    children.append(ask("POST", "/tasks", body)["id"])
+for child in children:
+    while ask("GET", f"/tasks/{child}?wait=20")["state"] not in ("Success", "Failed"):
+        pass
+"""
+)
+
+
+def test_waiting_in_a_terminal_shows_children_and_what_failed(kiln: Kiln, data: Path) -> None:
+    kiln("run", "--name", "family", "--", sys.executable, "-c", FAMILY)
+    environment = {**os.environ, "KUBECONFIG": str(data / "kubeconfig")}
+    shown = terminal.Terminal([sys.executable, "-m", "kilnwork", "wait", "family"], environment)
+    assert shown.end() == 0, shown.shown
+    assert re.search(r"part-1 \([0-9a-f]{8}\) failed: ", shown.shown)
+    assert re.search(r"of 3 tasks", shown.shown)
+    assert "family condition met" in shown.shown
