@@ -426,14 +426,15 @@ def _running(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView)
     end = _end_asked(facts, seen)
     if end is None and facts.gang is None:
         return Plan(gang=spec)
-    if end is None and facts.gang is not None and facts.gang.broken:
-        end = status.Why(Reason.WORKER_ENDED, facts.gang.broken)
-    if end is not None or facts.gang is None:
+    data = None
+    if end is None and facts.gang is not None:
+        data = _data(facts, seen, program, spec=spec, gang=facts.gang)
+        end = _broken(facts.gang, data)
+    if end is not None or data is None:
         end = end or status.Why(Reason.KILLED, "")
         kill = Kill(seen.status.generation, str(end.reason), end.message)
         shown = status.Shown(_P.KILLING, end, gang=facts.gang, flow=flow)
         return Plan(kill=kill, status=status.make(seen, shown, now=facts.now))
-    data = _data(facts, seen, program, spec=spec, gang=facts.gang)
     decided = _goes_on(facts, seen, flow, data=data, serve=_serve(facts, spec))
     anew = wanted.redivided(seen, program.snapshots, backend=facts.backend)
     return msgspec.structs.replace(decided, reshard=anew)
@@ -444,6 +445,14 @@ def _program(facts: Facts, seen: sync_set.SyncSet) -> wanted.Program:
     if stored is None:
         return wanted.Program(flow=seen.spec.flow, snapshots={})
     return wanted.Program(flow=stored.flow, snapshots=stored.snapshots, outputs=stored.outputs)
+
+
+def _broken(gang: port.GangState, data: _Data) -> status.Why | None:
+    """Why the flow cannot go on. A node that comes late, and cannot have the data, is no reason."""
+    if gang.broken:
+        return status.Why(Reason.WORKER_ENDED, gang.broken)
+    failed = data.failed
+    return failed if failed is not None and failed.reason == Reason.DATA_CORRUPT else None
 
 
 def _goes_on(

@@ -20,7 +20,7 @@ import errno
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -289,6 +289,12 @@ class PondStore:
                 raise
             self._own[lease.namespace, lease.name, snapshot.name] = made.own_bytes
             return made
+
+    def withdraw_damaged(
+        self, lease: leases.Lease, snapshot: leases.LeasedSnapshot, files: Sequence[manifest.File]
+    ) -> None:
+        """Let the run read none of these files, whose blobs are missing, if it was damaged."""
+        trees.withdraw(self.run(lease.namespace, lease.name), snapshot.name, files)
 
     # room
 

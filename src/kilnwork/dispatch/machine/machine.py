@@ -26,6 +26,7 @@ from kilnwork.dispatch.machine import (
     lifecycle,
     memory,
     records,
+    reruns,
     slots,
     submissions,
     submitters,
@@ -48,7 +49,8 @@ class Machine:
         self._handlers: dict[type, Callable[[Any, inputs.Moment], None]] = {
             inputs.Submit: self._submit,
             inputs.SubmitNew: self._submit_new,
-            inputs.Rerun: functools.partial(submissions.rerun, mem),
+            inputs.Rerun: functools.partial(reruns.rerun, mem),
+            inputs.RetryFailed: functools.partial(reruns.retry_failed, mem),
             inputs.Kill: self._kill,
             inputs.Suspend: self._suspend,
             inputs.Release: lambda item, _: self._release(item),
@@ -185,6 +187,7 @@ class Machine:
                     "running it again needs force"
                 )
         self._submit_new(inputs.SubmitNew((submission,)), now)
+        reruns.take_over(self.memory, self.memory.tasks[submission.task], item.earlier)
 
     def _submit_new(self, item: inputs.SubmitNew, now: inputs.Moment) -> None:
         mem, spec = self.memory, None

@@ -58,6 +58,9 @@ _SUMMARIES: dict[type, Callable[[Any], Summary]] = {
         len(item.submissions), *(one.task for one in item.submissions[:3]),
     ),
     inputs.Rerun: lambda item: (item.task, item.run),
+    inputs.RetryFailed: lambda item: (
+        len(item.reruns), *(one.task for one in item.reruns[:3]),
+    ),
     inputs.Spawn: lambda item: (item.link, item.serial, item.parent, item.child_key, item.task),
     inputs.Finished: lambda item: (
         item.link, item.serial, item.ref, item.outcome.ending, item.outcome.proof,

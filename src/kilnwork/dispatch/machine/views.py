@@ -130,6 +130,7 @@ def of_cluster(seen: records.Cluster) -> model.ClusterView:
             ready=worker.ready,
             holding=worker.holding,
             draining=worker.draining,
+            connected=worker.connected,
         )
         for worker in seen.workers.values()
     )

@@ -28,6 +28,7 @@ class World:
         self.ledger.subscribe(self._tell)
         sources = (
             data_pond.PondSource(name="disk", uri="file:///data"),
+            data_pond.PondSource(name="work", uri="kiln:2026-11-1"),
             data_pond.PondSource(name="web", uri="https://x/base/"),
         )
         self.spec = data_pond.DataPondSpec(sources=sources)
@@ -204,7 +205,10 @@ def test_without_a_pond_a_pin_waits(world: World) -> None:
         (data_pond.SnapshotSource(inline={}), "from.inline"),
         (data_pond.SnapshotSource(inline={"../a": ""}), "from.inline"),
         (data_pond.SnapshotSource(inline={"a": "x" * 600_000}), "600,000 bytes"),
-        (data_pond.SnapshotSource(files="2026-11-1"), "not served yet"),
+        (data_pond.SnapshotSource(files="2026-11-1", path="out"), "no 'out'"),
+        (data_pond.SnapshotSource(files=""), "names no file job"),
+        (data_pond.SnapshotSource(source="work", path="../x"), "from.path"),
+        (data_pond.SnapshotSource(uri="kiln:2026-11-2"), "not below"),
     ],
 )
 def test_sources_that_may_not_be_read(
@@ -229,6 +233,11 @@ def test_sources_that_may_not_be_read(
         (data_pond.SnapshotSource(source="disk", path="d/e"), "file:///data/d/e"),
         (data_pond.SnapshotSource(source="disk", path="%2e%2e/e"), "file:///data/%252e%252e/e"),
         (data_pond.SnapshotSource(source="disk", path="a#b?c"), "file:///data/a%23b%3Fc"),
+        (data_pond.SnapshotSource(files="2026-11-1"), "kiln:2026-11-1/results"),
+        (data_pond.SnapshotSource(files="a b?", path="parts"), "kiln:a%20b%3F/parts"),
+        (data_pond.SnapshotSource(source="work"), "kiln:2026-11-1/results"),
+        (data_pond.SnapshotSource(source="work", path="input"), "kiln:2026-11-1/input"),
+        (data_pond.SnapshotSource(uri="kiln:2026-11-1/errors"), "kiln:2026-11-1/errors"),
     ],
 )
 def test_addresses_of_sources(world: World, source: data_pond.SnapshotSource, uri: str) -> None:
