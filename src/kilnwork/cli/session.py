@@ -8,6 +8,7 @@ and completion.
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
@@ -181,6 +182,27 @@ class Session:
         base = f"/v1/namespaces/{quoted(self.one_namespace())}/tasks/{quoted(name)}"
         return f"{base}/{sub}" if sub else base
 
+    async def check_namespace(self) -> None:
+        """Raises `errors.Missing` if the session's namespace does not exist; for what was not
+        found in there. Whoever may not see namespaces is told nothing."""
+        if self.target.all_namespaces:
+            return
+        try:
+            await self.ask("GET", resource.NAMESPACES.base() + "/" + quoted(self.namespace))
+        except kube_errors.NotFound as error:
+            raise errors.Missing(
+                f'namespace "{self.namespace}" does not exist: `kiln get namespaces` lists those '
+                "that do"
+            ) from error
+        except errors.SERVER_ERRORS:
+            return
+
+    async def say_nothing_found(self, what: str, *, hint: str = "") -> None:
+        """Say on standard error that a list is empty. Raises as `check_namespace`."""
+        await self.check_namespace()
+        where = "" if self.target.all_namespaces else f" in namespace {self.namespace}"
+        click.echo(f"{what}{where}{hint}", err=True)
+
     def one_namespace(self) -> str:
         """The namespace of a single object; raises `errors.Unusable` under `-A`."""
         if self.target.all_namespaces:
@@ -332,11 +354,31 @@ def query_of(url: str) -> dict[str, str]:
 
 def run(work: Callable[[Session], Awaitable[T]]) -> T:
     """Connect as the options of the running command say, do the work, put errors into words."""
-    settings = settings_of(options.current())
+    target = options.current()
+    folder = None if target.data is None else Path(target.data)
+    if folder is not None and not (folder / "kubeconfig").exists():
+        return _in_folder(work, folder, target)
+    if folder is not None:  # the data directory of a `kiln up`
+        target = dataclasses.replace(target, kubeconfig=str(folder / "kubeconfig"))
+    settings = settings_of(target)
     try:
         return asyncio.run(_connected(work, settings))
     except kube_errors.KubeError as error:
         raise in_words(error, settings.server) from error
+
+
+def _in_folder(work: Callable[[Session], Awaitable[T]], folder: Path, target: options.Target) -> T:
+    """As `run`, with the tasks of a folder. What that takes, no other command loads."""
+    opened = lazy.load("kilnwork.cli.folder_session", "opened")
+
+    async def connected() -> T:
+        async with opened(folder, target) as session:
+            return await work(session)
+
+    try:
+        return asyncio.run(connected())
+    except kube_errors.KubeError as error:
+        raise in_words(error, str(folder)) from error
 
 
 def settings_of(target: options.Target) -> config.Config:
@@ -350,7 +392,11 @@ def settings_of(target: options.Target) -> config.Config:
 
 async def _connected(work: Callable[[Session], Awaitable[T]], settings: config.Config) -> T:
     async with connect(settings, options.current()) as session:
-        return await work(session)
+        try:
+            return await work(session)
+        except (kube_errors.NotFound, errors.Missing):
+            await session.check_namespace()
+            raise
 
 
 @contextlib.asynccontextmanager
