@@ -156,6 +156,7 @@ VALUES: dict[str, Any] = {
         "kind": "ConfigMap",
         "metadata": {"name": "x"},
     },
+    "spec.resources.groups[].onPodFailed": "fail",
     "spec.resources.groups[].template": {"spec": {"containers": [{"name": "worker"}]}},
     "spec.outputType": "bytes",
     "[].retry.on[]": "timeout",

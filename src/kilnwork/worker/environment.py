@@ -36,11 +36,11 @@ class Environment:
         """Variables of one attempt; writes its kubeconfig if it has one. Raises CannotStartHere."""
         return {
             **self._base,
-            **self._outputs(run),
             "TMPDIR": str(place.directory),
             **self._kubernetes(run.namespace, place),
             **{entry.name: entry.value for entry in run.spec.env},
             **_contract(run, place),
+            **self._outputs(run),
         }
 
     def of_container(self, run: messages.Run, place: folders.Place) -> dict[str, str]:
