@@ -61,6 +61,10 @@ class FolderJournal:
         """Ask for the task to be stopped."""
         await asyncio.to_thread(self._as_driver, lambda driver: driver.cancel((task,)))
 
+    async def suspend(self, task: ids.TaskId, *, suspended: bool) -> None:
+        """A driver cannot: raises `kube.errors.Conflict`."""
+        raise kube_errors.from_status(409, message="a kiln.start() suspends nothing: cancel it")
+
     async def retry(self, task: ids.TaskId, *, force: bool) -> None:
         """Start a new run; raises `dispatch.errors.RunRefused`."""
         await self._again(task, failed=False, force=force)
