@@ -34,6 +34,7 @@ NAMESPACE = "default"
 """The only one of such a folder."""
 
 _TASKS = f"/v1/namespaces/{NAMESPACE}/tasks"
+_COUNTS = f"/v1/namespaces/{NAMESPACE}/task-counts"
 
 
 class FolderJournal:
@@ -51,6 +52,10 @@ class FolderJournal:
     def find(self, namespace: str, name: str) -> model.TaskView | None:
         """The newest task of that name."""
         return self._reader.find(namespace, name)
+
+    def counts(self, namespace: str | None) -> list[model.TaskCount]:
+        """How many tasks there are by function and state."""
+        return self._reader.counts(namespace)
 
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
         """Where the output of an attempt is kept."""
@@ -204,7 +209,7 @@ class FolderSession(session.Session):
     def _ask(
         self, method: str, path: str, query: Mapping[str, str] | None
     ) -> AsyncGenerator[asgi.Message, None]:
-        if path != _TASKS and not path.startswith(f"{_TASKS}/") and path != "/v1/tasks":
+        if not path.startswith((_TASKS, _COUNTS, "/v1/tasks", "/v1/task-counts")):
             name = parse.unquote(path.rpartition("/")[2])  # of an object: the kind itself is known
             text = f"there is no {name!r} in {self.server}: `kiln tasks --data {self.server}`"
             raise kube_errors.from_status(404, "NotFound", text, details={"name": name})

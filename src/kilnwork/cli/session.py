@@ -182,6 +182,27 @@ class Session:
         base = f"/v1/namespaces/{quoted(self.one_namespace())}/tasks/{quoted(name)}"
         return f"{base}/{sub}" if sub else base
 
+    async def check_namespace(self) -> None:
+        """Raises `errors.Missing` if the session's namespace does not exist; for what was not
+        found in there. Whoever may not see namespaces is told nothing."""
+        if self.target.all_namespaces:
+            return
+        try:
+            await self.ask("GET", resource.NAMESPACES.base() + "/" + quoted(self.namespace))
+        except kube_errors.NotFound as error:
+            raise errors.Missing(
+                f'namespace "{self.namespace}" does not exist: `kiln get namespaces` lists those '
+                "that do"
+            ) from error
+        except errors.SERVER_ERRORS:
+            return
+
+    async def say_nothing_found(self, what: str, *, hint: str = "") -> None:
+        """Say on standard error that a list is empty. Raises as `check_namespace`."""
+        await self.check_namespace()
+        where = "" if self.target.all_namespaces else f" in namespace {self.namespace}"
+        click.echo(f"{what}{where}{hint}", err=True)
+
     def one_namespace(self) -> str:
         """The namespace of a single object; raises `errors.Unusable` under `-A`."""
         if self.target.all_namespaces:
@@ -371,7 +392,11 @@ def settings_of(target: options.Target) -> config.Config:
 
 async def _connected(work: Callable[[Session], Awaitable[T]], settings: config.Config) -> T:
     async with connect(settings, options.current()) as session:
-        return await work(session)
+        try:
+            return await work(session)
+        except (kube_errors.NotFound, errors.Missing):
+            await session.check_namespace()
+            raise
 
 
 @contextlib.asynccontextmanager

@@ -56,6 +56,13 @@ class Journal:
         left = len(rest) - limit
         return ports.Page(rest[:limit], left if left > 0 else None)
 
+    def counts(self, namespace: str | None) -> list[model.TaskCount]:
+        return [
+            model.TaskCount("default", True, "", task_state.FAILED, 1),
+            model.TaskCount("default", False, "m:f", task_state.FAILED, 2),
+            model.TaskCount("default", False, "m:f", task_state.RUNNING, 3),
+        ]
+
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
         return self.folder / f"{run}-{attempt}.log"
 
@@ -352,6 +359,17 @@ async def test_results_are_shown_as_json(app: api.Api, journal: Journal) -> None
     journal.change(A, state=task.State.SUCCESS, result=payload)
     found = (await Exchange(app, f"{TASKS}/a").run()).json()
     assert found["result"] == {"mediaType": "application/json", "sizeBytes": 9, "value": {"n": 1}}
+
+
+async def test_tasks_are_counted_by_function_and_state(app: api.Api) -> None:
+    for path in ("/v1/namespaces/default/task-counts", "/v1/task-counts"):
+        found = (await Exchange(app, path).run()).json()
+        assert found["states"] == {"Running": 3, "Failed": 3}
+        assert found["items"][1] == {
+            "namespace": "default", "function": "m:f", "declared": False, "state": "Failed",
+            "number": 2,
+        }  # fmt: skip
+    assert (await Exchange(app, "/v1/task-counts", user="guest").run()).status == 403
 
 
 async def test_lists_are_paged(app: api.Api) -> None:
