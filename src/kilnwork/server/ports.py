@@ -150,6 +150,13 @@ class Journal(Protocol):
         """Ask for the task to be stopped, durably; nothing happens to one that is over."""
         ...
 
+    async def suspend(self, task: ids.TaskId, *, suspended: bool) -> None:
+        """Start no attempt of a spawned task until it is resumed, durably; one that runs goes on.
+
+        Nothing happens to one that is over.
+        """
+        ...
+
     async def retry(self, task: ids.TaskId, *, force: bool) -> None:
         """Start a new run of a spawned task that is over, durably.
 

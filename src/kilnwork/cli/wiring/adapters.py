@@ -309,6 +309,9 @@ class HubJournal:
     async def kill(self, task: ids.TaskId) -> None:
         await self._hub.kill(task, reason=reasons.Reason.KILLED)
 
+    async def suspend(self, task: ids.TaskId, *, suspended: bool) -> None:
+        await self._hub.suspend(task, suspended=suspended)
+
     async def retry(self, task: ids.TaskId, *, force: bool) -> None:
         """Start a new run of a task that is over, unless a job says which run of it counts."""
         self._check_retry(task)

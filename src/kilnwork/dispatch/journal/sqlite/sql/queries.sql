@@ -242,10 +242,12 @@ SELECT task FROM task
 WHERE parent = ?1 AND parent_run = ?2 AND child_key IS NOT NULL AND finished IS NULL ORDER BY row;
 
 -- name: failed_dependents
--- Tasks of a namespace that take results of others and whose newest run has failed: a look at every
--- task.
+-- Tasks of a namespace that take results of others and whose newest run has failed: a look at all
+-- that have failed, by the index `task_state`, whose terms are repeated.
 SELECT t.task, t.needs FROM task t
-WHERE t.needs IS NOT NULL AND t.state IN ('Failed', 'Killed') AND t.namespace = ?
+WHERE t.state IN ('Failed', 'Killed')
+    AND t.state <> 'Success' AND t.state <> 'Staging' AND t.state <> 'Pending'
+    AND t.needs IS NOT NULL AND t.namespace = ?
     AND t.run = (SELECT max(run) FROM task WHERE task = t.task)
 ORDER BY t.row;
 
