@@ -100,7 +100,10 @@ def test_a_session_runs_tasks_and_leaves_nothing(mark: str, scratch: Path) -> No
 
 def test_leaving_ends_what_runs_at_once(mark: str, tmp_path: Path) -> None:
     note = tmp_path / "note"
-    with kiln.start(slots=1):
+    with (
+        pytest.warns(RuntimeWarning, match=r"not over and end with it: 1\. kiln.start\(\) keeps"),
+        kiln.start(slots=1),
+    ):
         future = sleep.submit(str(note))
         waiting.wait_until(note.exists, what="it runs")
         began = time.monotonic()
@@ -108,6 +111,16 @@ def test_leaving_ends_what_runs_at_once(mark: str, tmp_path: Path) -> None:
     assert processes.marked(mark) == set()
     with pytest.raises(errors.KilnError):
         future.result(1)
+
+
+def test_an_error_or_a_cancelled_call_is_no_reason_to_warn(mark: str, tmp_path: Path) -> None:
+    note = tmp_path / "note"
+    with pytest.raises(ZeroDivisionError), kiln.start(slots=1):
+        sleep.submit(str(note))
+        raise ZeroDivisionError
+    with kiln.start(slots=1):
+        sleep.submit(str(note)).cancel()
+    assert processes.marked(mark) == set()
 
 
 def test_two_sessions_side_by_side(mark: str) -> None:
