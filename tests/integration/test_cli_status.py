@@ -92,6 +92,27 @@ def test_file_jobs_are_counted_and_the_newest_shown(kiln: inner_kiln.Kiln) -> No
     kiln("delete", "files", "--all")
 
 
+def test_tasks_are_counted_by_function_and_state(
+    server: up_support.Up, kiln: inner_kiln.Kiln
+) -> None:
+    call = {"function": "math:sqrt", "args": [4]}
+    waits = {"command": ["true"], "inputObject": "missing"}
+    for name, spec in {"root": {"call": call}, "far": waits}.items():
+        manifest: dict[str, object] = {"apiVersion": "kilnwork.dev/v1alpha1", "kind": "Task"}
+        manifest |= {"metadata": {"name": name}, "spec": {"clusterName": "default", **spec}}
+        (server.workdir / f"{name}.json").write_text(json.dumps(manifest))
+    kiln("apply", "-f", "root.json", "-f", "far.json")
+    assert kiln("wait", "task/root").code == 0
+    assert kiln("wait", "task/far", "--for=state=Pending").code == 0
+    text = kiln("status").out
+    assert ["default", "math:sqrt", "1"] in [line.split() for line in text.splitlines()]
+    facts = json.loads(kiln("status", "-o", "json").out)
+    assert facts["tasks"]["Pending"] == 1
+    square_roots = {"namespace": "default", "function": "math:sqrt", "states": {"Success": 1}}
+    assert square_roots in facts["functions"]
+    kiln("delete", "task", "root", "far")
+
+
 def test_what_may_not_be_seen_is_said_and_the_rest_shown(
     kiln: inner_kiln.Kiln, as_account: Callable[[str], None]
 ) -> None:

@@ -7,6 +7,7 @@ the tasks of all namespaces as `/tasks` below does those of one.
 |---|---|
 | GET /clusters | TaskClusters to which tasks can be submitted |
 | GET /tasks | list, newest first: `declared`, `state`, `parent`, `function`, `limit`, `continue` |
+| GET /task-counts | how many there are by function and state; in all: /v1/task-counts |
 | GET /tasks/REF | one task by name, id, or ends of it; `wait=SECONDS`: once it is over |
 | GET /tasks/REF/result | its result as bytes, with their type; 409 while it has none |
 | GET /tasks/REF/logs | its output: `follow`, `run`, `attempt`, `tail` |
@@ -18,6 +19,7 @@ the tasks of all namespaces as `/tasks` below does those of one.
 | GET /jobconfigs/NAME/options | JSON Schema of the values that its options take |
 | POST /tasks/REF/cancel | stop it |
 | POST /tasks/REF/retry | a new run of a spawned task; `force` for one that has succeeded |
+| POST /tasks/REF/retry?failed=true | of what failed of it and around it; what succeeded is reused |
 
 An ASGI app. Authentication is done by whoever mounts it; rights are asked of `ports.Rights`.
 """
@@ -96,6 +98,7 @@ class Api:
         self._indexes = indexes.Indexes(jobs, rights)
         self._steps = steps.Steps(flows, rights)
         self._option_schemas = option_schemas.OptionSchemas(jobs, rights)
+        self._lists = {"tasks": self._list, "task-counts": self._counts}
         self._subs: dict[tuple[str, str], _Handler] = {
             ("GET", ""): self._task,
             ("GET", "result"): self._result,
@@ -116,10 +119,10 @@ class Api:
         match request.segments:
             case ["v1", "endpoints"]:
                 await self._endpoints(request, response)
-            case ["v1", "tasks"]:
-                await self._list(request, None, response)
-            case ["v1", "namespaces", namespace, "tasks"]:
-                await self._list(request, namespace, response)
+            case ["v1", ("tasks" | "task-counts") as kind]:
+                await self._lists[kind](request, None, response)
+            case ["v1", "namespaces", namespace, ("tasks" | "task-counts") as kind]:
+                await self._lists[kind](request, namespace, response)
             case ["v1", "namespaces", namespace, "clusters"]:
                 await self._list_clusters(request, namespace, response)
             case ["v1", "namespaces", namespace, "tasks", ref, *sub] if len(sub) <= 1:
@@ -183,6 +186,14 @@ class Api:
             else (await self._known(request, namespace or "", parent)).task,
             function=request.query.get("function") or None,
         )
+
+    async def _counts(
+        self, request: asgi.Request, namespace: str | None, response: asgi.Response
+    ) -> None:
+        if request.method != "GET":
+            raise errors.MethodNotAllowed
+        await self._check(request, ports.Question(verb="list", namespace=namespace or ""))
+        await response.json(documents.counts(self._journal.counts(namespace)))
 
     async def _endpoints(self, request: asgi.Request, response: asgi.Response) -> None:
         if request.method != "GET":
@@ -315,12 +326,22 @@ class Api:
             raise errors.Conflict(
                 f"task {view.name} is an object: raise its spec.run, as `kiln retry` does"
             )
+        failed, force = request.flag("failed"), request.flag("force")
+        if failed and force:
+            raise errors.UnprocessableContent("failed and force: give one of them")
+        retried = None
         try:
-            await self._journal.retry(view.task, force=request.flag("force"))
+            if failed:
+                retried = await self._journal.retry_failed(view.task)
+            else:
+                await self._journal.retry(view.task, force=force)
         except dispatch_errors.RunRefused as error:
             raise errors.Conflict(str(error)) from error
         after = self._journal.view(view.task) or view
-        await response.json(documents.task(after), status=202)
+        document = documents.task(after)
+        if retried is not None:
+            document["retried"] = documents.retried(retried)
+        await response.json(document, status=202)
 
     async def _logs(
         self, request: asgi.Request, view: model.TaskView, response: asgi.Response

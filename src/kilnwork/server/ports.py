@@ -137,6 +137,11 @@ class Journal(Protocol):
         """
         ...
 
+    def counts(self, namespace: str | None) -> Sequence[model.TaskCount]:
+        """How many tasks there are by function and state, in one namespace or (None) in all; also
+        Task objects that have not been accepted yet, as Pending."""
+        ...
+
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
         """Where the output of an attempt is kept; the file may not exist."""
         ...
@@ -150,6 +155,13 @@ class Journal(Protocol):
 
         Raises `dispatch.errors.RunRefused` when it is not over, works for a job, or has succeeded
         and `force` is False.
+        """
+        ...
+
+    async def retry_failed(self, task: ids.TaskId) -> model.Retried:
+        """Run again what failed of a spawned task and around it, durably.
+
+        Raises `dispatch.errors.RunRefused` when it is not over, works for a job, or has succeeded.
         """
         ...
 

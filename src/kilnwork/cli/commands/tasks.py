@@ -10,6 +10,7 @@ from kilnwork.cli import completing, journal, kinds, options, session
 
 @click.command()
 @options.list_target
+@options.data
 @click.option(
     "--state",
     type=click.Choice([state.value for state in api_task.State]),

@@ -33,6 +33,7 @@ FIRST_LOOK_S = 3.0
 @click.command()
 @click.argument("subject", metavar="NAME|ID|KIND/NAME", shell_complete=completing.subjects)
 @options.target
+@options.data
 @options.output("json")
 def command(subject: str, form: str | None) -> None:
     """Say in one sentence why a task waits, runs, failed or was killed.

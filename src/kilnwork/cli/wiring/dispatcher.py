@@ -192,7 +192,7 @@ class Dispatcher:
         parts.then("dispatcher", running.stop)
         self.hub = running
         jobs = await self._start_jobs(running, parts)
-        reader = adapters.HubJournal(running, self._journal.path, jobs)
+        reader = adapters.HubJournal(running, self._journal.path, jobs=jobs, known=self._known)
         clusters = callers.clusters(running)
         shown = api.Api(
             reader,

@@ -344,6 +344,10 @@ class Hub:
         seen = self._core.machine.memory.clusters.get((namespace, name))
         return None if seen is None else views.of_cluster(seen)
 
+    def counts(self, namespace: str | None = None) -> list[model.TaskCount]:
+        """How many tasks there are by function and state, in one namespace or (None) in all."""
+        return self._core.reader.counts(namespace)
+
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
         """Where the output of an attempt is kept (older part: `.1` appended); need not exist."""
         ref = attempts.AttemptRef(task, run, attempt)

@@ -8,7 +8,7 @@ whatever an unfinished parent may look for. Imports no SQLite.
 
 import heapq
 import operator
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -17,7 +17,7 @@ import msgspec
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
-from kilnwork.dispatch.journal import port, reading, rows, task_rows
+from kilnwork.dispatch.journal import port, reading, rows, task_counts, task_rows
 from kilnwork.dispatch.machine import inputs, instructions, records
 from kilnwork.kit import ids
 
@@ -108,7 +108,7 @@ class MemoryStore(reading.RowReader):
             self._outputs.setdefault(row, {})[attempt] = data
         for task in batch.dirty:
             if not task.stored:
-                task.stored = True
+                task.stored = task.state
                 self._add(task)
         for parent, earlier, run in batch.taken_over:
             self._take_over(parent, earlier, run)
@@ -189,6 +189,15 @@ class MemoryStore(reading.RowReader):
         shown = heapq.nlargest(limit, found, key=lambda one: one.row)
         more = shown[-1].row if len(found) > len(shown) else None
         return [_row(one) for one in shown], more
+
+    def counts(self, namespace: str | None = None) -> list[model.TaskCount]:
+        """A look at all of them."""
+        numbers = Counter(
+            (one.namespace, _declared(one), task_counts.called(_spec(one)), one.state.value)
+            for one in self._all()
+            if namespace in (None, one.namespace)
+        )
+        return task_counts.counts(numbers.items())
 
     def known(self, lookups: inputs.Lookups) -> dict[int, inputs.StoredCall]:
         """Without making rows, as calls are submitted meanwhile."""
@@ -355,9 +364,12 @@ def _declared(task: "records.Task | _Ended") -> bool:
     return isinstance(task, records.Task) and task.declared
 
 
+def _spec(task: "records.Task | _Ended") -> api_task.TaskSpec:
+    return task.spec if isinstance(task, records.Task) else task.template.spec
+
+
 def _is_wanted(task: "records.Task | _Ended", wanted: model.Wanted) -> bool:
-    spec = task.spec if isinstance(task, records.Task) else task.template.spec
-    called, parent = spec.call, task.parent if isinstance(task, records.Task) else None
+    called, parent = _spec(task).call, task.parent if isinstance(task, records.Task) else None
     return (
         wanted.state in (None, task.state)
         and wanted.declared in (None, _declared(task))

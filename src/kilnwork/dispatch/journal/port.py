@@ -133,6 +133,10 @@ class ListReader(Protocol):
         None means all."""
         ...
 
+    def counts(self, namespace: str | None = None) -> list[model.TaskCount]:
+        """How many tasks there are by function and state, in one namespace or (None) in all."""
+        ...
+
     def attempts(self, task: ids.TaskId, *, run: int | None = None) -> list[model.AttemptView]:
         """All attempts of a run, in order."""
         ...

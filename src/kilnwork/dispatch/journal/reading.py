@@ -76,6 +76,10 @@ class RowReader(abc.ABC):
         None means all."""
 
     @abc.abstractmethod
+    def counts(self, namespace: str | None = None) -> list[model.TaskCount]:
+        """How many tasks there are by function and state, in one namespace or (None) in all."""
+
+    @abc.abstractmethod
     def old_runs(
         self, *, before: float, above: int, limit: int
     ) -> list[tuple[int, ids.TaskId, bool]]:
