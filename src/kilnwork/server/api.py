@@ -26,6 +26,7 @@ An ASGI app. Authentication is done by whoever mounts it; rights are asked of `p
 """
 
 import functools
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,8 @@ _Handler = Callable[[asgi.Request, model.TaskView, asgi.Response], Awaitable[Non
 
 class Api:
     """The app. `channel`: path of the dispatcher's Unix socket; `blobs`: root of the folders of
-    blobs; `time`: only for sentences and deadlines; the others are ports."""
+    blobs; `worker_dir`: where workers on this machine run, with this Python; `time`: only for
+    sentences and deadlines; the others are ports."""
 
     def __init__(  # noqa: PLR0913 - its ports, and where things are
         self,
@@ -84,11 +86,13 @@ class Api:
         channel: str,
         blobs: Path,
         time: clock.Clock,
+        worker_dir: str | None = None,
     ) -> None:
         self._outputs = outputs
         self._ponds = ponds
         self._channel = channel
         self._blobs = blobs
+        self._worker_dir = worker_dir
         self._journal = journal
         self._rights = rights
         self._clusters = clusters
@@ -198,7 +202,12 @@ class Api:
     async def _endpoints(self, request: asgi.Request, response: asgi.Response) -> None:
         if request.method != "GET":
             raise errors.MethodNotAllowed
-        document = {"version": version.__version__, "channel": {"unix": self._channel}}
+        document: dict[str, Any] = {
+            "version": version.__version__,
+            "channel": {"unix": self._channel},
+        }
+        if self._worker_dir is not None:
+            document["workers"] = {"python": sys.executable, "directory": self._worker_dir}
         await response.json(document)
 
     async def _list_clusters(
