@@ -121,6 +121,10 @@ class Reason(_Explained):
         "ValueMissing",
         "A blob that it needs is missing or damaged.",
     )
+    VARIABLE_MISSING = (
+        "VariableMissing",
+        "A Secret, ConfigMap or key that its `env` names does not exist, or is no text.",
+    )
     NON_ZERO_EXIT = "NonZeroExit", "The command exited with a code other than 0 and 75."
     RETRY_REQUESTED = "RetryRequested", "The command exited 75 (EX_TEMPFAIL): it asks for a retry."
     COMMAND_NOT_FOUND = (

@@ -29,6 +29,7 @@ def start(
     *,
     slots: int | None = None,
     working_dir: str | os.PathLike[str] | None = None,
+    secrets: str | os.PathLike[str] | None = None,
     reconnect_timeout: float = driver.RECONNECT_S,
     close_timeout: float = driver.CLOSE_S,
 ) -> driver.Driver:
@@ -44,7 +45,9 @@ def start(
     results. Without one everything is in memory, and leaving the `with` block ends all that runs.
     `slots`: how many tasks run at once; None: one per core. It counts when the worker is started,
     not for a folder whose worker lives. `working_dir`: where task functions run and import from;
-    None: the current directory. `reconnect_timeout`: for so many seconds without a dispatcher
+    None: the current directory. `secrets`: directory in which file NAME/KEY holds what a
+    `kiln.SecretKey` names, as Kubernetes mounts Secrets; None: there are none. As `slots` it counts
+    when the dispatcher is started. `reconnect_timeout`: for so many seconds without a dispatcher
     everything waits, then it fails with DispatcherLost. `close_timeout`: so many seconds without
     progress `close` waits for the dispatcher to accept what was submitted.
 
@@ -52,7 +55,11 @@ def start(
     another process has (the error names it), no directory, no number of slots.
     """
     _refuse_inside_a_task()
-    wanted = home.Wanted(slots=_slots(slots), workdir=_workdir(working_dir))
+    wanted = home.Wanted(
+        slots=_slots(slots),
+        workdir=_directory("working_dir", working_dir or "."),
+        secrets=None if secrets is None else _directory("secrets", secrets),
+    )
     timeouts = driver.Timeouts.checked(reconnect_timeout, close_timeout)
     try:
         if folder is None:
@@ -101,6 +108,7 @@ def _opened(
         close_timeout=timeouts.close_s,
     )
     opened.one_cluster = True
+    opened.has_secrets = made.has_secrets
     made.on_lost = opened.lost
     try:
         begin()
@@ -130,11 +138,11 @@ def _slots(wanted: int | None) -> int:
     return wanted
 
 
-def _workdir(wanted: str | os.PathLike[str] | None) -> Path:
+def _directory(option: str, wanted: str | os.PathLike[str]) -> Path:
     try:
-        folder = Path("." if wanted is None else wanted).expanduser().absolute()
+        folder = Path(wanted).expanduser().absolute()
     except OSError as error:
         raise kit_errors.ConfigurationError("the current directory is gone: cd to one") from error
     if not folder.is_dir():
-        raise kit_errors.ConfigurationError(f"working_dir={str(folder)!r} is no directory")
+        raise kit_errors.ConfigurationError(f"{option}={str(folder)!r} is no directory")
     return folder

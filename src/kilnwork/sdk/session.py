@@ -64,6 +64,7 @@ class Session:
 
     `in_slot`: what is submitted are children of a running task. `shares_files`: workers see our
     files. `imports_ours`: they import from where we do. `one_cluster`: there is no other than ours.
+    `has_secrets`: variables of tasks can be taken from Secrets there, as far as we know.
     `functions_only`: tasks without a Python function cannot run there. `servers`: makes connectors
     to the API server and to the manager (`job_requests`); None where there are none, and in a task.
     `environment`: the blob of the folder and modules that go along with each call, as text;
@@ -75,6 +76,7 @@ class Session:
     shares_files = True
     imports_ours = True
     one_cluster = False
+    has_secrets = True
     functions_only = False
     servers: Callable[[], tuple[Any, Any]] | None = None
     environment: str | None = None

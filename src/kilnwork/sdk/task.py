@@ -229,6 +229,7 @@ class Task(Generic[P, R_co]):
                 "Pods: use kiln.connect() to a `kiln up` or a manager in a cluster, or leave pod= "
                 "out: .options(pod=None)"
             )
+        _check_variables(given, here, of=self._code.name)
         environment = here.environment
         number = here.template(
             options.spec(
@@ -318,6 +319,22 @@ class _Elsewhere:
             held = getattr(held, step)
         function: Callable[..., Any] = function_of(held)
         return function
+
+
+def _check_variables(given: options.Options, here: session.Session, *, of: str) -> None:
+    """Raise BadOption for variables that could not be had there."""
+    if given.env and given.pod is not None:
+        raise errors.BadOption(
+            f"{of}: env= beside pod=: the container in the template of pod= has its own: "
+            "pod={'spec': {'containers': [{'env': [{'name': …, 'value': …}]}]}}"
+        )
+    secret = next((one for one in given.env if one.value_from is not None), None)
+    if secret is not None and not here.has_secrets:
+        raise errors.BadOption(
+            f"{of}: env={{{secret.name!r}: kiln.SecretKey(…)}}: this session has no Secrets: "
+            "kiln.start(secrets=DIRECTORY) takes them from files DIRECTORY/NAME/KEY, "
+            "kiln.connect() from Kubernetes"
+        )
 
 
 def _reached(function: Callable[..., Any], here: session.Session) -> bool:

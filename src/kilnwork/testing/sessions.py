@@ -27,6 +27,7 @@ class InlineSession(session.Session):
 
     in_slot = True
     functions_only = True
+    has_secrets = False
 
     def __init__(self, folder: Path) -> None:
         # nothing of the base is set up: there is no link

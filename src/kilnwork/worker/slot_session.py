@@ -22,7 +22,7 @@ from kilnwork.data import blobs
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from kilnwork.sdk import errors, futures, session
-from kilnwork.worker import capture, execution, holdings, interrupts, page, waits
+from kilnwork.worker import capture, execution, holdings, interrupts, page, variables, waits
 
 FLUSH_ENDS = 64
 FLUSH_BYTES = 256 * 1024
@@ -76,7 +76,8 @@ class SlotSession(session.Session):
         self._held = holdings.Holdings()
         self._stack = self._held.stack
         self._call_templates: dict[int, execution.Template] = {}
-        self._execution = execution.Execution(self, clock=clock)
+        self._variables = variables.Requests(self.link.send, self.link.wait)
+        self._execution = execution.Execution(self, clock=clock, ask=self._variables.ask)
         self._guard = interrupts.Interrupts(self._held, doors=execution.DOORS)
         self._execution.guard = self._guard
         self._capture = capture.Capture(pipe, sheet, send=self._send, room=self._is_read)
@@ -278,7 +279,7 @@ class SlotSession(session.Session):
             known = set(held.refs())
             said += [log for log in self._capture.kept if log.ref in known]
             said += held.reports()
-        return said
+        return [*said, *self._variables.again()]
 
     def received(self, message: Any) -> None:
         """Calls, what is to become of them, and what any submitter receives."""
@@ -304,6 +305,8 @@ class SlotSession(session.Session):
                 self.link.send(messages.Returned(tuple(returned)))
             case messages.StopCall():
                 self._stop(message)
+            case messages.Answer():
+                self._variables.answered(message)
             case _:
                 super().received(message)
 

@@ -21,6 +21,7 @@ from kilnwork.dispatch.hub import (
     links,
     submitters,
 )
+from kilnwork.dispatch.hub import variables as values
 from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import coroutines, ids
 
@@ -30,7 +31,7 @@ Join = Callable[[links.Link, Any], links.Receive]
 class Peers:
     """`links.Owner`. `greeted`: drivers that have joined since the start. `view`: as the hub's."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  made once, by the hub
         self,
         core: commits.Core,
         frames: delivery.Delivery,
@@ -39,6 +40,7 @@ class Peers:
         verifier: ports.TokenVerifier,
         background: coroutines.Crew,
         view: agents.View,
+        variables: values.VariableSource | None,
     ) -> None:
         self.greeted = 0
         self._core = core
@@ -51,10 +53,11 @@ class Peers:
         )
         self.containers = containers.Containers(core, frames.links, logs)
         self.concluded = callbacks.Concluded()
+        asked = values.Variables(core, variables, background).asked
         self._agents = agents.Agents(
-            core, self._authenticator, logs, view, self.containers, self.concluded
+            core, self._authenticator, logs, view, self.containers, self.concluded, asked
         )
-        self._submitters = submitters.Submitters(core, logs)
+        self._submitters = submitters.Submitters(core, logs, asked)
         self._joins: dict[type, Join] = {
             messages.Hello: self._agents.join,
             messages.DriverHello: self._submitters.attach,

@@ -25,7 +25,12 @@ Handlers = dict[type, Callable[[links.Link, Any], None]]
 class Submitters:
     """Takes in messages of drivers and slots that have joined."""
 
-    def __init__(self, core: commits.Core, logs: attempt_logs.AttemptLogs) -> None:
+    def __init__(
+        self,
+        core: commits.Core,
+        logs: attempt_logs.AttemptLogs,
+        variables: Callable[[links.Link, messages.AskVariables], None],
+    ) -> None:
         self._core = core
         self._logs = logs
         all_submit: Handlers = {
@@ -54,6 +59,7 @@ class Submitters:
             messages.Yielded: self._yielded,
             messages.Log: self._log,
             messages.Progress: self._progress,
+            messages.AskVariables: variables,
         }
 
     def attach(self, link: links.Link, hello: messages.DriverHello) -> links.Receive:
