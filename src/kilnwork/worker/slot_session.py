@@ -33,6 +33,9 @@ and whenever there is nothing to run."""
 STARTED_S = 0.05
 """A call that runs longer is reported as started."""
 
+BUSY_S = 0.001
+"""Between looks at the output of a call that prints as fast as it can."""
+
 TIDY_S = 500e-9
 """A function that took less has made no system call, so it has left nothing to clear away."""
 
@@ -331,8 +334,10 @@ class SlotSession(session.Session):
         super().tick()
         with self._held.lock:
             level = self._stack[-1] if self._stack else None
+            self.tick_s = STARTED_S
             if level is not None:
-                self._capture.drain_some(level)
+                busy = self._capture.drain_some(level)
+                self.tick_s = BUSY_S if busy else STARTED_S
                 self._page.write(level.ref, level.started, level.printed)
                 if not level.reported and self._wall() - level.started >= STARTED_S:
                     self.link.send(self._held.started(level))
