@@ -12,6 +12,14 @@ from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 
 
+class Cache(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Whether the result of an earlier call will do. `key`: digest of function, code and arguments;
+    `seconds`: how long ago that may have ended."""
+
+    key: attempts.Digest
+    seconds: attempts.Seconds
+
+
 class CallItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One call that a submitter (a driver, or a slot for a running task) wants to run.
 
@@ -20,7 +28,8 @@ class CallItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     number of a Template sent before on this link. `needs`: tasks whose results the arguments hold
     as futures; the call waits until all are final. `key`: names the call for ever (for
     children, within the run of their parent). `ordinal`: without a key, the how-manieth call of
-    this function the attempt asks for, from 1; 0 for drivers. `parent`: slots only.
+    this function the attempt asks for, from 1; 0 for drivers. `parent`: slots only. `cache`: None
+    to run it whatever has run before.
     """
 
     number: attempts.Count
@@ -32,6 +41,7 @@ class CallItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     key: attempts.Label | None = None
     ordinal: attempts.Count = 0
     parent: attempts.AttemptRef | None = None
+    cache: Cache | None = None
 
 
 class Value(msgspec.Struct, frozen=True, array_like=True, gc=False):

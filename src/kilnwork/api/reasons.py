@@ -96,6 +96,10 @@ class Reason(_Explained):
     )
 
     # How attempts and tasks end
+    CACHED = (
+        "Cached",
+        "It has not run: it has the result of an earlier call (`cache=`), which the message names.",
+    )
     SUCCEEDED = (
         "Succeeded",
         "The command exited 0, or the function returned, and its result was accepted.",

@@ -59,7 +59,9 @@ class Changes(TypedDict, total=False):
     (`metadata` and `spec`, as in Kubernetes; both may be left out). `accept_failures`: run even if
     an input failed; the function gets the exception in the place of the value.
     `env`: variables that it finds in `os.environ`, each with a string, or a `kiln.SecretKey` whose
-    value is read when an attempt starts.
+    value is read when an attempt starts. `cache`: a success of the same function with the same
+    arguments is used again if it is no older than that: seconds, or a text such as `"7d"`, `"12h"`,
+    `"30m"`, `"45s"`; see `sdk.caching`.
     """
 
     retries: int
@@ -78,6 +80,7 @@ class Changes(TypedDict, total=False):
     pod: Mapping[str, Any] | None
     accept_failures: bool
     env: Mapping[str, "str | SecretKey"] | None
+    cache: float | str | None
 
 
 class CallChanges(Changes, total=False):
@@ -124,6 +127,7 @@ class Options:
     pod: api_task.PodTemplate | None = None
     accept_failures: bool = False
     env: tuple[api_task.EnvVar, ...] = ()
+    cache: float | None = None
     returns: int = 1
 
 
@@ -290,6 +294,25 @@ def _env(value: Any) -> tuple[api_task.EnvVar, ...]:
     return tuple(made)
 
 
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def _age(value: Any) -> float:
+    """Seconds; of a text, its number times its unit."""
+    wanted = (
+        f"seconds, more than 0 and at most {api_task.LONGEST_S}, or a text such as '7d' or '12h'"
+    )
+    if isinstance(value, str):
+        number, unit = value[:-1], _UNITS.get(value[-1:])
+        if unit is None or not number.isascii() or not number.isdecimal():
+            raise _Unfit(wanted)
+        value = int(number) * unit
+    fits = isinstance(value, int | float) and not isinstance(value, bool)
+    if not fits or not 0 < value <= api_task.LONGEST_S:
+        raise _Unfit(wanted)
+    return float(value)
+
+
 _seconds = _or_none(_number(0, api_task.LONGEST_S, "seconds", above=True))
 _delay = _number(0, 86_400, "seconds")
 
@@ -311,5 +334,6 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "pod": _or_none(_pod),
     "accept_failures": _flag,
     "env": _env,
+    "cache": _or_none(_age),
     "returns": _integer(1, 1000),
 }

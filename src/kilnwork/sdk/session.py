@@ -178,11 +178,13 @@ class Session:
         name: str | None = None,
         key: str | None = None,
         make: type[futures.CallFuture[Any]] = futures.CallFuture,
+        cache: calls.Cache | None = None,
     ) -> futures.CallFuture[Any]:
         """Ask for a call. Blocks while the dispatcher has too much to do.
 
         `function`: by which children without a key are counted. `key` names the call for ever.
-        `make`: what the future is, `streams.Stream` for generators. Raises ValueError for a call
+        `make`: what the future is, `streams.Stream` for generators. `cache`: whether an earlier
+        result will do. Raises ValueError for a call
         that fits into no message, and `errors.DispatcherLost` or `errors.NoSession` when
         the link is over; `TemplateForgotten` when `template` has to be asked for anew.
         """
@@ -207,7 +209,7 @@ class Session:
             batch = self._batch
             batch.append(
                 calls.CallItem(
-                    number, task_id, template, arguments, needs, name, key, ordinal, parent
+                    number, task_id, template, arguments, needs, name, key, ordinal, parent, cache
                 )
             )
             self._open[number] = future

@@ -15,8 +15,19 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from importlib import import_module
 from typing import Any, Generic, NamedTuple, ParamSpec, Self, TypeVar, Unpack, overload
 
+from kilnwork.api import attempts, calls
 from kilnwork.data import blobs, holding
-from kilnwork.sdk import errors, futures, mapping, options, pickling, session, shipping, streams
+from kilnwork.sdk import (
+    caching,
+    errors,
+    futures,
+    mapping,
+    options,
+    pickling,
+    session,
+    shipping,
+    streams,
+)
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -74,6 +85,7 @@ class Task(Generic[P, R_co]):
         self._key: str | None = None
         self._code = _Code(pickling.function_name(function))
         self._binding = _Binding()
+        self._digest = b""
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Run the function here, in this process, as if it were no task."""
@@ -199,6 +211,7 @@ class Task(Generic[P, R_co]):
         if bound.session() is not here or bound.environment != here.environment:
             bound = self._bind(here)
         arguments, needs = pickling.pack_arguments(args, kwargs, here.blobs)
+        cache = self._cache(here, arguments)
         while True:
             try:
                 return here.submit(
@@ -209,9 +222,27 @@ class Task(Generic[P, R_co]):
                     name=self._name,
                     key=key,
                     make=self._future,
+                    cache=cache,
                 )
             except session.TemplateForgotten:
                 bound = self._bind(here)
+
+    def _cache(self, here: session.Session, arguments: attempts.Payload) -> calls.Cache | None:
+        """What decides whether an earlier result will do; None if it must not."""
+        if self._options.cache is None:
+            return None
+        if isinstance(self, StreamTask):
+            raise errors.BadOption(
+                f"{self._code.name}: cache={self._options.cache!r}: a generator has no result that "
+                "could be used again: return a list"
+            )
+        if not self._digest:
+            self._digest = caching.function_digest(
+                self._function, of=self._code.name, blobs=here.blobs
+            )
+        return caching.terms(
+            self._digest, self._options, environment=here.environment, arguments=arguments
+        )
 
     def _bind(self, here: session.Session) -> _Bound:
         """Make the template of this task known to a session."""

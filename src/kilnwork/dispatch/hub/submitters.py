@@ -119,7 +119,9 @@ class Submitters:
         if lookups is not None:
             reader = self._core.reader
             values = reader.values(lookups.namespace, lookups.values)
-            request = inputs.SubmitCalls(link.number, items, reader.known(lookups), values)
+            cached = reader.cached(lookups, now=self._core.clock.wall()) if lookups.cached else {}
+            known = reader.known(lookups)
+            request = inputs.SubmitCalls(link.number, items, known, values, cached)
         self._core.apply(request)
 
     def _watch(self, link: links.Link, message: messages.Watch) -> None:

@@ -14,6 +14,7 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch import errors
 from kilnwork.dispatch.machine import (
     children,
+    completion,
     dependencies,
     inputs,
     instructions,
@@ -23,7 +24,7 @@ from kilnwork.dispatch.machine import (
     records,
     submitters,
 )
-from kilnwork.kit import ids
+from kilnwork.kit import clock, ids
 
 _S = api_task.State
 _R = reasons.Reason
@@ -42,7 +43,7 @@ def lookups(
     submitter = mem.submitters.get(item.link)
     if submitter is None:
         return None
-    request = inputs.Lookups(submitter.namespace, [], [], [], set())
+    request = inputs.Lookups(submitter.namespace, [], [], [], set(), [])
     if isinstance(item, inputs.WatchTasks):
         request.values = {w.task for w in item.items if w.task not in mem.tasks}
         return request if request.values else None
@@ -52,12 +53,13 @@ def lookups(
             again
             or call.needs
             or call.key is not None
+            or call.cache is not None
             or (parent is not None and parent.attempt > 1)
         ):
             _look_up(mem, submitter, call, request, again=again)
     if request.values:
         request.values.difference_update([call.task for call in item.items])
-    if request.values or request.calls or request.children or request.keys:
+    if request.values or request.calls or request.children or request.keys or request.cached:
         return request
     return None
 
@@ -90,6 +92,8 @@ def _look_up(
     template = submitter.templates.get(call.template)
     if template is None:
         return
+    if call.cache is not None and not call.needs:
+        request.cached.append((call.number, call.cache.key, call.cache.seconds))
     key, parent = _key_of(call, template), call.parent
     if parent is not None and key is not None:
         task = mem.tasks.get(parent.task)
@@ -115,7 +119,7 @@ def submit(mem: memory.Memory, item: inputs.SubmitCalls, now: inputs.Moment) -> 
         if call.task in mem.tasks:
             submitters.subscribe(mem, mem.tasks[call.task], submitter, call.number)
         elif call.parent is None and call.key is None and not item.known:
-            _admit(mem, _new(mem, submitter, template, call, now), item.values, now)
+            _begin(mem, _new(mem, submitter, template, call, now), call, item, now)
         else:
             _find_or_create(mem, submitter, template, call, item, now)
             if call.key is not None or (call.parent is not None and call.parent.attempt > 1):
@@ -171,6 +175,34 @@ def _new(
     )
 
 
+def _begin(
+    mem: memory.Memory,
+    task: records.Task,
+    call: calls.CallItem,
+    item: inputs.SubmitCalls,
+    now: inputs.Moment,
+) -> None:
+    """A new call is over at once if an earlier result will do; else it is admitted."""
+    reused = item.cached.get(call.number)
+    if reused is None:
+        if call.cache is not None and not call.needs:
+            task.cache_key = call.cache.key
+        _admit(mem, task, item.values, now)
+        return
+    mem.tasks[task.id] = task
+    mem.batch.dirty[task] = None
+    task.result = reused.value.payload
+    ended, of = clock.rfc3339(reused.finished), ids.task_text(reused.value.task)
+    completion.finish(
+        mem,
+        task,
+        now,
+        state=_S.SUCCESS,
+        reason=_R.CACHED,
+        message=f"it has the result of task {of}, which ended {ended}",
+    )
+
+
 def _admit(
     mem: memory.Memory,
     task: records.Task,
@@ -208,7 +240,7 @@ def _find_or_create(
         return
     key = _key_of(call, template)
     if key is None:
-        _admit(mem, _new(mem, submitter, template, call, now), item.values, now)
+        _begin(mem, _new(mem, submitter, template, call, now), call, item, now)
         return
     task = mem.keys.get((submitter.namespace, key))
     known = _known_of(task) if task is not None else known
@@ -216,7 +248,7 @@ def _find_or_create(
         task = _new(mem, submitter, template, call, now)
         task.child_key = key
         mem.keys[submitter.namespace, key] = task
-        _admit(mem, task, item.values, now)
+        _begin(mem, task, call, item, now)
     elif _same(known, template, call):
         _found(mem, submitter, call, task, known.value)
     else:
@@ -314,7 +346,7 @@ def _submit_child(
     children.adopt(family, child, call.parent, child_key=key)
     family.total += 1
     notifications.publish_parent(mem, family)
-    _admit(mem, child, item.values, now)
+    _begin(mem, child, call, item, now)
 
 
 def _parent(

@@ -216,6 +216,7 @@ def _write(cursor: apsw.Cursor, batch: rows.Rows) -> None:
         ("update_task", batch.updates),
         ("use_blobs", batch.blobs),
         ("insert_past_attempt", batch.past),
+        ("keep_cached", batch.cached),
         ("release_task", batch.released),
     )
     if batch.calls:
