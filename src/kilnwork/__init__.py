@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         TaskTimedOut,
         TooManyFailed,
     )
-    from kilnwork.sdk.finding import future
+    from kilnwork.sdk.finding import future, retry
     from kilnwork.sdk.futures import Future, Futures
     from kilnwork.sdk.job_functions import JobFunction, job
     from kilnwork.sdk.job_runs import DeployedJob, JobRun
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from kilnwork.sdk.remote import connect
     from kilnwork.sdk.session import Session
     from kilnwork.sdk.set_runs import SetRun
-    from kilnwork.sdk.snapshots import Shard, Snapshot
+    from kilnwork.sdk.snapshots import Shard, Snapshot, outputs
     from kilnwork.sdk.streams import Stream
     from kilnwork.sdk.sync_sets import SyncSet
     from kilnwork.sdk.task import Task
@@ -103,7 +103,10 @@ _HOMES = {
         "TaskTimedOut",
         "TooManyFailed",
     ),
-    "kilnwork.sdk.finding": ("future",),
+    "kilnwork.sdk.finding": (
+        "future",
+        "retry",
+    ),
     "kilnwork.sdk.futures": (
         "Future",
         "Futures",
@@ -124,6 +127,7 @@ _HOMES = {
     "kilnwork.sdk.snapshots": (
         "Shard",
         "Snapshot",
+        "outputs",
     ),
     "kilnwork.sdk.streams": ("Stream",),
     "kilnwork.sdk.sync_sets": ("SyncSet",),
@@ -211,7 +215,9 @@ __all__ = [
     "http",
     "job",
     "manifest",
+    "outputs",
     "put",
+    "retry",
     "split",
     "start",
     "task",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kilnwork.api import filejobs
 from kilnwork.cli import exits
 from support import inner_kiln, pages, waiting
 from support import up as up_support
@@ -88,11 +89,11 @@ def upload_stuck(kiln: inner_kiln.Kiln, name: str) -> str:
     return kiln("upload", str(SAMPLE), "--mapper", "mappers.py:stuck", "--name", name).out.strip()
 
 
-@pytest.mark.parametrize("word", ["{}", "loud", "file/{}", "files/loud"])
+@pytest.mark.parametrize("word", ["{}", "f-{short}", "loud", "file/{}", "files/loud"])
 def test_every_command_takes_every_way_to_name_a_job(
     kiln: inner_kiln.Kiln, job: str, word: str
 ) -> None:
-    word = word.format(job)
+    word = word.format(job, short=job[8:16])
     assert f"job {job} is Succeeded" in kiln("wait", word).out
     assert f"job {job} is Succeeded" in kiln("why", word).out
     assert f"job {job} is Succeeded" in kiln("files", word).out
@@ -160,16 +161,22 @@ def test_output_that_nobody_takes_is_no_bug(server: up_support.Up, job: str, com
 
 def test_stopping_and_deleting_by_name(kiln: inner_kiln.Kiln) -> None:
     first, second = upload_stuck(kiln, "twice"), upload_stuck(kiln, "twice")
-    assert kiln("pause", "twice").out == f"job {second} is Paused\n"
-    assert kiln("resume", "file/twice").out.startswith(f"job {second} is ")
-    stopped = kiln("cancel", "twice", "--wait")
+    short = filejobs.short_id(second)
+    which = f"2 file jobs are called 'twice': name one by its id, the newest first: {short}, f-"
+    for line in (
+        "pause twice", "resume file/twice", "cancel twice", "wait twice", "why twice", "logs twice",
+        "files twice", "results twice", "redrive twice", "adjust twice --priority 1",
+        "files twice --parts", "delete file/twice", "delete twice",
+    ):  # fmt: skip
+        refused = kiln(*line.split())
+        assert (refused.code, which in refused.err) == (exits.Exit.USAGE, True), (line, refused)
+    assert kiln("pause", short).out == f"job {second} is Paused\n"
+    assert kiln("resume", f"file/{short}").out.startswith(f"job {second} is ")
+    stopped = kiln("cancel", short, "--wait")
     assert stopped.out == f"job {second} is being stopped\n"
-    twice = kiln("delete", "file/twice")
-    assert twice.code == exits.Exit.USAGE
-    assert f"2 file jobs are called 'twice': name one by its id: {second}, {first}" in twice.err
+    assert kiln("delete", f"file/{second}").out.startswith(f"job {second} deleted")
     bare = kiln("delete", "twice")
     assert (bare.code, "`kiln delete file/twice`" in bare.err) == (4, True), bare.err
-    assert kiln("delete", f"file/{second}").out.startswith(f"job {second} deleted")
     assert kiln("delete", "file", "twice").out.startswith(f"job {first} deleted")
     gone = kiln("delete", "file/twice")
     assert gone.code == exits.Exit.NOT_FOUND

@@ -15,6 +15,7 @@ import pytest
 from kilnwork.api import data_pond
 from kilnwork.controllers.data_pond import model
 from kilnwork.data.pond import fetching
+from kilnwork.pond import connections
 from support import lakes, pond_homes, ponds
 
 NODES = ("node-1", "node-2", "node-3")
@@ -200,15 +201,61 @@ async def test_a_blob_that_was_written_to_is_fetched_anew(
     digest = await pinned(home)
     home.want("set-g1", market(digest))
     await home.until_ready("set-g1", "node-1", "node-2")
-    file = home.run("node-2", "set-g1") / "market" / tuple(FILES)[4]
-    file.chmod(0o644)
-    file.write_bytes(b"scribble")
+    _scribble(home.run("node-2", "set-g1") / "market" / tuple(FILES)[4])
 
     home.want("set-g2", market(digest))
     await home.until_ready("set-g2", "node-1", "node-2")
 
     for node in ("node-1", "node-2"):
-        assert ponds.read_files(home.run(node, "set-g2") / "market") == FILES
+        for lease in ("set-g1", "set-g2"):
+            await home.until_ready(lease, node)
+            assert ponds.read_files(home.run(node, lease) / "market") == FILES
+
+
+async def test_a_tree_that_was_written_to_is_mended_by_the_next_agent(
+    home: pond_homes.PondHome, lake: lakes.Lake
+) -> None:
+    await home.start("node-1")
+    digest = await pinned(home)
+    home.want("set-g1", market(digest))
+    await home.until_ready("set-g1", "node-1")
+    _scribble(home.run("node-1", "set-g1") / "market" / tuple(FILES)[4])
+
+    await home.kill("node-1")
+    await home.start("node-1")
+    await home.until(lambda: home.counters("node-1").quarantined == 1)
+    await home.until_ready("set-g1", "node-1")
+
+    assert ponds.read_files(home.run("node-1", "set-g1") / "market") == FILES
+
+
+async def test_nobody_reads_what_was_found_damaged_and_cannot_be_had(
+    home: pond_homes.PondHome, lake: lakes.Lake
+) -> None:
+    await home.start("node-1")
+    digest = await pinned(home)
+    home.want("set-g1", market(digest))
+    await home.until_ready("set-g1", "node-1")
+    path = tuple(FILES)[4]
+    _scribble(home.run("node-1", "set-g1") / "market" / path)
+    await home.kill("node-1")
+    lake.files = dict.fromkeys(FILES, b"changed")
+
+    await home.start("node-1")
+    await home.until(lambda: home.ready("set-g1")["node-1"].reason == "SourceChanged")
+
+    left = {other: content for other, content in FILES.items() if other != path}
+    assert ponds.read_files(home.run("node-1", "set-g1") / "market") == left
+    lake.files = dict(FILES)
+    await home.kill("node-1")
+    await home.start("node-1")
+    await home.until_ready("set-g1", "node-1")
+    assert ponds.read_files(home.run("node-1", "set-g1") / "market") == FILES
+
+
+def _scribble(file: Path) -> None:
+    file.chmod(0o644)
+    file.write_bytes(b"scribble")
 
 
 async def test_a_restarted_manager_releases_nothing(
@@ -458,3 +505,74 @@ async def test_snapshots_are_named_as_expressions_name_them(home: pond_homes.Pon
     await home.until_ready("set-g1", "node-1")
 
     assert ponds.read_files(home.run("node-1", "set-g1") / "dailyTrades") == FILES
+
+
+# file jobs
+
+
+async def test_a_file_job_that_runs_is_waited_for(home: pond_homes.PondHome) -> None:
+    home.jobs["quant/one/parts"] = None
+    await home.start("node-1")
+    source = data_pond.SnapshotSource(files="one", path="parts")
+
+    def waits() -> bool:
+        found = home.ledger.want_pin("quant", "lake", source, request="r1")
+        return found.reason == "SourceUnreachable" and "1 of 2 parts" in found.message
+
+    await home.until(waits)
+    files = {"00001.ndjson": b"1\n", "00002.ndjson": b"2\n"}
+    home.jobs["quant/one/parts"] = files
+    pin = await home.pin(source)
+
+    assert pin.digest == ponds.manifest_of(files).digest
+
+
+async def test_a_file_job_of_another_namespace_is_not_there(home: pond_homes.PondHome) -> None:
+    home.jobs["other/one/results"] = {"results.ndjson": b"secret"}
+    await home.start("node-1")
+
+    pin = await home.pin(data_pond.SnapshotSource(files="one"))
+
+    assert (pin.state, pin.reason) == ("Failed", "SourceMissing")
+
+
+# sources that hang
+
+
+@pytest.fixture
+async def stuck(home: pond_homes.PondHome, lake: lakes.Lake) -> AsyncIterator[lakes.Lake]:
+    """A source that takes requests and never responds; an agent waits for it with all its
+    threads."""
+    with lakes.Lake({f"f{n}": b"x" for n in range(40)}) as made:
+        made.hangs = True
+        slow = data_pond.PondSource(
+            name="slow", uri=made.uri, allow_addresses=(f"127.0.0.1:{made.port}",)
+        )
+        home.declare(http(lake), slow)
+        await home.start("node-1")
+        source = data_pond.SnapshotSource(source="slow", paths=tuple(made.files))
+        for number in range(12):
+            home.ledger.want_pin("quant", "lake", source, request=f"slow-{number}")
+        await home.until(lambda: len(made.requests) >= 8)
+        yield made
+
+
+async def test_a_source_that_hangs_holds_up_no_other(
+    home: pond_homes.PondHome, stuck: lakes.Lake
+) -> None:
+    digest = await pinned(home)
+    home.want("one", market(digest), nodes=["node-1"])
+    await home.until_ready("one", "node-1")
+
+    assert ponds.read_files(home.run("node-1", "one") / "market") == FILES
+    hung = home.ledger.want_pin(
+        "quant", "lake", data_pond.SnapshotSource(source="slow"), request="slow-0"
+    )
+    assert hung.state == model.PENDING
+
+
+async def test_an_agent_stops_though_a_source_hangs(
+    home: pond_homes.PondHome, stuck: lakes.Lake
+) -> None:
+    async with asyncio.timeout(connections.STALL_S / 4):
+        assert await home.kill("node-1", signal.SIGTERM) == 0

@@ -260,6 +260,10 @@ def _fit_set(spec: dict[str, Any], path: str) -> None:
     snapshot: dict[str, Any] = {"name": "x", "from": {"inline": {"x": "1"}}}
     if path.startswith("spec.data.snapshots[].from.") and not path.endswith(".inline"):
         snapshot["from"] = {} if path.endswith((".source", ".uri", ".files")) else {"source": "x"}
+    if ".from.output" in path:
+        snapshot["from"] = {"output": {"set": "x", "name": "x"}}
+    if path.startswith("spec.data.outputs"):
+        spec["data"] = {"outputs": [{"name": "x", "step": "x"}]}
     if path.startswith("spec.data.snapshots[].deliver") or "replicasOf" in path or "near" in path:
         snapshot["shard"] = {"by": "files"}
     if "snapshots" in path or "replicasOf" in path or "near" in path:

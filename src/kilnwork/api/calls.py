@@ -28,8 +28,9 @@ class CallItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     number of a Template sent before on this link. `needs`: tasks whose results the arguments hold
     as futures; the call waits until all are final. `key`: names the call for ever (for
     children, within the run of their parent). `ordinal`: without a key, the how-manieth call of
-    this function the attempt asks for, from 1; 0 for drivers. `parent`: slots only. `cache`: None
-    to run it whatever has run before.
+    this function the attempt asks for, from 1; 0 for drivers. `parent`: slots only.
+    `retry_failed`: if the call that `key` names failed before this session, it runs again, as it is
+    asked for now. `cache`: None to run it whatever has run before.
     """
 
     number: attempts.Count
@@ -41,6 +42,7 @@ class CallItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     key: attempts.Label | None = None
     ordinal: attempts.Count = 0
     parent: attempts.AttemptRef | None = None
+    retry_failed: bool = False
     cache: Cache | None = None
 
 

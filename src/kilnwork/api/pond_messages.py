@@ -13,7 +13,8 @@ import msgspec
 PREFIX = "/ponds"
 """`POST /ponds/NAMESPACE/NAME/nodes/NODE`: a report, answered with an order; `?wait=SECONDS`
 answers when there is another order than the one that the report knows. `GET` and `PUT
-/ponds/NAMESPACE/NAME/manifests/DIGEST`: a manifest."""
+/ponds/NAMESPACE/NAME/manifests/DIGEST`: a manifest. `GET /ponds/NAMESPACE/NAME/jobs/JOB/FOLDER`: a
+`FileList` of a file job of the pond's namespace, with the name of a file behind it that file."""
 
 WAIT_S = 20.0
 """How long an agent waits for news at a time."""
@@ -30,7 +31,8 @@ class SourceOrder(Message, frozen=True):
     """Where files are. `name`: of the source, for messages and its credentials; `uri`: with the
     path; `allow`: addresses that may be connected to; `inline`: the files themselves; `below`: so
     many of the last components of `uri` are not the pond's own, and of a file none may be a
-    link."""
+    link; `attempts`: it is the directory of a run's outputs, and these directories in it are read
+    as one."""
 
     name: str
     uri: str = ""
@@ -39,6 +41,7 @@ class SourceOrder(Message, frozen=True):
     allow: tuple[str, ...] = ()
     inline: dict[str, str] | None = None
     below: int = 0
+    attempts: tuple[str, ...] = ()
 
 
 class PinOrder(Message, frozen=True):
@@ -60,10 +63,12 @@ class SnapshotOrder(Message, frozen=True):
 
 
 class LeaseOrder(Message, frozen=True):
-    """Have these snapshots, and keep them until the lease is released."""
+    """Have these snapshots, and keep them until the lease is released. `outputs`: have a directory
+    too, into which tasks of the run write."""
 
     name: str
     snapshots: tuple[SnapshotOrder, ...]
+    outputs: bool = False
 
 
 class LimitsOrder(Message, frozen=True):
@@ -181,9 +186,26 @@ class Report(Message, frozen=True):
     trouble: Trouble | None = None
 
 
+class ListedFile(Message, frozen=True):
+    """A file of a file job. `size`: bytes; `digest`: SHA-256 in hex digits, in quotes its entity
+    tag."""
+
+    path: str
+    size: int
+    digest: str
+
+
+class FileList(Message, frozen=True):
+    """The files of one folder of a file job, which has ended."""
+
+    files: tuple[ListedFile, ...]
+
+
 def source_key(order: SourceOrder) -> str:
     """Return a name for a source and what is selected of it, the same wherever it is computed."""
     facts = [order.uri, sorted(order.paths), order.glob, sorted(order.inline or ())]
+    if order.attempts:
+        facts.append(sorted(order.attempts))
     return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:32]
 
 

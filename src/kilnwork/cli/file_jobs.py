@@ -23,6 +23,9 @@ Job = dict[str, Any]
 _ID = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{1,20}")
 _LINK = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
 
+_SHOWN = 5
+"""Of several jobs of one name so many are listed."""
+
 TOO_MANY = "TooManyBadRecords"
 """Reason of a job that failed for its bad records, with all its parts done."""
 
@@ -32,8 +35,26 @@ PATIENCE_S = 60.0
 
 
 def is_id(word: str) -> bool:
-    """True of the id of a file job, `YYYY-MM-NUMBER`; no task is called so."""
-    return _ID.fullmatch(word) is not None
+    """True of the id of a file job, `YYYY-MM-NUMBER`, or its short form; no task is called so."""
+    return _ID.fullmatch(word) is not None or filejobs.short_digits(word) is not None
+
+
+async def resolved(s: session.Session, word: str) -> str:
+    """The id of the job in a word that names it, with `file/` before it or not; a word that is no
+    name as it is. Raises `errors.Unusable` for a name of several jobs."""
+    name = bare(word)
+    path(name)
+    if is_id(name):
+        return name
+    same = listed(s, where=path(), wanted={"name": name}, limit=_SHOWN + 1)
+    found = [str(each["id"]) async for each in same]
+    if len(found) > 1:
+        more = ", …" if len(found) > _SHOWN else ""
+        raise errors.Unusable(
+            f"{len(found) if not more else 'many'} file jobs are called {name!r}: name one by its "
+            f"id, the newest first: {', '.join(map(filejobs.short_id, found[:_SHOWN]))}{more}"
+        )
+    return found[0] if found else name
 
 
 def bare(word: str) -> str:
@@ -64,12 +85,13 @@ def everywhere(s: session.Session) -> dict[str, str]:
 
 
 async def get(s: session.Session, job: str) -> Job:
-    return await s.ask("GET", path(job), query=scope(s))
+    """The document of a job by id or name. Raises as `resolved`, and `kube.errors.NotFound`."""
+    return await s.ask("GET", path(await resolved(s, job)), query=scope(s))
 
 
 async def tell(s: session.Session, job: str, what: str) -> Job:
     """Ask for `cancel`, `pause`, `resume` or `redrive`: the document then."""
-    return await s.ask("POST", path(job, what), query=scope(s))
+    return await s.ask("POST", path(await resolved(s, job), what), query=scope(s))
 
 
 async def listed(
@@ -226,7 +248,7 @@ def sentence(job: Job) -> str:
 
 
 _COLUMNS = ("ID", "NAME", "PHASE", "PARTS", "RECORDS", "BAD", "AGE")
-_WIDE = ("MAPPER", "SIZE", "CREATED", "FINISHED", "MESSAGE")
+_WIDE = ("WHOLE ID", "MAPPER", "SIZE", "CREATED", "FINISHED", "MESSAGE")
 
 
 def table(
@@ -245,9 +267,9 @@ def _row(job: Job, *, now: float) -> tuple[object, ...]:
     counts, known = records(job), parts(job)
     age = None
     if job.get("creationTime"):
-        age = short_time(now - clock.parse_rfc3339(job["creationTime"]))
+        age = render.short_time(now - clock.parse_rfc3339(job["creationTime"]))
     return (
-        job["id"],
+        filejobs.short_id(job["id"]),
         job.get("name") or None,
         phase(job),
         f"{known.get('succeeded', 0)}/{known.get('total', 0)}",
@@ -260,6 +282,7 @@ def _row(job: Job, *, now: float) -> tuple[object, ...]:
 def _more(job: Job) -> tuple[object, ...]:
     size = (job.get("input") or {}).get("bytes")
     return (
+        job["id"],
         mapper((job.get("spec") or {}).get("mapper") or {}),
         None if size is None else size_text(size),
         job.get("creationTime"),
@@ -311,15 +334,6 @@ def size_text(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
-
-
-def short_time(seconds: float) -> str:
-    """As kubectl shows ages: `5s`, `3m`, `2h`, `4d`."""
-    seconds = max(0.0, seconds)
-    for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
-        if seconds >= 2 * length:
-            return f"{int(seconds // length)}{unit}"
-    return f"{seconds:.0f}s"
 
 
 def parse_tolerance(text: str | None) -> tuple[int | None, float | None]:

@@ -23,6 +23,8 @@ class Target:
     all_namespaces: bool = False
     kubeconfig: str | None = None
     context: str | None = None
+    data: str | None = None
+    """The folder of a `kiln.start(FOLDER)`, or the data directory of a `kiln up`."""
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
@@ -42,10 +44,27 @@ def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None
 
 
 def target(function: Function) -> Function:
-    """Add the options that say where to; read them with `current()`."""
+    """Add the options that say where to; read them with `current()`. For what is in one namespace:
+    `-A` is taken and refused in words, and is not in the help."""
+    return _target(function, lists=False)
+
+
+def list_target(function: Function) -> Function:
+    """The same for commands that list, which know what `-A` means."""
+    return _target(function, lists=True)
+
+
+def _target(function: Function, *, lists: bool) -> Function:
     add = [
         click.option("-n", "--namespace", metavar="NS", help="Namespace.", **_SILENT),
-        click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.", **_SILENT),
+        click.option(
+            "-A",
+            "--all-namespaces",
+            is_flag=True,
+            hidden=not lists,
+            help="All namespaces, for lists.",
+            **_SILENT,
+        ),
         click.option(
             "--kubeconfig",
             metavar="FILE",
@@ -57,6 +76,18 @@ def target(function: Function) -> Function:
     for option in reversed(add):
         function = option(function)
     return function
+
+
+def data(function: Function) -> Function:
+    """Add `--data`, for commands that need no more of a server than its tasks."""
+    add = click.option(
+        "--data",
+        "--from",
+        metavar="FOLDER",
+        help="Of a kiln.start(FOLDER), whether that runs or not.",
+        **_SILENT,
+    )
+    return add(function)
 
 
 _SILENT: dict[str, Any] = {"expose_value": False, "callback": _remember}

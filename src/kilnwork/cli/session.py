@@ -1,15 +1,18 @@
 """One command's conversation with the server: which server, its errors in words, JSON in and out.
 
 Used by every client command; `run` is the door. Stands on `kube.transport`, because commands work
-with objects as the server sends them (tables, any kind), not with our structs.
+with objects as the server sends them (tables, any kind), not with our structs. That brings aiohttp,
+which takes longer to load than all else together: it is loaded once a server is asked, not for help
+and completion.
 """
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib import parse
 
 import click
@@ -18,13 +21,16 @@ import msgspec
 from kilnwork import version
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import manager, meta, resource
-from kilnwork.cli import errors, kinds, options
+from kilnwork.cli import errors, kinds, lazy, options
 from kilnwork.endpoints import discovery
 from kilnwork.endpoints import errors as endpoint_errors
 from kilnwork.kit import clock, http_types
 from kilnwork.kit import errors as kit_errors
-from kilnwork.kube import config, transport, watching
+from kilnwork.kube import config
 from kilnwork.kube import errors as kube_errors
+
+if TYPE_CHECKING:
+    from kilnwork.kube import transport
 
 T = TypeVar("T")
 
@@ -77,7 +83,7 @@ class Session:
     """Requests to one server, with a namespace when a command names none."""
 
     def __init__(
-        self, settings: config.Config, http: transport.Transport, target: options.Target
+        self, settings: config.Config, http: "transport.Transport", target: options.Target
     ) -> None:
         self.server = settings.server
         self._settings = settings
@@ -176,6 +182,27 @@ class Session:
         base = f"/v1/namespaces/{quoted(self.one_namespace())}/tasks/{quoted(name)}"
         return f"{base}/{sub}" if sub else base
 
+    async def check_namespace(self) -> None:
+        """Raises `errors.Missing` if the session's namespace does not exist; for what was not
+        found in there. Whoever may not see namespaces is told nothing."""
+        if self.target.all_namespaces:
+            return
+        try:
+            await self.ask("GET", resource.NAMESPACES.base() + "/" + quoted(self.namespace))
+        except kube_errors.NotFound as error:
+            raise errors.Missing(
+                f'namespace "{self.namespace}" does not exist: `kiln get namespaces` lists those '
+                "that do"
+            ) from error
+        except errors.SERVER_ERRORS:
+            return
+
+    async def say_nothing_found(self, what: str, *, hint: str = "") -> None:
+        """Say on standard error that a list is empty. Raises as `check_namespace`."""
+        await self.check_namespace()
+        where = "" if self.target.all_namespaces else f" in namespace {self.namespace}"
+        click.echo(f"{what}{where}{hint}", err=True)
+
     def one_namespace(self) -> str:
         """The namespace of a single object; raises `errors.Unusable` under `-A`."""
         if self.target.all_namespaces:
@@ -225,11 +252,11 @@ class Session:
             headers={**route.headers, **(headers or {})},
         )
         async with self.http.open(asked) as response:
-            transport.keep_alive(response)
+            _transport("keep_alive")(response)
             if head is not None:
                 reason = response.reason or ""
                 head(http_types.Response(response.status, reason, b"", response.headers))
-            async for some in watching.pieces(self.http, response.content):
+            async for some in _watching("pieces")(self.http, response.content):
                 yield some
 
     async def find_manager(self) -> None:
@@ -284,8 +311,8 @@ class Session:
             method="GET", path=path, query=wanted, accept=accept, timeout_s=None
         )
         async with self.http.open(asked) as response:
-            transport.keep_alive(response)
-            async for lines in watching.batches(self.http, response.content):
+            _transport("keep_alive")(response)
+            async for lines in _watching("batches")(self.http, response.content):
                 for line in lines:
                     yield _item(line)
 
@@ -293,8 +320,19 @@ class Session:
 def _item(line: bytes) -> dict[str, Any]:
     item = msgspec.json.decode(line, type=dict[str, Any])
     if item["type"] == "ERROR":
-        raise transport.status_error(msgspec.json.encode(item["object"]))
+        error: kube_errors.ApiError = _transport("status_error")(
+            msgspec.json.encode(item["object"])
+        )
+        raise error
     return item
+
+
+def _transport(name: str) -> Any:
+    return lazy.load("kilnwork.kube.transport", name)
+
+
+def _watching(name: str) -> Any:
+    return lazy.load("kilnwork.kube.watching", name)
 
 
 def decoded(response: http_types.Response) -> Any:
@@ -316,11 +354,31 @@ def query_of(url: str) -> dict[str, str]:
 
 def run(work: Callable[[Session], Awaitable[T]]) -> T:
     """Connect as the options of the running command say, do the work, put errors into words."""
-    settings = settings_of(options.current())
+    target = options.current()
+    folder = None if target.data is None else Path(target.data)
+    if folder is not None and not (folder / "kubeconfig").exists():
+        return _in_folder(work, folder, target)
+    if folder is not None:  # the data directory of a `kiln up`
+        target = dataclasses.replace(target, kubeconfig=str(folder / "kubeconfig"))
+    settings = settings_of(target)
     try:
         return asyncio.run(_connected(work, settings))
     except kube_errors.KubeError as error:
         raise in_words(error, settings.server) from error
+
+
+def _in_folder(work: Callable[[Session], Awaitable[T]], folder: Path, target: options.Target) -> T:
+    """As `run`, with the tasks of a folder. What that takes, no other command loads."""
+    opened = lazy.load("kilnwork.cli.folder_session", "opened")
+
+    async def connected() -> T:
+        async with opened(folder, target) as session:
+            return await work(session)
+
+    try:
+        return asyncio.run(connected())
+    except kube_errors.KubeError as error:
+        raise in_words(error, str(folder)) from error
 
 
 def settings_of(target: options.Target) -> config.Config:
@@ -334,13 +392,17 @@ def settings_of(target: options.Target) -> config.Config:
 
 async def _connected(work: Callable[[Session], Awaitable[T]], settings: config.Config) -> T:
     async with connect(settings, options.current()) as session:
-        return await work(session)
+        try:
+            return await work(session)
+        except (kube_errors.NotFound, errors.Missing):
+            await session.check_namespace()
+            raise
 
 
 @contextlib.asynccontextmanager
 async def connect(settings: config.Config, target: options.Target) -> AsyncIterator[Session]:
     warnings = Warnings()
-    http = transport.Transport(
+    http: transport.Transport = _transport("Transport")(
         settings,
         user_agent=f"kiln/{version.__version__}",
         time=clock.SystemClock(),

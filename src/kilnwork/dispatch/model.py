@@ -147,6 +147,19 @@ class TaskView(TaskFacts, frozen=True, kw_only=True):  # type: ignore[misc] # ms
     seq: int
 
 
+class Retried(msgspec.Struct, frozen=True, kw_only=True):
+    """What was started again with the task that was to be retried.
+
+    `tasks`: those that have a new run, in dependency order. `declared`: names of objects among
+    them, whose `spec.run` has to be raised by whom may do that. `left`: how many failed children of
+    these run again when their parents ask for them.
+    """
+
+    tasks: tuple[ids.TaskId, ...]
+    declared: tuple[str, ...] = ()
+    left: int = 0
+
+
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Which tasks of a namespace; None: any. `function`: as `spec.call.function` has it."""
 
@@ -154,6 +167,17 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     declared: bool | None = None
     parent: ids.TaskId | None = None
     function: str | None = None
+
+
+class TaskCount(msgspec.Struct, frozen=True):
+    """How many tasks of a namespace are in one state: objects or not, of one Python function ("":
+    those that call none)."""
+
+    namespace: str
+    declared: bool
+    function: str
+    state: api_task.State
+    number: int
 
 
 class AttemptView(msgspec.Struct, frozen=True, kw_only=True):

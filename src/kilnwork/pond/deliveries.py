@@ -14,7 +14,7 @@ from kilnwork.data import errors
 from kilnwork.data.pond import fetching, leases, manifest, store
 from kilnwork.kit import backoff, ids
 from kilnwork.kube import errors as kube_errors
-from kilnwork.pond import exchange, fetcher, peers
+from kilnwork.pond import exchange, fetcher
 
 log = logging.getLogger(__name__)
 
@@ -62,12 +62,10 @@ class Delivery:
         place: Place,
         *,
         find_peers: Callable[[str], list[str]],
-        from_peers: peers.Peers | None,
     ) -> None:
         self.ordered = ordered
-        self._lease = lease
+        self.lease = lease
         self._place = place
-        self._peers = from_peers
         self._find_peers = find_peers
         self._progress = fetching.Progress(lambda: self._over)
         self._over = False
@@ -110,8 +108,8 @@ class Delivery:
 
     async def _deliver(self) -> None:
         kept, ordered = self._place.store, self.ordered
-        if kept.find_lease(self._lease.namespace, self._lease.name) != self._lease:
-            await _to_the_end(functools.partial(kept.lease, self._lease))
+        if kept.find_lease(self.lease.namespace, self.lease.name) != self.lease:
+            await _to_the_end(functools.partial(kept.lease, self.lease))
         known = await self._manifest()
         files = known.chosen(ordered.paths)
         missing = await asyncio.to_thread(kept.missing, files)
@@ -121,16 +119,18 @@ class Delivery:
         counts = self._place.fetcher.counts
         counts.misses += len(missing)
         counts.hits += len(files) - len(missing)
+        snapshot = leases.LeasedSnapshot(
+            name=ordered.name, digest=ordered.digest, paths=ordered.paths, access=ordered.access
+        )
         if missing:
+            withdraw = functools.partial(kept.withdraw_damaged, self.lease, snapshot, missing)
+            await _to_the_end(withdraw)
             self._place.changed()
             await self._place.fetcher.fetch_all(
                 missing, digest=ordered.digest, source=ordered.source, progress=self._progress
             )
             await asyncio.to_thread(kept.blobs.sync)
-        snapshot = leases.LeasedSnapshot(
-            name=ordered.name, digest=ordered.digest, paths=ordered.paths, access=ordered.access
-        )
-        await _to_the_end(functools.partial(kept.make_tree, self._lease, snapshot))
+        await _to_the_end(functools.partial(kept.make_tree, self.lease, snapshot))
 
     async def _manifest(self) -> manifest.Manifest:
         """From here, else from the manager, else from a peer."""
@@ -144,13 +144,12 @@ class Delivery:
         return await asyncio.to_thread(kept.put_manifest, encoded, digest)
 
     async def _from_peer(self, digest: str) -> bytes:
-        if self._peers is not None:
-            for address in self._find_peers(digest):
-                try:
-                    return await asyncio.to_thread(self._peers.manifest, address, digest)
-                except errors.PondError as error:
-                    facts = {"peer": address, "why": str(error)}
-                    log.warning("manifest could not be had from a peer", extra=facts)
+        for address in self._find_peers(digest):
+            try:
+                return await self._place.fetcher.peer_manifest(address, digest)
+            except errors.PondError as error:
+                facts = {"peer": address, "why": str(error)}
+                log.warning("manifest could not be had from a peer", extra=facts)
         raise errors.SourceUnreachable(
             f"neither the manager nor a node that answers has the manifest of {digest}"
         )
@@ -158,7 +157,7 @@ class Delivery:
     def _fail(self, error: Exception) -> None:
         now = trouble(error)
         if now != self._trouble:
-            facts = {"lease": self._lease.name, "snapshot": self.ordered.name}
+            facts = {"lease": self.lease.name, "snapshot": self.ordered.name}
             log.warning("snapshot is not there yet", extra={**facts, "why": now.message})
         self._trouble = now
         self._place.changed()

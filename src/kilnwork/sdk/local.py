@@ -24,12 +24,13 @@ _TRIES = 5
 """So often in a row the dispatcher that we find may be about to end."""
 
 
-def start(
+def start(  # noqa: PLR0913 - its options
     folder: str | os.PathLike[str] | None = None,
     *,
     slots: int | None = None,
     working_dir: str | os.PathLike[str] | None = None,
     secrets: str | os.PathLike[str] | None = None,
+    retry_failed: bool = False,
     reconnect_timeout: float = driver.RECONNECT_S,
     close_timeout: float = driver.CLOSE_S,
 ) -> driver.Driver:
@@ -47,9 +48,12 @@ def start(
     not for a folder whose worker lives. `working_dir`: where task functions run and import from;
     None: the current directory. `secrets`: directory in which file NAME/KEY holds what a
     `kiln.SecretKey` names, as Kubernetes mounts Secrets; None: there are none. As `slots` it counts
-    when the dispatcher is started. `reconnect_timeout`: for so many seconds without a dispatcher
-    everything waits, then it fails with DispatcherLost. `close_timeout`: so many seconds without
-    progress `close` waits for the dispatcher to accept what was submitted.
+    when the dispatcher is started. `retry_failed`: a call whose `key` names one that failed before
+    this session runs again, with the arguments and the function of now; what it had spawned and
+    succeeded is reused. Without it a failed call with a key stays failed. `reconnect_timeout`: for
+    so many seconds without a dispatcher everything waits, then it fails with DispatcherLost.
+    `close_timeout`: so many seconds without progress `close` waits for the dispatcher to accept
+    what was submitted.
 
     Raises ConfigurationError for what cannot be used: a folder of `kiln up`, one whose journal
     another process has (the error names it), no directory, no number of slots.
@@ -64,7 +68,9 @@ def start(
     try:
         if folder is None:
             return _volatile(wanted, timeouts)
-        return _durable(Path(folder), wanted, timeouts)
+        opened = _durable(Path(folder), wanted, timeouts)
+        opened.retry_failed = retry_failed
+        return opened
     except OSError as error:
         if isinstance(error, kit_errors.KilnError):
             raise

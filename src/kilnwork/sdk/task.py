@@ -28,6 +28,7 @@ from kilnwork.sdk import (
     shipping,
     streams,
 )
+from kilnwork.sdk import progress as progress_line
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -126,6 +127,7 @@ class Task(Generic[P, R_co]):
         max_in_flight: int | None = None,
         max_failed: int | None = None,
         fail_fast: bool = False,
+        progress: bool = False,
     ) -> futures.Futures[A]: ...
     @overload
     def map(
@@ -137,6 +139,7 @@ class Task(Generic[P, R_co]):
         max_in_flight: int | None = None,
         max_failed: int | None = None,
         fail_fast: bool = False,
+        progress: bool = False,
     ) -> futures.Futures[A]: ...
     def map(
         self,
@@ -147,6 +150,7 @@ class Task(Generic[P, R_co]):
         max_in_flight: int | None = None,
         max_failed: int | None = None,
         fail_fast: bool = False,
+        progress: bool = False,
     ) -> Any:
         """Submit a call for each item; with several iterables, for each row of them.
 
@@ -154,7 +158,8 @@ class Task(Generic[P, R_co]):
         `key(*row)` names a call. `max_in_flight`: the next is submitted only while fewer are open.
         `max_failed`: when more have failed, those that are open are cancelled and no others are
         submitted; `result()` of a cancelled one raises Cancelled, caused by the failure that was
-        one too many. `fail_fast=True` is `max_failed=0`.
+        one too many. `fail_fast=True` is `max_failed=0`. `progress`: show on a terminal or in a
+        notebook how far they are, until all are done.
 
         Returns the futures in the order of the items. With `max_in_flight` the sequence grows while
         it is iterated, and items are taken from the iterable no sooner than they are submitted;
@@ -172,7 +177,10 @@ class Task(Generic[P, R_co]):
             return self._send(here, row, {}, named)
 
         rows = zip(iterable, *more, strict=False)
-        return mapping.run(rows, submit, limits, by_itself=not here.in_slot)
+        made = mapping.run(rows, submit, limits, by_itself=not here.in_slot)
+        if progress:
+            progress_line.show(made, limits.of)
+        return made
 
     def options(self, **changes: Unpack[options.CallChanges]) -> Self:
         """A copy with other options; see `options.Changes`. It is the same function.

@@ -4,6 +4,8 @@ Pure; used by `api`. Never shows commands, environment, arguments or inputs: who
 the object. Nothing is unpickled: a Python result is shown by type and size, an error by its text.
 """
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -19,13 +21,28 @@ _decode_error: msgspec.msgpack.Decoder[attempts.ErrorInfo] = msgspec.msgpack.Dec
 )
 
 
-def task(view: model.TaskView) -> dict[str, Any]:
-    """The document of one task; members without a value are left out."""
+def retried(value: model.Retried) -> dict[str, Any]:
+    """What runs again: ids of `tasks`, in order; names of `objects` whose `spec.run` has to be
+    raised; how many failed children are `waiting` until their parents ask for them."""
+    return {
+        "tasks": [ids.task_text(one) for one in value.tasks],
+        "objects": list(value.declared),
+        "waiting": value.left,
+    }
+
+
+def task(view: model.TaskView, *, parent: model.TaskView | None = None) -> dict[str, Any]:
+    """The document of one task; members without a value are left out. `parent`: if it has one and
+    that is known."""
     document = {
         "id": ids.task_text(view.task),
         "namespace": view.namespace,
         "name": view.name,
-        "clusterName": None if api_task.is_executor_queue(view.cluster) else view.cluster,
+        "clusterName": (
+            None
+            if api_task.is_executor_queue(view.cluster)
+            else api_task.queue_cluster(view.cluster)
+        ),
         "function": view.function or None,
         "declared": view.declared,
         "run": view.run,
@@ -47,8 +64,21 @@ def task(view: model.TaskView) -> dict[str, Any]:
         "children": msgspec.to_builtins(view.children) if view.children.total else None,
         "progress": None if view.progress is None else _progress(view.progress),
         "parent": None if view.parent is None else str(view.parent),
+        "parentName": None if parent is None else parent.name,
+        "parentFunction": None if parent is None else parent.function or None,
     }
     return {key: value for key, value in document.items() if value is not None}
+
+
+def counts(found: Iterable[model.TaskCount]) -> dict[str, Any]:
+    """`items`, one of each namespace, function and state, and `states`, the sums by state."""
+    items, states = [], Counter[str]()
+    for one in found:
+        item = {"namespace": one.namespace, "function": one.function, "declared": one.declared}
+        items.append({**item, "state": one.state.value, "number": one.number})
+        states[one.state.value] += one.number
+    known = (state.value for state in api_task.State)
+    return {"items": items, "states": {state: states[state] for state in known if states[state]}}
 
 
 def _time(seconds: float | None) -> str | None:

@@ -123,11 +123,23 @@ class Journal(Protocol):
         """The newest task of that name, None when there is none."""
         ...
 
-    def tasks(self, namespace: str, *, wanted: model.Wanted, limit: int, below: int | None) -> Page:
-        """At most `limit` tasks of a namespace; `below` is `more` of the page before.
+    async def abbreviated(self, namespace: str, digits: str, *, limit: int) -> list[ids.TaskId]:
+        """At most `limit` tasks whose ids begin or end with these digits (`ids.abbreviated`)."""
+        ...
+
+    def tasks(
+        self, namespace: str | None, *, wanted: model.Wanted, limit: int, below: int | None
+    ) -> Page:
+        """At most `limit` tasks of a namespace, or of all (None); `below` is `more` of the page
+        before.
 
         A page may hold fewer than there are, none even, and still have one after it.
         """
+        ...
+
+    def counts(self, namespace: str | None) -> Sequence[model.TaskCount]:
+        """How many tasks there are by function and state, in one namespace or (None) in all; also
+        Task objects that have not been accepted yet, as Pending."""
         ...
 
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
@@ -143,6 +155,13 @@ class Journal(Protocol):
 
         Raises `dispatch.errors.RunRefused` when it is not over, works for a job, or has succeeded
         and `force` is False.
+        """
+        ...
+
+    async def retry_failed(self, task: ids.TaskId) -> model.Retried:
+        """Run again what failed of a spawned task and around it, durably.
+
+        Raises `dispatch.errors.RunRefused` when it is not over, works for a job, or has succeeded.
         """
         ...
 

@@ -8,11 +8,19 @@ waited for, timeouts do not count. Not for commands and other executors: steps a
 import importlib
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import msgspec
 
-from kilnwork.api import expressions, flow, flow_program, flow_validation, job_settings, reasons
+from kilnwork.api import (
+    expressions,
+    flow,
+    flow_program,
+    flow_validation,
+    job_settings,
+    reasons,
+    worker_variables,
+)
 from kilnwork.api import task as api_task
 from kilnwork.jobs import completion
 from kilnwork.jobs import records as job_records
@@ -25,8 +33,8 @@ from kilnwork.jobs.flows import (
     step_items,
     views,
 )
-from kilnwork.kit import errors
-from kilnwork.sdk import plain
+from kilnwork.kit import errors, ids
+from kilnwork.sdk import context, plain
 
 _R = reasons.FlowReason
 _UID = "00000000-0000-0000-0000-000000000000"
@@ -52,6 +60,25 @@ def run_flow(
     `data`: the shards of each snapshot as a list of any JSON, or a `SnapshotRef`; `functions`: by
     the names under which steps call them, instead of what these would import. Raises InvalidFlow.
     """
+    return run(declared, data=data, params=params, functions=functions).view
+
+
+class Done(NamedTuple):
+    """A flow that is over. `attempts`: names of the directories (`kiln.outputs()`) of attempts that
+    have succeeded, by path of their step."""
+
+    view: model.FlowRunView
+    attempts: Mapping[str, list[str]]
+
+
+def run(
+    declared: flow.Flow | Mapping[str, Any],
+    *,
+    data: Mapping[str, Any] | None,
+    params: Mapping[str, Any] | None,
+    functions: Functions | None,
+) -> Done:
+    """As `run_flow`, for `run_set`."""
     converted = _converted(declared)
     snapshots = {name: _snapshot(name, value) for name, value in (data or {}).items()}
     shards = {name: one.shards is not None for name, one in snapshots.items()}
@@ -71,9 +98,10 @@ def run_flow(
         clusters=dict.fromkeys(groups, _LOCAL),
         memo=False,
     )
-    run = records.Run(new, records.RunState(started=0.0), row=1)
-    _Process(run, functions or {}).finish()
-    return views.of_run(run)
+    made = records.Run(new, records.RunState(started=0.0), row=1)
+    process = _Process(made, functions or {})
+    process.finish()
+    return Done(views.of_run(made), process.attempts)
 
 
 def _converted(declared: flow.Flow | Mapping[str, Any]) -> flow.Flow:
@@ -97,6 +125,8 @@ class _Process:
     def __init__(self, run: records.Run, functions: Functions) -> None:
         self._run, self._functions = run, functions
         self._queue: deque[records.Start] = deque()
+        self.attempts: dict[str, list[str]] = {}
+        self._called = 0
 
     def finish(self) -> None:
         """Go on until the run is over."""
@@ -111,7 +141,7 @@ class _Process:
                 return
             if self._queue:
                 start = self._queue.popleft()
-                plan.job_ended(run, start.key, self._done(start.work))
+                plan.job_ended(run, start.key, self._done(start.key, start.work))
 
     def _stop(self, key: str) -> None:
         for start in [one for one in self._queue if one.key == key]:
@@ -120,14 +150,14 @@ class _Process:
             counts = model.Counts(total=size, cancelled=size)
             plan.job_ended(self._run, key, records.JobEnd(False, _R.STOPPED, counts=counts))
 
-    def _done(self, work: step_inputs.StepWork) -> records.JobEnd:
+    def _done(self, key: str, work: step_inputs.StepWork) -> records.JobEnd:
         """Call what a step calls, for each of its items."""
         inputs = step_inputs.Inputs(work)
         found: list[bytes] = []
         failed, first, cause, trouble = 0, "", "", ""
         for number in range(work.size):
             try:
-                found.append(self._called(work, inputs.of(number)))
+                found.append(self._call(key, work, inputs.of(number)))
             except _NotJson as error:
                 trouble = trouble or str(error)
                 found.append(b"null")
@@ -157,20 +187,27 @@ class _Process:
             return records.JobEnd(False, _R.RESULT_TOO_LARGE, trouble, cause, counts)
         return records.JobEnd(True, "", "", cause, counts, value if work.wanted else None)
 
-    def _called(self, work: step_inputs.StepWork, given: bytes) -> bytes:
+    def _call(self, key: str, work: step_inputs.StepWork, given: bytes) -> bytes:
         template = work.template
         if template.call is None:
             raise InvalidFlow(f"step {work.name} is no call: only those run in this process")
         function = self._function(template.call.function)
         args, kwargs = msgspec.json.decode(step_inputs.arguments_of(template, given))
         retry = work.retry or api_task.Retry()
-        for left in range(retry.max_attempts - 1, -1, -1):
+        self._called += 1
+        task = ids.TaskId(self._called.to_bytes(16))
+        for attempt in range(1, retry.max_attempts + 1):
+            context.begin(context.Context(task, run=1, attempt=attempt, name=work.name))
             try:
                 value = function(*args, **kwargs)
             except Exception:
-                if not left or retry.on:
+                if attempt == retry.max_attempts or retry.on:
                     raise
                 continue
+            finally:
+                context.end()
+            written = worker_variables.output_folder(ids.task_text(task), run=1, attempt=attempt)
+            self.attempts.setdefault(records.step_path(key), []).append(written)
             data = plain.encode(value)
             if data is None or len(data) > results.MAX_BYTES:
                 raise _NotJson(f"the result of {template.call.function} is no JSON, or too large")

@@ -43,20 +43,35 @@ class Journal:
         found = (v for v in self.views.values() if (v.namespace, v.name) == (namespace, name))
         return next(found, None)
 
+    async def abbreviated(self, namespace: str, digits: str, *, limit: int) -> list[ids.TaskId]:
+        known = [v for v in self.views.values() if v.namespace == namespace]
+        return [v.task for v in known if v.task.hex().endswith(digits)][:limit]
+
     def tasks(
-        self, namespace: str, *, wanted: model.Wanted, limit: int, below: int | None
+        self, namespace: str | None, *, wanted: model.Wanted, limit: int, below: int | None
     ) -> ports.Page:
         self.wanted = wanted
-        found = [v for v in reversed(self.views.values()) if v.namespace == namespace]
+        found = [v for v in reversed(self.views.values()) if namespace in (None, v.namespace)]
         rest = found[len(found) - (below or len(found)) :]
         left = len(rest) - limit
         return ports.Page(rest[:limit], left if left > 0 else None)
+
+    def counts(self, namespace: str | None) -> list[model.TaskCount]:
+        return [
+            model.TaskCount("default", True, "", task_state.FAILED, 1),
+            model.TaskCount("default", False, "m:f", task_state.FAILED, 2),
+            model.TaskCount("default", False, "m:f", task_state.RUNNING, 3),
+        ]
 
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
         return self.folder / f"{run}-{attempt}.log"
 
     async def kill(self, task: ids.TaskId) -> None:
         self.change(task, state=task_state.KILLING, reason="Killed")
+
+    async def retry_failed(self, task: ids.TaskId) -> model.Retried:
+        await self.retry(task, force=False)
+        return model.Retried(tasks=(task,), declared=("above",), left=2)
 
     async def retry(self, task: ids.TaskId, *, force: bool) -> None:
         if self.views[task].state is task_state.SUCCESS and not force:
@@ -280,6 +295,57 @@ async def test_a_task_by_name_and_by_id(app: api.Api) -> None:
     assert by_name["state"] == "Running"
 
 
+async def test_a_task_by_the_end_of_its_id(app: api.Api) -> None:
+    found = await Exchange(app, f"{TASKS}/0000000b").run()
+    assert (found.status, found.json()["name"]) == (200, "b")
+    upper = await Exchange(app, f"{TASKS}/8000-00000000000B").run()
+    assert upper.json()["name"] == "b"
+    parent = (await Exchange(app, f"{TASKS}?parent=00000a").run()).status
+    assert parent == 200
+
+
+async def test_a_name_comes_before_the_end_of_an_id(app: api.Api, journal: Journal) -> None:
+    journal.change(A, name="0000000b")
+    assert (await Exchange(app, f"{TASKS}/0000000b").run()).json()["id"] == ids.task_text(A)
+
+
+async def test_an_end_of_several_ids_names_them(app: api.Api, journal: Journal) -> None:
+    other = ids.task_id("00000000-0000-7000-8000-00000a00000a")
+    journal.views[other] = view(other, "c")
+    done = await Exchange(app, f"{TASKS}/00000a").run()
+    assert done.status == 409
+    told = done.json()["detail"]
+    assert ids.task_text(A) in told
+    assert ids.task_text(other) in told
+    assert (await Exchange(app, f"{TASKS}/a00000a").run()).json()["name"] == "c"
+
+
+async def test_the_end_of_an_id_takes_the_right_to_list(app: api.Api) -> None:
+    assert (await Exchange(app, f"{TASKS}/0000000b/logs", user="reader").run()).status == 403
+    assert (await Exchange(app, f"{TASKS}/b/logs", user="reader").run()).status == 200
+    assert (await Exchange(app, f"{TASKS}/dddddddd/logs", user="reader").run()).status == 404
+
+
+async def test_all_namespaces_are_listed_for_who_may(app: api.Api, journal: Journal) -> None:
+    far = ids.task_id("00000000-0000-7000-8000-00000000000c")
+    journal.views[far] = view(far, "c", namespace="far")
+    found = (await Exchange(app, "/v1/tasks").run()).json()["items"]
+    assert [(one["namespace"], one["name"]) for one in found] == [
+        ("far", "c"), ("default", "b"), ("default", "a"),
+    ]  # fmt: skip
+    assert (await Exchange(app, "/v1/tasks", user="guest").run()).status == 403
+    assert (await Exchange(app, "/v1/tasks?parent=a").run()).status == 400
+
+
+async def test_parents_are_named_also_beyond_the_page(app: api.Api, journal: Journal) -> None:
+    journal.change(A, function="pkg:total")
+    [item] = (await Exchange(app, f"{TASKS}?limit=1").run()).json()["items"]
+    assert (item["parentName"], item["parentFunction"]) == ("a", "pkg:total")
+    del journal.views[A]
+    [item] = (await Exchange(app, f"{TASKS}?limit=1").run()).json()["items"]
+    assert "parentName" not in item
+
+
 async def test_a_task_of_another_namespace_is_not_found(app: api.Api) -> None:
     other = f"/v1/namespaces/other/tasks/{ids.task_text(A)}"
     assert (await Exchange(app, other).run()).status == 404
@@ -290,6 +356,17 @@ async def test_results_are_shown_as_json(app: api.Api, journal: Journal) -> None
     journal.change(A, state=task.State.SUCCESS, result=payload)
     found = (await Exchange(app, f"{TASKS}/a").run()).json()
     assert found["result"] == {"mediaType": "application/json", "sizeBytes": 9, "value": {"n": 1}}
+
+
+async def test_tasks_are_counted_by_function_and_state(app: api.Api) -> None:
+    for path in ("/v1/namespaces/default/task-counts", "/v1/task-counts"):
+        found = (await Exchange(app, path).run()).json()
+        assert found["states"] == {"Running": 3, "Failed": 3}
+        assert found["items"][1] == {
+            "namespace": "default", "function": "m:f", "declared": False, "state": "Failed",
+            "number": 2,
+        }  # fmt: skip
+    assert (await Exchange(app, "/v1/task-counts", user="guest").run()).status == 403
 
 
 async def test_lists_are_paged(app: api.Api) -> None:
@@ -354,6 +431,19 @@ async def test_retry_is_a_new_run(app: api.Api, journal: Journal) -> None:
     journal.change(B, state=task_state.FAILED)
     done = await Exchange(app, f"{TASKS}/b/retry", method="POST").run()
     assert (done.status, done.json()["state"], done.json()["run"]) == (202, "Pending", 2)
+
+
+async def test_what_failed_is_retried_with_what_is_around_it(
+    app: api.Api, journal: Journal
+) -> None:
+    journal.change(B, state=task_state.FAILED)
+    done = await Exchange(app, f"{TASKS}/b/retry?failed=true", method="POST").run()
+    assert (done.status, done.json()["run"]) == (202, 2)
+    assert done.json()["retried"] == {
+        "tasks": [ids.task_text(B)], "objects": ["above"], "waiting": 2,
+    }  # fmt: skip
+    both = await Exchange(app, f"{TASKS}/b/retry?failed=true&force=true", method="POST").run()
+    assert both.status == 422
 
 
 async def test_a_success_runs_again_only_by_force(app: api.Api, journal: Journal) -> None:

@@ -36,6 +36,10 @@ class Wanted:
     selectors: dict[str, str]
     headers: bool
     spawned: bool
+    limit: int | None = None
+    """Of spawned tasks."""
+    managed_fields: bool = False
+    """Who set which field is shown."""
 
 
 @click.command()
@@ -46,7 +50,7 @@ class Wanted:
     metavar="KIND[,KIND…] [NAME…] | KIND/NAME…",
     shell_complete=completing.objects,
 )
-@options.target
+@options.list_target
 @options.output("wide", "json", "yaml", "name")
 @click.option(
     "-l",
@@ -64,9 +68,20 @@ class Wanted:
 @click.option("-w", "--watch", is_flag=True, help="Go on and print changes.")
 @click.option("--no-headers", is_flag=True, help="Leave out the line of column names.")
 @click.option(
+    "--show-managed-fields",
+    is_flag=True,
+    help="With -o json and yaml: also metadata.managedFields, who set which field.",
+)
+@click.option(
     "--spawned",
     is_flag=True,
     help="Tasks that are no objects: submitted by programs, or spawned by tasks.",
+)
+@click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    help=f"With --spawned: the newest so many, 0 for all; default {journal.LIMIT}, and all with"
+    " -o json, yaml or name.",
 )
 @click.option(
     "--state", metavar="STATE", help="Only Jobs in this phase; with --indexes, only such indexes."
@@ -78,6 +93,7 @@ def command(
     selector: str | None,
     field_selector: str | None,
     state: str | None,
+    limit: int | None,
     **flags: bool,
 ) -> None:
     """List objects by kind, or show those that are named.
@@ -98,12 +114,16 @@ def command(
         asked_jobs = {"state": state, "no_headers": flags["no_headers"]}
         session.run(lambda s: job_lists.show(s, name, form, asked_jobs))
         return
+    if limit is not None and not flags["spawned"]:
+        raise click.UsageError("--limit is of --spawned")
     asked = {"labelSelector": selector, "fieldSelector": field_selector}
     wanted = Wanted(
         form=form,
         selectors={key: value for key, value in asked.items() if value},
         headers=not flags["no_headers"],
         spawned=flags["spawned"],
+        limit=limit,
+        managed_fields=flags["show_managed_fields"],
     )
     jobs = file_names.listed(words)
     if jobs is not None:
@@ -127,7 +147,8 @@ def _only_job(words: Sequence[str], *, indexes: bool) -> str | None:
 
 async def _get(s: session.Session, words: Sequence[str], wanted: Wanted) -> None:
     if wanted.spawned:
-        await _spawned(s, wanted)
+        only = {"declared": "false"}
+        await journal.show(s, only, wanted.form, limit=wanted.limit, headers=wanted.headers)
         return
     refs = await s.kinds.refs(words)
     _check(refs, wanted)
@@ -151,7 +172,7 @@ async def _file_jobs(
         await file_lists.one(s, jobs[0], wanted.form)
     else:
         found = [await file_jobs.get(s, job) for job in jobs]
-        file_lists.show(s, found, wanted.form, headers=wanted.headers)
+        await file_lists.show(s, found, wanted.form, headers=wanted.headers)
 
 
 def _check(refs: Sequence[kinds.Ref], wanted: Wanted) -> None:
@@ -177,6 +198,8 @@ async def _objects(s: session.Session, refs: Sequence[kinds.Ref], wanted: Wanted
             item.setdefault("apiVersion", ref.resource.api_version)
             item.setdefault("kind", ref.resource.kind)
             found.append((ref.resource, item))
+    if not found and any(ref.resource.namespaced for ref in refs):
+        await s.check_namespace()
     if wanted.form == "name":
         for served, item in found:
             click.echo(render.full_name(served, item["metadata"]["name"]))
@@ -187,7 +210,8 @@ async def _objects(s: session.Session, refs: Sequence[kinds.Ref], wanted: Wanted
 
 
 def _whole(value: Any, wanted: Wanted) -> None:
-    click.echo(render.document(value, wanted.form), nl=False)
+    text = render.document(value, wanted.form, managed_fields=wanted.managed_fields)
+    click.echo(text, nl=False)
 
 
 async def _tables(s: session.Session, refs: Sequence[kinds.Ref], wanted: Wanted) -> None:
@@ -210,9 +234,15 @@ async def _tables(s: session.Session, refs: Sequence[kinds.Ref], wanted: Wanted)
     if missing:
         raise missing[-1]
     if not shown:
-        where = "" if s.target.all_namespaces else f" in namespace {s.namespace}"
         others = _OTHERS.get(",".join(served.plural for served in by_kind), "")
-        click.echo(f"nothing found{where}{others}", err=True)
+        await _say_nothing(s, refs, hint=others)
+
+
+async def _say_nothing(s: session.Session, refs: Sequence[kinds.Ref], *, hint: str) -> None:
+    if any(ref.resource.namespaced for ref in refs):
+        await s.say_nothing_found("nothing found", hint=hint)
+    else:
+        click.echo(f"nothing found{hint}", err=True)
 
 
 _OTHERS = {
@@ -364,25 +394,3 @@ class _Rows:
         for line in lines:
             padded = (text.ljust(w) for text, w in zip(line, self._widths, strict=True))
             click.echo("   ".join(padded).rstrip())
-
-
-async def _spawned(s: session.Session, wanted: Wanted) -> None:
-    """Tasks that exist only in the journal."""
-    found = [item async for item in journal.listed(s, wanted={"declared": "false"})]
-    if wanted.form in ("json", "yaml"):
-        _whole({"items": found}, wanted)
-    elif wanted.form == "name":
-        for item in found:
-            click.echo(item["id"])
-    elif not found:
-        click.echo(f"nothing found in namespace {s.namespace}", err=True)
-    else:
-        lines = journal.table(found, wide=wanted.form == "wide", names=await _names(s))
-        for line in lines if wanted.headers else lines[1:]:
-            click.echo(line)
-
-
-async def _names(s: session.Session) -> dict[str, str]:
-    """Names of Task objects by id: they may be parents."""
-    found = journal.listed(s, wanted={"declared": "true"})
-    return {item["id"]: item["name"] async for item in found}

@@ -33,7 +33,8 @@ def command(job: str, **given: Any) -> None:
     session.run(lambda s: _results(s, job, given))
 
 
-async def _results(s: session.Session, job: str, given: dict[str, Any]) -> None:
+async def _results(s: session.Session, word: str, given: dict[str, Any]) -> None:
+    job = await file_jobs.resolved(s, word)
     if given["wait"]:
         await following.until_over(s, job)
     try:

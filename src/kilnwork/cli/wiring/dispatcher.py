@@ -29,6 +29,7 @@ from kilnwork.server import (
     metrics,
     objects,
     pond_exchange,
+    pond_files,
     pond_ports,
     ponds,
     ports,
@@ -192,7 +193,7 @@ class Dispatcher:
         parts.then("dispatcher", running.stop)
         self.hub = running
         jobs = await self._start_jobs(running, parts)
-        reader = adapters.HubJournal(running, self._journal.path, jobs)
+        reader = adapters.HubJournal(running, self._journal.path, jobs=jobs, known=self._known)
         clusters = callers.clusters(running)
         shown = api.Api(
             reader,
@@ -217,7 +218,7 @@ class Dispatcher:
             files,
             objects.Objects(jobs.store, callers.verifier),
             callbacks.Callbacks(urls, running),
-            pond_exchange.PondExchange(callers.ledger, callers.agents),
+            pond_exchange.PondExchange(callers.ledger, callers.agents, pond_files.PondFiles(jobs)),
         )
 
         async def close() -> None:

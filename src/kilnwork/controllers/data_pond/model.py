@@ -3,6 +3,8 @@
 Used by `ledger`, by the controllers that need data, and by the REST API.
 """
 
+from collections.abc import Collection, Mapping
+
 import msgspec
 
 from kilnwork.api import data_pond
@@ -16,7 +18,7 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
 
     `state`: PENDING, PINNED or FAILED, which is final. `manifest`: once it is pinned. `bytes`: of
     the snapshot, before that what was read so far. `reason`, `message`: why it has failed, or what
-    it waits for.
+    it waits for. `paths_by_node`: of an output, which node has which of its files.
     """
 
     state: str = PENDING
@@ -25,20 +27,32 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
     reason: str = ""
     message: str = ""
+    paths_by_node: Mapping[str, tuple[str, ...]] = {}
 
 
 class WantedSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot that a run needs on its nodes.
 
-    `name`: of its directory; `paths`: the files, None for all; `access`: `read` or `copy`;
-    `source`: where it was pinned from, for what no node has.
+    `name`: of its directory; `paths`: the files, None for all; `paths_by_node`: instead, what each
+    node needs, none where it is not named; `access`: `read` or `copy`; `source`: where it was
+    pinned from, for what no node has.
     """
 
     name: str
     digest: str
     paths: tuple[str, ...] | None = None
+    paths_by_node: Mapping[str, tuple[str, ...]] | None = None
     access: str = "read"
     source: data_pond.SnapshotSource | None = None
+
+    def paths_on(self, nodes: Collection[str]) -> tuple[str, ...] | None:
+        """Return the files that nodes need which share a disk, None for all."""
+        if self.paths_by_node is None:
+            return self.paths
+        found = [self.paths_by_node.get(node, ()) for node in sorted(nodes)]
+        if len(found) == 1:
+            return found[0]
+        return tuple(sorted({path for paths in found for path in paths}))
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):

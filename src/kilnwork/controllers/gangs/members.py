@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from kilnwork.api import pod, reasons, sync_set_validation, task_cluster
-from kilnwork.controllers.gangs import port
+from kilnwork.controllers.gangs import port, sharing
 from kilnwork.dispatch import model
 from kilnwork.kit import clock
 
@@ -16,6 +16,17 @@ OPENED_ANNOTATION = "kilnwork.dev/gate-opened"
 """On Pods: when their gate was opened, in seconds since the epoch."""
 
 Reason = reasons.SetReason
+
+_REFUSED = frozenset(
+    {
+        reasons.ClusterReason.POD_REFUSED,
+        reasons.ClusterReason.INVALID_SPEC,
+        reasons.ClusterReason.SERVICE_ACCOUNT_MISSING,
+        reasons.ClusterReason.POD_NAME_TAKEN,
+        reasons.ClusterReason.SECRET_NAME_TAKEN,
+    }
+)
+"""Why a TaskCluster has no Pods for a reason that does not pass by itself, as a quota may."""
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +55,13 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(p for p in self.live if p.metadata.uid in uids)
 
     @property
+    def trouble(self) -> tuple[str, str]:
+        """Reason and message of its TaskCluster, why not all of its workers are connected."""
+        found = self.cluster.status.conditions if self.cluster else ()
+        late = (c for c in found if c.type == "Ready" and c.status != "True")
+        return next(((c.reason, c.message) for c in late), ("", ""))
+
+    @property
     def complete(self) -> bool:
         """Whether as many workers are connected as nothing starts without."""
         return len(self.connected) >= self.spec.min
@@ -66,6 +84,18 @@ def is_gated(seen: pod.Pod) -> bool:
 def nodes(groups: tuple[Group, ...]) -> frozenset[str]:
     """The nodes that members are on."""
     return frozenset(p.spec.node_name for g in groups for p in g.live if p.spec.node_name)
+
+
+def held(groups: tuple[Group, ...]) -> dict[str, dict[str, frozenset[int]]]:
+    """What Pods tell of portions, by group and node."""
+    return sharing.merge(
+        *(
+            {g.spec.name: {p.spec.node_name: sharing.of_pod(p.metadata)}}
+            for g in groups
+            for p in g.live
+            if g.spec.portions and p.spec.node_name
+        )
+    )
 
 
 def opened(groups: tuple[Group, ...]) -> float | None:
@@ -94,8 +124,7 @@ def _missing(groups: tuple[Group, ...]) -> Iterator[str]:
         if group.complete:
             continue
         text = f"group {group.spec.name}: {len(group.connected)} of {group.spec.min} workers are "
-        found = group.cluster.status.conditions if group.cluster else ()
-        why = next((c.message for c in found if c.type == "Ready" and c.status != "True"), "")
+        why = group.trouble[1]
         yield text + "connected" + (f": {why}" if why else "")
 
 
@@ -133,10 +162,13 @@ def state(
 ) -> port.GangState:
     """The state of all; `reason` and `message`: while it is not ready, those of the caller."""
     ready = all(g.complete for g in groups)
+    if not message and any(not g.complete and g.trouble[0] in _REFUSED for g in groups):
+        reason = Reason.OBJECT_REFUSED
     return port.GangState(
         groups={g.spec.name: g.state() for g in groups},
         ready=ready,
         nodes=nodes(groups),
+        portions=held(groups),
         reason=Reason.GANG_READY if ready else reason,
         message="" if ready else message or missing(groups),
         broken=broken(groups, since=since),

@@ -4,13 +4,14 @@ Pure. Used by `plan`. A replay takes snapshots and flow from the generation that
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
-from kilnwork.api import flow, sync_set
+from kilnwork.api import flow, flow_program, sync_set
 from kilnwork.controllers.data_pond import model
-from kilnwork.controllers.gangs import port, rendering
-from kilnwork.data.pond import shards
+from kilnwork.controllers.gangs import port, rendering, sharing
+from kilnwork.data.pond import manifest, shards
 from kilnwork.jobs.flows import model as flow_model
 
 LEAD_BYTES = 256 << 20
@@ -22,6 +23,12 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
     flow: flow.Flow
     snapshots: Mapping[str, flow_model.SnapshotRef]
+    outputs: tuple[sync_set.Output, ...] = ()
+
+    @property
+    def needs_pond(self) -> bool:
+        """Whether it reads data or keeps files."""
+        return bool(self.snapshots or self.outputs)
 
 
 def replicas(group: sync_set.Group, refs: Mapping[str, flow_model.SnapshotRef]) -> int:
@@ -34,13 +41,59 @@ def replicas(group: sync_set.Group, refs: Mapping[str, flow_model.SnapshotRef]) 
 
 
 def groups(
-    seen: sync_set.SyncSet, generation: int, refs: Mapping[str, flow_model.SnapshotRef]
+    seen: sync_set.SyncSet,
+    generation: int,
+    program: Program,
+    *,
+    backend: sync_set.Backend | None,
 ) -> tuple[port.GroupSpec, ...]:
     """The groups of workers that are wanted."""
+    refs = program.snapshots
+    readers = _readers(seen, program, backend=backend)
+    found = []
+    for group in seen.spec.resources.every_group:
+        count = replicas(group, refs)
+        shards = [len(refs[name].shards or ()) for name in readers.get(group.name, ())]
+        most = count if group.elastic is None else max(count, group.elastic.max)
+        made = _group(seen, generation, group, count)
+        found.append(msgspec.structs.replace(made, portions=min(most, max(shards, default=0))))
+    return tuple(found)
+
+
+def by_shard(
+    seen: sync_set.SyncSet,
+    refs: Mapping[str, flow_model.SnapshotRef],
+    *,
+    backend: sync_set.Backend | None,
+) -> tuple[str, ...]:
+    """Snapshots of which a node gets only the shards of its workers: none where there is one
+    node."""
+    if backend is not sync_set.Backend.PODS:
+        return ()
     return tuple(
-        _group(seen, generation, group, replicas(group, refs))
-        for group in seen.spec.resources.groups
+        snapshot.name
+        for snapshot in seen.spec.data.snapshots
+        if snapshot.deliver is sync_set.Deliver.SHARD
+        and snapshot.name in refs
+        and refs[snapshot.name].shards
     )
+
+
+def _readers(
+    seen: sync_set.SyncSet, program: Program, *, backend: sync_set.Backend | None
+) -> dict[str, list[str]]:
+    """By group, the snapshots that are delivered by shards and that its steps read."""
+    names = by_shard(seen, program.snapshots, backend=backend)
+    if not names:
+        return {}
+    built, _ = flow_program.build(program.flow)
+    first = seen.spec.resources.groups[0].name
+    found: dict[str, list[str]] = {}
+    for name, steps in flow_program.shard_readers(built).items():
+        for group in {step.step.group or first for step in steps if not step.own_cluster}:
+            if name in names:
+                found.setdefault(group, []).append(name)
+    return found
 
 
 def _group(
@@ -57,7 +110,17 @@ def _group(
         near=group.near_mode if group.near else sync_set.NearMode.NONE,
         fails=group.on_pod_failed is sync_set.OnPodFailed.FAIL,
         elastic=group.elastic is not None,
+        spawns_on=_spawns_on(seen, generation, group),
     )
+
+
+def _spawns_on(seen: sync_set.SyncSet, generation: int, group: sync_set.Group) -> str:
+    """The TaskCluster of what functions on the controller spawn."""
+    resources = seen.spec.resources
+    if resources.controller is None or group.name != sync_set.CONTROLLER:
+        return ""
+    first = resources.groups[0].name
+    return rendering.cluster_name(seen.metadata.name, generation, first)
 
 
 def snapshot_ref(
@@ -68,18 +131,41 @@ def snapshot_ref(
         return flow_model.SnapshotRef(name=snapshot.name, digest=pin.digest, bytes=pin.bytes)
     if pin.manifest is None:
         return None
-    scheme = shards.Scheme(
-        by=str(snapshot.shard.by), key=snapshot.shard.key, patterns=snapshot.shard.patterns
-    )
-    planned = shards.plan(
-        pin.manifest, scheme, _shard_count(seen, snapshot.shard), snapshot=snapshot.name
-    )
     return flow_model.SnapshotRef(
         name=snapshot.name,
         digest=pin.digest,
         bytes=pin.bytes,
-        shards=[msgspec.to_builtins(shard) for shard in planned],
+        shards=documents(seen, snapshot.shard, pin.manifest, name=snapshot.name),
     )
+
+
+def documents(
+    seen: sync_set.SyncSet, shard: sync_set.Shard, of: manifest.Manifest, *, name: str
+) -> list[Any]:
+    """The shards of a snapshot as steps get them. Raises ManifestRefused."""
+    scheme = shards.Scheme(by=shard.by, key=shard.key, patterns=shard.patterns, unit=shard.unit)
+    planned = shards.plan(of, scheme, _shard_count(seen, shard), snapshot=name)
+    return [msgspec.to_builtins(one) for one in planned]
+
+
+def redivided(
+    seen: sync_set.SyncSet,
+    refs: Mapping[str, flow_model.SnapshotRef],
+    *,
+    backend: sync_set.Backend | None,
+) -> dict[str, int]:
+    """Snapshots that should have as many shards as their group has workers now, and have not; not
+    of a replay, which divides as before, nor those of which nodes hold shares."""
+    if seen.status.replay_of is not None:
+        return {}
+    fixed = by_shard(seen, refs, backend=backend)
+    return {
+        one.name: count
+        for one in seen.spec.data.snapshots
+        if one.shard is not None and one.shard.group is not None and one.name not in fixed
+        if one.name in refs and (count := _shard_count(seen, one.shard)) is not None
+        if len(refs[one.name].shards or ()) != count
+    }
 
 
 def _shard_count(seen: sync_set.SyncSet, shard: sync_set.Shard) -> int | None:
@@ -98,8 +184,25 @@ def leads(seen: sync_set.SyncSet, refs: Mapping[str, flow_model.SnapshotRef]) ->
     return required or sum(ref.bytes for ref in refs.values()) > LEAD_BYTES
 
 
-def wanted_snapshots(seen: sync_set.SyncSet) -> tuple[model.WantedSnapshot, ...]:
-    """What each node is to hold: all of every snapshot that the status has."""
+def wanted_snapshots(
+    seen: sync_set.SyncSet,
+    program: Program,
+    *,
+    counts: Mapping[str, int],
+    portions: sharing.Places,
+    backend: sync_set.Backend | None,
+) -> tuple[model.WantedSnapshot, ...]:
+    """What each node is to hold: all of every snapshot that the status has, but of those that are
+    delivered by shards the files of its `portions`. `counts`: how many of those a group has."""
+    paths: dict[str, dict[str, set[str]]] = {
+        name: {} for name in by_shard(seen, program.snapshots, backend=backend)
+    }
+    for group, names in _readers(seen, program, backend=backend).items():
+        for name in names:
+            files = _files(program.snapshots[name], counts[group])
+            for node, has in portions.get(group, {}).items():
+                into = paths[name].setdefault(node, set())
+                into.update(*(files[portion] for portion in has))
     given = {snapshot.name: snapshot for snapshot in seen.spec.data.snapshots}
     access = {name: str(snapshot.access) for name, snapshot in given.items()}
     sources = {name: snapshot.source for name, snapshot in given.items()}
@@ -109,9 +212,23 @@ def wanted_snapshots(seen: sync_set.SyncSet) -> tuple[model.WantedSnapshot, ...]
             digest=found.digest,
             access=access.get(name, str(sync_set.Access.READ)),
             source=sources.get(name),
+            paths_by_node=(
+                {node: tuple(sorted(files)) for node, files in sorted(paths[name].items())}
+                if name in paths
+                else None
+            ),
         )
         for name, found in sorted(seen.status.snapshots.items())
     )
+
+
+def _files(ref: flow_model.SnapshotRef, portions: int) -> list[set[str]]:
+    """The files of each portion of a snapshot."""
+    found: list[set[str]] = [set() for _ in range(portions)]
+    for shard in ref.shards or ():
+        portion = shards.portion(shard["index"], shard["count"], portions)
+        found[portion].update(file["path"] for file in shard["files"])
+    return found
 
 
 def is_writable(seen: sync_set.SyncSet, backend: sync_set.Backend | None) -> bool:

@@ -4,7 +4,8 @@ Used by `store`. A tree for reading is made of hard links to the blobs, with dir
 be written; one to write to has files of its own, by reflink where the file system can (XFS, Btrfs),
 else by copying. An executable file is always its own: its mode would be that of the blob. A tree is
 made beside its place and renamed, and its marker comes last: `.NAME.ready` says what is there in
-full.
+full. Files for reading have the modification time of a blob: one that was written to has another,
+and is replaced when the tree is asked for again.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from kilnwork.data import disks
-from kilnwork.data.pond import manifest
+from kilnwork.data.pond import blob_files, manifest
 from kilnwork.kit import paths
 
 READ, COPY = "read", "copy"
@@ -59,9 +60,9 @@ def make(
 ) -> Marker:
     """Make the tree `run/name` of these files, whose blobs are all there; or add what it lacks.
 
-    A tree of another digest or access is replaced; a copy that is there is left as it is, since
-    somebody works with it. Repeatable after any interruption. Raises OSError, and then the marker
-    is not there.
+    A tree of another digest or access is replaced, and so is a file for reading that somebody has
+    written to; a copy that is there is left as it is, since somebody works with it. Repeatable
+    after any interruption. Raises OSError, and then the marker is not there.
     """
     seen = marker(run, name)
     wanted = Marker(
@@ -73,7 +74,7 @@ def make(
     run.mkdir(mode=0o755, parents=True, exist_ok=True)
     _marker_path(run, name).unlink(missing_ok=True)
     if same:
-        _fill(run / name, files, blobs=blobs, access=access)
+        _Filling(run, name, blobs=blobs, access=access).fill(run / name, files)
     else:
         _make_anew(run, name, blobs=blobs, files=files, access=access)
     _close(run / name, access)
@@ -81,6 +82,23 @@ def make(
     paths.write_private(_marker_path(run, name), msgspec.json.encode(wanted), durable=True)
     _marker_path(run, name).chmod(0o444)
     return wanted
+
+
+def withdraw(run: Path, name: str, files: Sequence[manifest.File]) -> None:
+    """Take from a tree those of these files that somebody has written to: nobody shall read them.
+
+    Then it is not complete, and to be made again. Copies are left alone. Raises OSError.
+    """
+    seen = marker(run, name)
+    if seen is not None and seen.access == COPY:
+        return
+    for file in files:
+        path = run / name / file.path
+        if path.exists() and not _is_there(path, file, READ):
+            _marker_path(run, name).unlink(missing_ok=True)
+            path.parent.chmod(_OPEN)
+            path.unlink()
+            path.parent.chmod(_CLOSED)
 
 
 def remove(path: Path) -> None:
@@ -97,25 +115,58 @@ def _make_anew(
     new = run / f".{name}.new"
     remove(new)
     new.mkdir(mode=_OPEN)
-    _fill(new, files, blobs=blobs, access=access)
-    if (run / name).exists():
-        remove(run / name)
+    _Filling(run, name, blobs=blobs, access=access).fill(new, files)
+    old = run / f".{name}.old"
+    remove(old)
+    with contextlib.suppress(FileNotFoundError):
+        (run / name).rename(old)  # somebody may be reading it: it is away for a moment only
     new.rename(run / name)
+    remove(old)
 
 
-def _fill(top: Path, files: Sequence[manifest.File], *, blobs: Path, access: str) -> None:
-    made: set[Path] = set()
-    for file in files:
-        path, hexdigits = top / file.path, file.digest.removeprefix("sha256:")
-        if path.parent not in made:
-            _make_folders(top, path.parent)
-            made.add(path.parent)
-        if path.exists():
-            continue
-        blob = blobs / hexdigits[:2] / hexdigits
-        if access == READ and file.mode == manifest.PLAIN and _link(blob, path):
-            continue
-        _copy(blob, path, file.mode if access == COPY else file.mode & _CLOSED)
+class _Filling:
+    """Puts files into the tree of a snapshot. What is no new link is made beside the tree, where no
+    file of the snapshot can be, and renamed: a file that is there is whole."""
+
+    def __init__(self, run: Path, name: str, *, blobs: Path, access: str) -> None:
+        self._blobs, self._access = blobs, access
+        self._new = run / f".{name}.file"
+
+    def fill(self, top: Path, files: Sequence[manifest.File]) -> None:
+        """Add the files that are not there, and for reading those that were written to."""
+        made: set[Path] = set()
+        for file in files:
+            path = top / file.path
+            if path.parent not in made:
+                _make_folders(top, path.parent)
+                made.add(path.parent)
+            if not _is_there(path, file, self._access):
+                self._add(path, file)
+
+    def _add(self, path: Path, file: manifest.File) -> None:
+        name = file.digest.removeprefix("sha256:")
+        blob = self._blobs / name[:2] / name
+        linkable = self._access == READ and file.mode == manifest.PLAIN
+        if linkable and not path.exists() and _link(blob, path):
+            return
+        self._new.unlink(missing_ok=True)
+        if not (linkable and _link(blob, self._new)):
+            self._copy(blob, file.mode)
+        self._new.rename(path)
+
+    def _copy(self, blob: Path, mode: int) -> None:
+        with blob.open("rb") as source, self._new.open("xb") as target:
+            try:
+                fcntl.ioctl(target.fileno(), _FICLONE, source.fileno())
+            except OSError as error:
+                if error.errno not in _NO_REFLINK:
+                    raise
+                shutil.copyfileobj(source, target, 1 << 20)
+        if self._access == COPY:
+            self._new.chmod(mode)
+        else:
+            self._new.chmod(mode & _CLOSED)
+            blob_files.stamp(self._new)
 
 
 def _link(blob: Path, path: Path) -> bool:
@@ -129,6 +180,17 @@ def _link(blob: Path, path: Path) -> bool:
     return True
 
 
+def _is_there(path: Path, file: manifest.File, access: str) -> bool:
+    """Whether a file is in a tree; a copy belongs to who works with it, whatever is in it."""
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return False
+    if access == COPY:
+        return True
+    return (found.st_size, found.st_mtime_ns) == (file.size, blob_files.STAMP_NS)
+
+
 def _make_folders(top: Path, folder: Path) -> None:
     """Make them, and open those that are there."""
     if folder != top:
@@ -137,23 +199,8 @@ def _make_folders(top: Path, folder: Path) -> None:
     folder.chmod(_OPEN)
 
 
-def _copy(blob: Path, path: Path, mode: int) -> None:
-    """Under another name first: a file that is there is whole."""
-    new = path.with_name(f".{path.name[:200]}.kiln-new")
-    new.unlink(missing_ok=True)
-    with blob.open("rb") as source, new.open("xb") as target:
-        try:
-            fcntl.ioctl(target.fileno(), _FICLONE, source.fileno())
-        except OSError as error:
-            if error.errno not in _NO_REFLINK:
-                raise
-            shutil.copyfileobj(source, target, 1 << 20)
-    new.chmod(mode)
-    new.rename(path)
-
-
 def _complete(top: Path, files: Sequence[manifest.File]) -> bool:
-    return all((top / file.path).exists() for file in files)
+    return all(_is_there(top / file.path, file, READ) for file in files)
 
 
 def _close(top: Path, access: str) -> None:

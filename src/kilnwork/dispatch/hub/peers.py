@@ -19,6 +19,7 @@ from kilnwork.dispatch.hub import (
     delivery,
     executor_links,
     links,
+    retrying,
     submitters,
 )
 from kilnwork.dispatch.hub import variables as values
@@ -57,7 +58,10 @@ class Peers:
         self._agents = agents.Agents(
             core, self._authenticator, logs, view, self.containers, self.concluded, asked
         )
-        self._submitters = submitters.Submitters(core, logs, asked)
+        self.retries = retrying.Retrying(core)
+        self._submitters = submitters.Submitters(
+            core, logs, retries=self.retries, background=background, variables=asked
+        )
         self._joins: dict[type, Join] = {
             messages.Hello: self._agents.join,
             messages.DriverHello: self._submitters.attach,

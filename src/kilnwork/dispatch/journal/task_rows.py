@@ -51,7 +51,8 @@ def _called(spec: bytes) -> str:
 
 
 _C = codec.Column
-_SPEC = "CASE WHEN t.template IS NULL THEN t.spec ELSE p.spec END"
+SPEC = "CASE WHEN t.template IS NULL THEN t.spec ELSE p.spec END"
+"""Its own, or that of its template."""
 
 
 def _part(field: str, of: str, **how: Any) -> codec.Column:
@@ -90,7 +91,7 @@ class TaskRow(NamedTuple):
     """None: its name is its id."""
     cluster: Annotated[str, _C("task.cluster.key[1]")]
     declared: Annotated[int, _C(read="bool(row.declared)", restored=False, new_call=0)]
-    spec: Annotated[bytes, _C("encode(task.spec)", new_call=b"", select=_SPEC)]
+    spec: Annotated[bytes, _C("encode(task.spec)", new_call=b"", select=SPEC)]
     inputs: Annotated[bytes | None, _C(restored=False, new_call=None)]
     digest: Annotated[bytes | None, _C(new_call=None)]
     parent: Annotated[ids.TaskId | None, _parent("task")]
@@ -223,7 +224,7 @@ class TaskRow(NamedTuple):
     @property
     def needed(self) -> tuple[ids.TaskId, ...]:
         """Tasks whose results it takes."""
-        return tuple(ids.TaskId(task) for task in _cut(self.needs, _ID_BYTES))
+        return tasks(self.needs)
 
     @property
     def value(self) -> calls.Value:
@@ -253,6 +254,11 @@ def _payload(
         return None
     blobs_of = _cut(blobs, _DIGEST_BYTES)
     return attempts.Payload(media_type, data or b"", digest, size or 0, blobs_of)
+
+
+def tasks(packed: bytes | None) -> tuple[ids.TaskId, ...]:
+    """Return the ids of tasks that are stored in one value."""
+    return tuple(ids.TaskId(task) for task in _cut(packed, _ID_BYTES))
 
 
 def _cut(packed: bytes | None, size: int) -> tuple[bytes, ...]:

@@ -134,6 +134,37 @@ SELECT data FROM output WHERE row = ? AND attempt = ?;
 -- After `forget_tasks`: what attempts of those rows have exchanged.
 DELETE FROM output WHERE row IN (VALUES (?));
 
+-- name: count_tasks
+-- So many more tasks of one function and state than before.
+INSERT INTO task_count (namespace, declared, function, state, number) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET number = number + excluded.number;
+
+-- name: counted_tasks
+-- As what tasks are counted, one row for each. The row of values is repeated.
+SELECT t.namespace, t.declared, {function}, t.state
+FROM task t LEFT JOIN template p ON p.template = t.template
+WHERE t.task IN (VALUES (?)) AND t.run = (SELECT max(run) FROM task WHERE task = t.task);
+
+-- name: counted_before
+-- As what task ?1 was counted before its run ?2, unless ?3 is not the row of that run.
+SELECT t.namespace, t.declared, {function}, t.state
+FROM task t LEFT JOIN template p ON p.template = t.template
+WHERE t.task = ?1 AND t.run = (SELECT max(run) FROM task WHERE task = ?1 AND run < ?2)
+    AND EXISTS (SELECT 1 FROM task WHERE row = ?3 AND task = ?1);
+
+-- name: state_of_row
+-- What is written of the state of a run.
+SELECT state FROM task WHERE row = ?;
+
+-- name: forget_counts
+-- Functions of which no task is left.
+DELETE FROM task_count WHERE number = 0;
+
+-- name: counts
+-- How many tasks there are, by what they run and by state; ?1: of one namespace, null: of all.
+SELECT namespace, declared, function, state, number FROM task_count
+WHERE number <> 0 AND (?1 IS NULL OR namespace = ?1);
+
 -- name: forget_tasks
 -- All runs of tasks that are forgotten; the rows that they had. The row of values is repeated, as in
 -- the four others.
@@ -181,30 +212,22 @@ WHERE f.declared = 1 AND f.released = 0
     AND f.run = (SELECT max(run) FROM task WHERE task = f.task)
 ORDER BY f.row;
 
--- name: looked_at
--- The last of ?2 rows below row ?1: a list looks at so many at once, whatever it is to show of them.
-SELECT min(row) FROM (SELECT row FROM task WHERE row < ?1 ORDER BY row DESC LIMIT ?2);
-
--- name: listed
--- The newest runs of one namespace, newest first: ?1 namespace, rows below ?2 and from ?3 on, ?4 how
--- many. Only these, unless null: ?5 state, ?6 declared, ?7 parent, ?8 function.
-SELECT * FROM {task_row} f
-WHERE f.namespace = ?1 AND f.row < ?2 AND f.row >= ?3
-    AND (?5 IS NULL OR f.state = ?5)
-    AND (?6 IS NULL OR f.declared = ?6)
-    AND (?7 IS NULL OR f.parent = ?7)
-    AND (?8 IS NULL
-        OR f.template IN (SELECT template FROM template
-            WHERE namespace = ?1 AND json_extract(CAST(spec AS TEXT), '$.call.function') = ?8)
-        OR (f.template IS NULL
-            AND json_extract(CAST(f.spec AS TEXT), '$.call.function') = ?8))
-    AND f.run = (SELECT max(run) FROM task WHERE task = f.task)
-ORDER BY f.row DESC LIMIT ?4;
-
 -- name: named
 -- Tasks of that name, declared ones first, then the newest: ?1 namespace, ?2 name.
 SELECT * FROM {task_row} f WHERE f.namespace = ?1 AND f.name = ?2
 ORDER BY f.declared DESC, f.row DESC LIMIT 1;
+
+-- name: begins_with
+-- Tasks of namespace ?1 whose ids are from ?2 to ?3, at most ?4.
+SELECT DISTINCT task FROM task WHERE task BETWEEN ?2 AND ?3 AND namespace = ?1 LIMIT ?4;
+
+-- name: ends_with
+-- Tasks of namespace ?1 whose ids end with the bytes ?2, and with the hexadecimal digits ?3, at most
+-- ?4: a look at every id, in the index alone.
+SELECT DISTINCT t.task FROM task t
+WHERE t.row IN (SELECT row FROM task WHERE substr(task, -length(?2)) = ?2)
+    AND t.namespace = ?1 AND substr(hex(t.task), -length(?3)) = ?3
+LIMIT ?4;
 
 -- name: child
 -- The newest child of that key: ?1 parent, ?2 parent's run, ?3 key.
@@ -221,6 +244,30 @@ ORDER BY f.row DESC LIMIT 1;
 -- started anew by hand has a row without a key, which does not count.
 SELECT state, count(*) FROM task
 WHERE parent = ?1 AND parent_run = ?2 AND child_key IS NOT NULL GROUP BY state;
+
+-- name: unfinished_children
+-- Children of one run that are not over: ?1 parent, ?2 parent's run.
+SELECT task FROM task
+WHERE parent = ?1 AND parent_run = ?2 AND child_key IS NOT NULL AND finished IS NULL ORDER BY row;
+
+-- name: failed_dependents
+-- Tasks of a namespace that take results of others and whose newest run has failed: a look at every
+-- task.
+SELECT t.task, t.needs FROM task t
+WHERE t.needs IS NOT NULL AND t.state IN ('Failed', 'Killed') AND t.namespace = ?
+    AND t.run = (SELECT max(run) FROM task WHERE task = t.task)
+ORDER BY t.row;
+
+-- name: take_over
+-- The children of an earlier run of a task are those of another run of it, which has not requested
+-- them yet: ?1 task, ?2 the earlier run, ?3 the other one.
+UPDATE task SET parent_run = ?3, parent_attempt = 0
+WHERE parent = ?1 AND parent_run = ?2 AND child_key IS NOT NULL;
+
+-- name: supersede
+-- The rows of a child before its newest run are no children any more: ?1 task, ?2 that run.
+UPDATE task SET child_key = NULL
+WHERE task = ?1 AND run < ?2 AND parent IS NOT NULL AND child_key IS NOT NULL;
 
 -- name: family_sizes
 -- Children by state, for each parent run that is unfinished or has an unfinished child.
