@@ -112,6 +112,15 @@ DELETE FROM past_attempt WHERE task_row IN (VALUES (?));
 -- After `forget_tasks`: the arguments of those rows.
 DELETE FROM argument WHERE row IN (VALUES (?));
 
+-- name: keep_cached
+-- A success that later calls may use again; the newest counts.
+INSERT INTO cached_result (namespace, key, task, finished) VALUES (?, ?, ?, ?)
+ON CONFLICT (namespace, key) DO UPDATE SET task = excluded.task, finished = excluded.finished;
+
+-- name: cached
+-- The newest success of a key, and when it ended.
+SELECT task, finished FROM cached_result WHERE namespace = ? AND key = ?;
+
 -- name: insert_outputs
 -- What attempts have exchanged; one that says it again says the same. The row of values is repeated.
 INSERT OR REPLACE INTO output (row, attempt, data) SELECT column1, column2, column3
