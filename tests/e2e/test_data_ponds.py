@@ -275,3 +275,22 @@ def test_ponds_that_cannot_be_are_refused(
 
     assert done.returncode != 0
     assert why in done.stderr
+
+
+def test_a_deleted_pond_takes_its_data_along(up: up_support.Up, files: Path) -> None:
+    pond = {
+        "apiVersion": "kilnwork.dev/v1alpha1",
+        "kind": "DataPond",
+        "metadata": {"name": "short"},
+        "spec": {"sources": [{"name": "disk", "uri": files.as_uri()}]},
+    }
+    up.kiln("apply", "-f", "-", stdin=json.dumps(pond))
+    up.kiln("data", "short", "--fetch", "disk")
+    root = up.data / "ponds/default/short"
+    assert (root / "blobs").is_dir()
+
+    up.kiln("delete", "datapond/short")
+    up.kiln("wait", "datapond/short", "--for=delete", "--timeout", "60s")
+
+    assert not root.exists()
+    assert ponds.read_files(files) == FILES

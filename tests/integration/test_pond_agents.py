@@ -530,3 +530,56 @@ async def test_an_agent_stops_though_a_source_hangs(
 ) -> None:
     async with asyncio.timeout(connections.STALL_S / 4):
         assert await home.kill("node-1", signal.SIGTERM) == 0
+
+
+# ponds that are deleted
+
+
+def removed(home: pond_homes.PondHome, *nodes: str) -> bool:
+    state = home.ledger.state("quant", "lake")
+    return state is not None and all(state.agents[node].report.removed for node in nodes)
+
+
+async def test_a_deleted_pond_leaves_nothing_on_its_nodes(home: pond_homes.PondHome) -> None:
+    await home.start(*NODES[:2])
+    digest = await pinned(home)
+    home.want("one", market(digest), market2(digest))
+    await home.until_ready("one", *NODES[:2])
+
+    home.ledger.remove("quant", "lake")
+    await home.until(lambda: removed(home, *NODES[:2]))
+
+    assert [home.root(node).exists() for node in NODES[:2]] == [False, False]
+
+
+def market2(digest: str) -> model.WantedSnapshot:
+    return model.WantedSnapshot(name="own", digest=digest, access="copy", source=SOURCE)
+
+
+async def test_a_removal_that_was_killed_is_done_by_the_next_agent(
+    home: pond_homes.PondHome,
+) -> None:
+    await home.start("node-1")
+    digest = await pinned(home)
+    home.want("one", market(digest))
+    await home.until_ready("one", "node-1")
+    await home.kill("node-1")
+    shutil.rmtree(home.root("node-1") / "blobs")
+    home.ledger.remove("quant", "lake")
+
+    await home.start("node-1")
+    await home.until(lambda: removed(home, "node-1"))
+
+    assert not home.root("node-1").exists()
+
+
+async def test_a_directory_of_another_pond_is_left_alone(home: pond_homes.PondHome) -> None:
+    other = ponds.opened(home.root("node-1"), pond="quant/other")
+    await home.start("node-1")
+    await home.until(lambda: "node-1" in home.ledger.nodes("quant", "lake"))
+
+    home.ledger.remove("quant", "lake")
+    await home.until(lambda: removed(home, "node-1"))
+
+    assert (home.root("node-1") / "identity").exists()
+    other.close()

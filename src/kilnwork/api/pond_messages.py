@@ -92,6 +92,8 @@ class Order(Message, frozen=True):
     peers: dict[str, str] = {}
     holders: dict[str, tuple[str, ...]] = {}
     uploads: tuple[str, ...] = ()
+    remove: bool = False
+    """The last one: the DataPond is deleted, remove all that is on the node."""
 
 
 class Trouble(Message, frozen=True):
@@ -179,6 +181,8 @@ class Report(Message, frozen=True):
     """Keys of those that this node has pinned, and need not read again as long as they are as
     then."""
     counters: Counters = Counters()
+    removed: bool = False
+    """Nothing of the pond is on this node any more."""
     trouble: Trouble | None = None
 
 

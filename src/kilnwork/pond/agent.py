@@ -82,6 +82,11 @@ class Agent:
         self._served = 0
         self._trouble: pond_messages.Trouble | None = None
         self._open = False
+        self._removing = False
+        self._removed = False
+        """Nothing is left on this node: the DataPond is deleted."""
+        self._reading = asyncio.Lock()
+        """Held while the store is read for a report, and while it is removed."""
 
     async def run(self, stop: asyncio.Event) -> bool:
         """Until `stop`, or until the manager has been away for too long; False when something has
@@ -119,8 +124,8 @@ class Agent:
         self._failed.set()
 
     async def _open_store(self) -> None:
-        """What is in the way is reported, and looked at again."""
-        while True:
+        """What is in the way is reported, and looked at again, until there is nothing to open."""
+        while not self._removed:
             try:
                 await asyncio.to_thread(self._store.open)
             except errors.PondShared as error:
@@ -136,12 +141,21 @@ class Agent:
                 self._trouble, self._open, self._shares = None, True, False
                 return
             await self._tell_once()
+            if not self._removed:
+                await asyncio.sleep(OPEN_S)
+        while True:
+            await self._tell_once()
             await asyncio.sleep(OPEN_S)
 
     async def _tell_once(self) -> None:
+        """Of an order only the last one matters: what is in a directory that others have is theirs
+        to remove."""
         try:
-            await self._link.report(await self._report())
+            order = await self._link.report(await self._report())
             self._heard = self._clock.monotonic()
+            theirs = errors.PondInUse.reason
+            if order.remove and (self._trouble is None or self._trouble.reason == theirs):
+                self._removed = True
         except kube_errors.KubeError as error:
             log.warning("manager does not answer", extra={"why": str(error)})
 
@@ -234,6 +248,9 @@ class Agent:
             if sequence < self._applied or order.revision == self._knows:
                 return
             self._applied, self._order = sequence, order
+            if order.remove:
+                self._begin_removal(order)
+                return
             self._fetcher.use(order)
             limits = store.Limits(
                 capacity=order.limits.capacity, high=order.limits.high, low=order.limits.low
@@ -248,6 +265,32 @@ class Agent:
                     await self._link.put_manifest(known.encoded, digest)
             self._knows = order.revision
             self._news.set()
+
+    def _begin_removal(self, order: pond_messages.Order) -> None:
+        self._knows = order.revision
+        if not self._removing:
+            self._removing = True
+            self._crew.start("remove", self._remove())
+
+    async def _remove(self) -> None:
+        """Stop all work, then remove what is here; tried again until that is done."""
+        await self._stop_deliveries(lambda _: True)
+        self._take_pins(pond_messages.Order(revision=0))
+        while not self._removed:
+            try:
+                async with self._reading:
+                    self._open = False
+                    await asyncio.to_thread(self._store.destroy)
+            except OSError as error:
+                log.warning("pond cannot be removed", extra={"why": str(error)})
+                text = f"cannot be removed: {error}"
+                self._trouble = pond_messages.Trouble(reason="PathUnusable", message=text)
+                self._changed()
+                await asyncio.sleep(OPEN_S)
+            else:
+                self._removed, self._trouble = True, None
+        log.info("pond removed", extra={"root": str(self._store.root)})
+        self._changed()
 
     async def _release(self, name: str) -> None:
         await self._stop_deliveries(lambda key: key[0] == name)
@@ -305,7 +348,8 @@ class Agent:
     async def _report(self) -> pond_messages.Report:
         self._sequence += 1
         sequence = self._sequence
-        known = await asyncio.to_thread(self._known) if self._open else self._unopened()
+        async with self._reading:
+            known = await asyncio.to_thread(self._known) if self._open else self._unopened()
         counts = self._fetcher.counts
         return pond_messages.Report(
             session=self._session,
@@ -329,6 +373,7 @@ class Agent:
                 misses=counts.misses,
                 quarantined=known.quarantined,
             ),
+            removed=self._removed,
             trouble=self._trouble,
         )
 
@@ -355,7 +400,7 @@ class Agent:
         )
 
     def _unopened(self) -> "_Known":
-        return _Known(store=self._store_id() if self._shares else "")
+        return _Known(store=self._store_id() if self._shares and not self._removed else "")
 
     def _store_id(self) -> str:
         known = self._store.identity

@@ -12,7 +12,7 @@ import msgspec
 
 from kilnwork.api import data_pond, data_pond_validation, meta, node, pod, pond_certificate, reasons
 from kilnwork.controllers import caches, worker_pods
-from kilnwork.controllers.data_pond import certificate, pods, pond_state, status
+from kilnwork.controllers.data_pond import certificate, closing, pods, pond_state, status
 from kilnwork.kit import clock
 
 YOUNG_S = 5.0
@@ -50,6 +50,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     remove: tuple[tuple[pod.Pod, str], ...] = ()
     create: tuple[meta.JsonObject, ...] = ()
     nodes: frozenset[str] = frozenset()
+    hold: bool = False
+    """The finalizer is to be put on."""
+    end: closing.Closing | None = None
+    """Of one that is deleted."""
     status: data_pond.DataPondStatus
     again_s: float | None = None
 
@@ -62,8 +66,19 @@ def decide(facts: Facts, settings: pods.Settings) -> Plan:
     why = facts.refusal if settings.sees_nodes else (Reason.NOT_INSTALLED, _NOT_INSTALLED)
     if problems:
         why = Reason.INVALID_SPEC, "; ".join(f"{field} {what}" for field, what in problems)
+    end = None
+    if closing.is_closing(pond):
+        refused = facts.refusal is not None or bool(problems) or not settings.sees_nodes
+        end = closing.decide(facts.known, facts.pods, refused=refused, now=facts.now)
+        why = end.reason, end.message
     shown = status.make(pond, wanted, facts.known, why=why, pods=facts.pods, now=facts.now)
-    base = Plan(nodes=frozenset(wanted), status=shown)
+    base = Plan(
+        nodes=frozenset(wanted),
+        hold=not closing.is_held(pond) and closing.has_data(facts.known),
+        end=end,
+        again_s=None if end is None else end.again_s,
+        status=shown,
+    )
     if problems:
         return base  # the Pods of a spec before this one go on
     if facts.secret is None:
@@ -84,7 +99,7 @@ def decide(facts: Facts, settings: pods.Settings) -> Plan:
         new_pair=_pair_ends(facts.secret, now=facts.now),
         remove=gone,
         create=tuple(b for b in bodies.values() if b["metadata"]["name"] not in there),
-        again_s=YOUNG_S if any(one.over for one in facts.pods) else None,
+        again_s=YOUNG_S if any(one.over for one in facts.pods) else base.again_s,
     )
 
 

@@ -17,6 +17,7 @@ Nothing here waits for a network. Safe for several threads.
 import contextlib
 import errno
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -108,6 +109,26 @@ class PondStore:
 
     def close(self) -> None:
         self._owner.release()
+
+    def destroy(self) -> None:
+        """Remove all of it, what says whose it is last; begun and not ended it is done again by
+        whoever opens it next. The directory itself stays where it cannot be removed: it is
+        mounted. Raises OSError."""
+        with self._lock:
+            for name in _FOLDERS:
+                trees.remove(self.root / name)
+                if (self.root / name).exists():
+                    shutil.rmtree(self.root / name)  # raises, and says why
+            for name in ("scrub.json", "format", "identity"):
+                (self.root / name).unlink(missing_ok=True)
+            self._manifests.clear()
+            self._own.clear()
+            self.blobs.scan()
+            self._leases.scan()
+            self._owner.release()
+            self._owner.path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.root.rmdir()
 
     @property
     def identity(self) -> Identity | None:
