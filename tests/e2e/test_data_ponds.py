@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kilnwork.cli import exits
 from support import lakes, ponds, waiting
 from support import up as up_support
 
@@ -69,6 +70,15 @@ def _pond(lake: lakes.Lake, files: Path) -> dict[str, Any]:
                 },
             ],
         },
+    }
+
+
+def _pond_of(name: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "kilnwork.dev/v1alpha1",
+        "kind": "DataPond",
+        "metadata": {"name": name},
+        "spec": spec,
     }
 
 
@@ -218,6 +228,21 @@ def test_status_and_tables_say_what_is_there(up: up_support.Up) -> None:
     assert up.kiln("data").stdout.splitlines()[1].split()[:3] == ["lake", _node(up)["node"], "true"]
 
 
+def test_why_says_how_a_pond_is(up: up_support.Up) -> None:
+    up.kiln("wait", "datapond/lake", "--timeout", "60s")
+    good = up.kiln("why", "datapond/lake").stdout
+    assert good.startswith("DataPond lake is ready: 1 of 1 node has an agent that reports, with ")
+
+    nobody = _pond_of("nobody", nodeSelector={"zone": "none"})
+    up.kiln("apply", "-f", "-", stdin=json.dumps(nobody))
+    up.kiln("wait", "datapond/nobody", "--for=condition=Ready=False", "--timeout", "60s")
+    why = up.kiln("why", "datapond/nobody").stdout
+    assert why.startswith("DataPond nobody is not ready (NoNodes): spec.nodeSelector selects")
+
+    late = up.kiln("wait", "datapond/nobody", "--timeout", "0s", check=False)
+    assert late.returncode == exits.Exit.TIMED_OUT
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
@@ -264,12 +289,7 @@ def test_bad_input_is_refused_with_the_reason(
 def test_ponds_that_cannot_be_are_refused(
     up: up_support.Up, spec: dict[str, Any], why: str
 ) -> None:
-    pond = {
-        "apiVersion": "kilnwork.dev/v1alpha1",
-        "kind": "DataPond",
-        "metadata": {"name": "bad"},
-        "spec": spec,
-    }
+    pond = _pond_of("bad", **spec)
 
     done = up.kiln("apply", "-f", "-", stdin=json.dumps(pond), check=False)
 
@@ -278,12 +298,7 @@ def test_ponds_that_cannot_be_are_refused(
 
 
 def test_a_deleted_pond_takes_its_data_along(up: up_support.Up, files: Path) -> None:
-    pond = {
-        "apiVersion": "kilnwork.dev/v1alpha1",
-        "kind": "DataPond",
-        "metadata": {"name": "short"},
-        "spec": {"sources": [{"name": "disk", "uri": files.as_uri()}]},
-    }
+    pond = _pond_of("short", sources=[{"name": "disk", "uri": files.as_uri()}])
     up.kiln("apply", "-f", "-", stdin=json.dumps(pond))
     up.kiln("data", "short", "--fetch", "disk")
     root = up.data / "ponds/default/short"
