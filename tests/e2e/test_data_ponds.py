@@ -276,6 +276,7 @@ def test_bad_input_is_refused_with_the_reason(
         ({"path": "/a/../b"}, "without '..'"),
         ({"path": "data"}, "spec.path"),
         ({"capacity": "many"}, "spec.capacity"),
+        ({"scrubRate": "fast"}, "spec.scrubRate"),
         ({"highWatermark": 0.5, "lowWatermark": 0.6}, "lowWatermark"),
         ({"sources": [{"name": "a", "uri": "ftp://x/"}]}, "spec.sources[0].uri"),
         ({"sources": [{"name": "a", "uri": "https://me:secret@x/"}]}, "no password"),

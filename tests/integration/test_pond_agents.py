@@ -14,7 +14,7 @@ import pytest
 
 from kilnwork.api import data_pond
 from kilnwork.controllers.data_pond import model
-from kilnwork.data.pond import fetching
+from kilnwork.data.pond import blob_files, fetching, scrubbing
 from kilnwork.pond import connections
 from support import lakes, pond_homes, ponds
 
@@ -583,3 +583,37 @@ async def test_a_directory_of_another_pond_is_left_alone(home: pond_homes.PondHo
 
     assert (home.root("node-1") / "identity").exists()
     other.close()
+
+
+# damage at rest
+
+
+@pytest.mark.parametrize("cut", [False, True])
+async def test_damage_at_rest_is_found_and_the_run_gets_whole_files(
+    home: pond_homes.PondHome, *, cut: bool
+) -> None:
+    await home.start("node-1")
+    digest = await pinned(home)
+    home.want("one", market(digest))
+    await home.until_ready("one", "node-1")
+    await home.kill("node-1")
+    path = max(FILES, key=lambda name: len(FILES[name]))
+    name = ponds.digest_of(FILES[path])[7:]
+    blob = home.root("node-1") / "blobs" / name[:2] / name
+    blob.chmod(0o644)
+    with blob.open("r+b") as file:
+        if cut:
+            file.truncate(len(FILES[path]) - 1)
+        else:
+            file.write(b"!")
+    os.utime(blob, ns=(blob_files.STAMP_NS, blob_files.STAMP_NS))
+    scrubbing.position_path(home.root("node-1")).write_bytes(b"{}")
+
+    await home.start("node-1")
+    await home.until(lambda: home.counters("node-1").quarantined == 1)
+    await home.until(lambda: ponds.read_files(home.run("node-1", "one") / "market") == FILES)
+    await home.until_ready("one", "node-1")
+
+    counters = home.counters("node-1")
+    assert counters.fetched_source == len(FILES[path])
+    assert (home.root("node-1") / "quarantine" / name).exists()

@@ -74,6 +74,8 @@ class LimitsOrder(Message, frozen=True):
     high: float = 0.9
     low: float = 0.7
     parallel: int = 8
+    scrub: int = 0
+    """Bytes a second of blobs at rest that are checked; 0: none."""
 
 
 class Order(Message, frozen=True):
@@ -148,7 +150,8 @@ class HoldingReport(Message, frozen=True):
 
 class Counters(Message, frozen=True):
     """Since this agent was started: bytes, but for `hits` and `misses`, which are files that were
-    wanted and here already, or not; `quarantined`: files that were damaged."""
+    wanted and here already, or not; `quarantined`: files that were damaged. `scrubbed`: of blobs at
+    rest that were checked."""
 
     fetched_source: int = 0
     fetched_peers: int = 0
@@ -157,6 +160,7 @@ class Counters(Message, frozen=True):
     hits: int = 0
     misses: int = 0
     quarantined: int = 0
+    scrubbed: int = 0
 
 
 class Report(Message, frozen=True):

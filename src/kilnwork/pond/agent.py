@@ -13,12 +13,12 @@ from typing import NamedTuple
 import msgspec
 
 from kilnwork.api import pond_messages
-from kilnwork.data import errors
+from kilnwork.data import blobs, errors
 from kilnwork.data.pond import leases, store, trees
 from kilnwork.kit import backoff, clock, coroutines, ids
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import errors as kube_errors
-from kilnwork.pond import deliveries, exchange, fetcher, lanes, peers, pins, settings
+from kilnwork.pond import deliveries, exchange, fetcher, lanes, peers, pins, scrubber, settings
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +65,8 @@ class Agent:
         self._place = deliveries.Place(
             self._store, self._fetcher, self._link, changed=self._changed, entropy=entropy
         )
+        self._scrubbing: asyncio.Task[None] | None = None
+        self._scrub = scrubber.ScrubWork(self._store, time=time, damaged=self._repair)
         self._entropy = entropy
         self._crew = coroutines.Crew("pond", on_failure=self._fail)
         self._failed = asyncio.Event()
@@ -168,6 +170,7 @@ class Agent:
         log.info("agent is ready", extra={"root": str(self._store.root), "peers": self._address})
         self._crew.start("listen", self._listen())
         self._crew.start("tell", self._tell())
+        self._scrubbing = self._crew.start("scrub", self._scrub.run())
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -256,6 +259,7 @@ class Agent:
                 capacity=order.limits.capacity, high=order.limits.high, low=order.limits.low
             )
             await asyncio.to_thread(self._store.set_limits, limits)
+            self._scrub.use(order.limits.scrub)
             for name in order.released:
                 await self._release(name)
             await self._take_leases(order)
@@ -276,6 +280,9 @@ class Agent:
         """Stop all work, then remove what is here; tried again until that is done."""
         await self._stop_deliveries(lambda _: True)
         self._take_pins(pond_messages.Order(revision=0))
+        if self._scrubbing is not None:
+            self._scrubbing.cancel()
+            await asyncio.wait({self._scrubbing})
         while not self._removed:
             try:
                 async with self._reading:
@@ -319,6 +326,16 @@ class Agent:
     def _begin(self, lease: leases.Lease, one: pond_messages.SnapshotOrder) -> None:
         made = deliveries.Delivery(lease, one, self._place, find_peers=self._peers_with)
         self._deliveries[lease.name, _encode(one)] = made, self._crew.start(one.name, made.run())
+
+    def _repair(self, blob: bytes) -> None:
+        """Deliver anew what runs have of a blob that was found damaged, and is set aside."""
+        digest = blobs.text(blob)
+        for key, (delivery, running) in tuple(self._deliveries.items()):
+            known = self._store.find_manifest(delivery.ordered.digest)
+            if running.done() and known is not None and known.has(digest, delivery.ordered.paths):
+                del self._deliveries[key]
+                self._begin(delivery.lease, delivery.ordered)
+        self._changed()
 
     def _peers_with(self, digest: str) -> list[str]:
         nodes = self._order.holders.get(digest, ())
@@ -372,6 +389,7 @@ class Agent:
                 hits=counts.hits,
                 misses=counts.misses,
                 quarantined=known.quarantined,
+                scrubbed=self._scrub.checked,
             ),
             removed=self._removed,
             trouble=self._trouble,

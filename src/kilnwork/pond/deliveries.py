@@ -64,7 +64,7 @@ class Delivery:
         find_peers: Callable[[str], list[str]],
     ) -> None:
         self.ordered = ordered
-        self._lease = lease
+        self.lease = lease
         self._place = place
         self._find_peers = find_peers
         self._progress = fetching.Progress(lambda: self._over)
@@ -108,8 +108,8 @@ class Delivery:
 
     async def _deliver(self) -> None:
         kept, ordered = self._place.store, self.ordered
-        if kept.find_lease(self._lease.namespace, self._lease.name) != self._lease:
-            await _to_the_end(functools.partial(kept.lease, self._lease))
+        if kept.find_lease(self.lease.namespace, self.lease.name) != self.lease:
+            await _to_the_end(functools.partial(kept.lease, self.lease))
         known = await self._manifest()
         files = known.chosen(ordered.paths)
         missing = await asyncio.to_thread(kept.missing, files)
@@ -128,7 +128,7 @@ class Delivery:
         snapshot = leases.LeasedSnapshot(
             name=ordered.name, digest=ordered.digest, paths=ordered.paths, access=ordered.access
         )
-        await _to_the_end(functools.partial(kept.make_tree, self._lease, snapshot))
+        await _to_the_end(functools.partial(kept.make_tree, self.lease, snapshot))
 
     async def _manifest(self) -> manifest.Manifest:
         """From here, else from the manager, else from a peer."""
@@ -155,7 +155,7 @@ class Delivery:
     def _fail(self, error: Exception) -> None:
         now = trouble(error)
         if now != self._trouble:
-            facts = {"lease": self._lease.name, "snapshot": self.ordered.name}
+            facts = {"lease": self.lease.name, "snapshot": self.ordered.name}
             log.warning("snapshot is not there yet", extra={**facts, "why": now.message})
         self._trouble = now
         self._place.changed()

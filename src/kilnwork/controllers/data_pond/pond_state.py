@@ -353,6 +353,7 @@ class PondState:
             high=spec.high_watermark,
             low=spec.low_watermark,
             parallel=spec.fetch.parallel,
+            scrub=int(quantities.parse(spec.scrub_rate)),
         )
 
     # pins

@@ -68,7 +68,7 @@ def make(
         digest=digest, access=access, files=len(files), own_bytes=own_bytes(files, access)
     )
     same = seen is not None and (seen.digest, seen.access) == (digest, access)
-    if same and seen is not None and (access == COPY or _complete(run / name, files)):
+    if same and seen is not None and (access == COPY or _complete(run / name, files, blobs=blobs)):
         return seen
     run.mkdir(mode=0o755, parents=True, exist_ok=True)
     _marker_path(run, name).unlink(missing_ok=True)
@@ -110,9 +110,9 @@ def _fill(top: Path, files: Sequence[manifest.File], *, blobs: Path, access: str
         if path.parent not in made:
             _make_folders(top, path.parent)
             made.add(path.parent)
-        if path.exists():
-            continue
         blob = blobs / hexdigits[:2] / hexdigits
+        if path.exists() and (access == COPY or _is_whole(path, file, blob)):
+            continue
         if access == READ and file.mode == manifest.PLAIN and _link(blob, path):
             continue
         _copy(blob, path, file.mode if access == COPY else file.mode & _CLOSED)
@@ -122,11 +122,21 @@ def _link(blob: Path, path: Path) -> bool:
     """False when the blob has all the links that its file system allows (ext4: 65,000)."""
     try:
         os.link(blob, path)
+    except FileExistsError:  # a link to a blob that was damaged: whoever has it open keeps that
+        new = _new_name(path)
+        new.unlink(missing_ok=True)
+        if not _link(blob, new):
+            return False
+        new.rename(path)
     except OSError as error:
         if error.errno != errno.EMLINK:
             raise
         return False
     return True
+
+
+def _new_name(path: Path) -> Path:
+    return path.with_name(f".{path.name[:200]}.kiln-new")
 
 
 def _make_folders(top: Path, folder: Path) -> None:
@@ -139,7 +149,7 @@ def _make_folders(top: Path, folder: Path) -> None:
 
 def _copy(blob: Path, path: Path, mode: int) -> None:
     """Under another name first: a file that is there is whole."""
-    new = path.with_name(f".{path.name[:200]}.kiln-new")
+    new = _new_name(path)
     new.unlink(missing_ok=True)
     with blob.open("rb") as source, new.open("xb") as target:
         try:
@@ -152,8 +162,22 @@ def _copy(blob: Path, path: Path, mode: int) -> None:
     new.rename(path)
 
 
-def _complete(top: Path, files: Sequence[manifest.File]) -> bool:
-    return all((top / file.path).exists() for file in files)
+def _complete(top: Path, files: Sequence[manifest.File], *, blobs: Path) -> bool:
+    for file in files:
+        hexdigits = file.digest.removeprefix("sha256:")
+        if not _is_whole(top / file.path, file, blobs / hexdigits[:2] / hexdigits):
+            return False
+    return True
+
+
+def _is_whole(path: Path, file: manifest.File, blob: Path) -> bool:
+    """Whether a file of a tree to read from is what the blob is now, which is another one after the
+    first was found damaged. A copy for want of links is made anew, which harms nobody."""
+    try:
+        found = path.stat()
+        return file.mode != manifest.PLAIN or found.st_ino == blob.stat().st_ino
+    except FileNotFoundError:
+        return False
 
 
 def _close(top: Path, access: str) -> None:
