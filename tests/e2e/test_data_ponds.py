@@ -310,3 +310,25 @@ def test_a_deleted_pond_takes_its_data_along(up: up_support.Up, files: Path) -> 
 
     assert not root.exists()
     assert ponds.read_files(files) == FILES
+
+
+def test_two_namespaces_have_no_directory_in_common(up: up_support.Up, files: Path) -> None:
+    """The second is refused by name, and gets nothing of what the first has."""
+    path, source = str(up.data / "common"), {"name": "disk", "uri": files.as_uri()}
+    first = _pond_of("first", path=path, sources=[source])
+    second = _pond_of("second", path=path)
+    second["metadata"]["namespace"] = "second"
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "second"}}
+    up.kiln("apply", "-f", "-", stdin=json.dumps(first))
+    up.kiln("data", "first", "--fetch", "disk")
+    for one in (namespace, second):
+        up.kiln("apply", "-f", "-", stdin=json.dumps(one))
+
+    up.kiln("wait", "datapond/second", "-n", "second", "--for=condition=Ready=False")
+    why = up.kiln("why", "datapond/second", "-n", "second").stdout
+
+    assert why.startswith("DataPond second is not ready (PondUnusable): spec.path:")
+    assert "of DataPond default/first" in why
+    up.kiln("delete", "datapond/second", "-n", "second")
+    up.kiln("wait", "datapond/second", "-n", "second", "--for=delete", "--timeout", "60s")
+    assert ponds.read_files(Path(path) / "runs/default/user_disk/disk") == FILES

@@ -92,8 +92,8 @@ DATA_POND: Sequence[Row] = tuple(
     _same(f"spec.{field}", Effect.HONOURED)
     for field in (
         "nodeSelector", "path", "capacity", "highWatermark", "lowWatermark", "scrubRate",
-        "fetch.parallel", "fetch.fromPeers", "sources[].name", "sources[].uri", "sources[].secretName",
-        "sources[].allowAddresses[]",
+        "fetch.parallel", "fetch.fromPeers", "sources[].name", "sources[].uri",
+        "sources[].secretName", "sources[].allowAddresses[]",
     )
 )  # fmt: skip
 

@@ -7,6 +7,7 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 
 import msgspec
 
@@ -32,6 +33,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     has."""
 
     pond: data_pond.DataPond
+    others: Sequence[data_pond.DataPond] = ()
+    """All ponds, of all namespaces."""
     nodes: Sequence[node.Node] = ()
     pods: Sequence[pod.Pod] = ()
     secret: caches.Secret | None = None
@@ -64,8 +67,11 @@ def decide(facts: Facts, settings: pods.Settings) -> Plan:
     wanted = tuple(sorted(one.metadata.name for one in facts.nodes if _is_wanted(pond.spec, one)))
     problems = data_pond_validation.problems(pond)
     why = facts.refusal if settings.sees_nodes else (Reason.NOT_INSTALLED, _NOT_INSTALLED)
+    taken = _taken(facts, wanted, settings)
     if problems:
         why = Reason.INVALID_SPEC, "; ".join(f"{field} {what}" for field, what in problems)
+    elif taken:
+        why = Reason.POND_UNUSABLE, taken
     end = None
     if closing.is_closing(pond):
         refused = facts.refusal is not None or bool(problems) or not settings.sees_nodes
@@ -79,7 +85,7 @@ def decide(facts: Facts, settings: pods.Settings) -> Plan:
         again_s=None if end is None else end.again_s,
         status=shown,
     )
-    if problems:
+    if problems or taken:
         return base  # the Pods of a spec before this one go on
     if facts.secret is None:
         return msgspec.structs.replace(base, make_secret=True)
@@ -101,6 +107,32 @@ def decide(facts: Facts, settings: pods.Settings) -> Plan:
         create=tuple(b for b in bodies.values() if b["metadata"]["name"] not in there),
         again_s=YOUNG_S if any(one.over for one in facts.pods) else base.again_s,
     )
+
+
+def _taken(facts: Facts, wanted: Sequence[str], settings: pods.Settings) -> str:
+    """Why the directory cannot be ours, "" when it can: an older pond has it, one above or one
+    below, on a node that both have."""
+    own = PurePosixPath(pods.root(facts.pond, settings))
+    for other in facts.others:
+        if _age(other) >= _age(facts.pond):
+            continue
+        theirs = PurePosixPath(pods.root(other, settings))
+        if not (own.is_relative_to(theirs) or theirs.is_relative_to(own)):
+            continue
+        nodes = {one.metadata.name for one in facts.nodes if _is_wanted(other.spec, one)}
+        if shared := sorted(nodes.intersection(wanted)):
+            name = f"{other.metadata.namespace}/{other.metadata.name}"
+            return (
+                f"spec.path: {own} is in the way of {theirs} of DataPond {name} on node "
+                f"{shared[0]}: give each pond a path of its own"
+            )
+    return ""
+
+
+def _age(pond: data_pond.DataPond) -> tuple[str, str, str]:
+    """By which the older comes first; the order of two of a second is always the same."""
+    metadata = pond.metadata
+    return metadata.creation_timestamp or "", metadata.namespace, metadata.name
 
 
 def _is_wanted(spec: data_pond.DataPondSpec, one: node.Node) -> bool:

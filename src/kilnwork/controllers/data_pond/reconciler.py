@@ -122,6 +122,7 @@ class Reconciler:
     def _facts(self, key: Key, pond: data_pond.DataPond) -> plan.Facts:
         return plan.Facts(
             pond=pond,
+            others=self._caches.ponds.list(),
             nodes=self._caches.nodes.list(),
             pods=sorted(self._caches.pods.owned_by(pond.metadata.uid), key=_name),
             secret=verifier.secret_of(self._caches, pond),

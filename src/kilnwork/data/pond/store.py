@@ -97,6 +97,11 @@ class PondStore:
             if self.identity is not None:
                 raise errors.PondShared(f"{text}, which is an agent of this pond too")
             raise errors.PondInUse(f"{text}: give each pond a path of its own")
+        try:
+            self._check_identity()  # another pond may have been here between the look and the lock
+        except errors.PondError:
+            self._owner.release()
+            raise
         self._make_identity()
         for name in _FOLDERS:
             mode = 0o755 if name in ("runs", "blobs") else 0o700

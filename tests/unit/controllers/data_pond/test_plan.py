@@ -450,3 +450,43 @@ def test_nobody_is_waited_for_who_cannot_come() -> None:
     assert not waiting.over
     assert hopeless is not None
     assert (hopeless.over, hopeless.left) == (True, ("n1",))
+
+
+# directories
+
+
+def aged(namespace: str, path: str, created: float, **spec: Any) -> data_pond.DataPond:
+    metadata = meta.ObjectMeta(
+        name="lake", namespace=namespace, uid="u", creation_timestamp=clock.rfc3339(created)
+    )
+    return data_pond.DataPond(metadata=metadata, spec=data_pond.DataPondSpec(path=path, **spec))
+
+
+@pytest.mark.parametrize(
+    ("path", "taken"),
+    [("/data/p", True), ("/data/p/below", True), ("/data", True), ("/data/p2", False)],
+)
+def test_a_directory_belongs_to_the_older_of_two_ponds(
+    path: str,
+    taken: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    old, new = aged("a", "/data/p", NOW - 60), aged("b", path, NOW)
+    nodes = [a_node("n1")]
+
+    of_new = decide(pond=new, others=[old, new], nodes=nodes)
+    of_old = decide(pond=old, others=[old, new], nodes=nodes)
+
+    assert [bool(of_new.create), bool(of_old.create)] == [not taken, True]
+    ready = of_new.status.conditions[0]
+    assert ("of DataPond a/lake on node n1" in ready.message) is taken
+    assert (ready.reason == "PondUnusable") is taken
+
+
+def test_ponds_of_different_nodes_may_have_the_same_directory() -> None:
+    old = aged("a", "/data/p", NOW - 60, node_selector={"zone": "a"})
+    new = aged("b", "/data/p", NOW, node_selector={"zone": "b"})
+    nodes = [a_node("n1", zone="a"), a_node("n2", zone="b")]
+
+    assert [
+        one["spec"]["nodeName"] for one in decide(pond=new, others=[old], nodes=nodes).create
+    ] == ["n2"]
