@@ -332,3 +332,61 @@ def test_two_namespaces_have_no_directory_in_common(up: up_support.Up, files: Pa
     up.kiln("delete", "datapond/second", "-n", "second")
     up.kiln("wait", "datapond/second", "-n", "second", "--for=delete", "--timeout", "60s")
     assert ponds.read_files(Path(path) / "runs/default/user_disk/disk") == FILES
+
+
+def _set(name: str, pond: str, job: str, command: str) -> dict[str, Any]:
+    """A SyncSet with a step for each part of a file job."""
+    source = {"files": job, "path": "parts"}
+    snapshot = {"name": "rows", "from": source, "shard": {"by": "files"}}
+    return {
+        "apiVersion": "kilnwork.dev/v1alpha1",
+        "kind": "SyncSet",
+        "metadata": {"name": name},
+        "spec": {
+            "resources": {"groups": [{"name": "worker", "replicas": 1, "near": ["rows"]}]},
+            "data": {"pond": {"name": pond}, "snapshots": [snapshot]},
+            "flow": {
+                "do": [
+                    {
+                        "count": {
+                            "each": "shard",
+                            "of": "data.rows",
+                            "command": ["sh", "-c", command],
+                        }
+                    },
+                    {
+                        "total": {
+                            "join": "count",
+                            "command": ["sh", "-c", "cat $KILN_INPUT > $KILN_OUTPUT"],
+                            "with": {"counts": "${ count.results }"},
+                        }
+                    },
+                ]
+            },
+        },
+    }
+
+
+def test_a_set_works_on_the_parts_of_a_file_job_and_holds_its_pond(up: up_support.Up) -> None:
+    """What runs on a pond that is deleted runs to its end; then the pond is gone."""
+    gate = up.workdir / "gate"
+    wait = f"until [ -e {gate} ]; do sleep 0.05; done"
+    command = f"{wait}; cat $KILN_DATA/rows/*.ndjson | wc -l > $KILN_OUTPUT"
+    for one in (_pond_of("held"), _set("rows", "held", _file_job(up), command)):
+        up.kiln("apply", "-f", "-", stdin=json.dumps(one))
+    up.kiln("wait", "syncset/rows", "--for=condition=FlowRunning", "--timeout", "60s")
+
+    up.kiln("delete", "datapond/held", "--no-wait")
+    up.kiln("wait", "datapond/held", "--for=condition=Ready=False", "--timeout", "60s")
+    why = up.kiln("why", "datapond/held").stdout
+    assert (
+        "not ready (LeasesHeld): it is deleted, and stays while SyncSets hold leases: rows" in why
+    )
+    assert (up.data / "ponds/default/held/blobs").is_dir()
+
+    gate.touch()
+    up.kiln("wait", "syncset/rows", "--timeout", "60s")
+    found = up.get("syncsets", "rows")["status"]["result"]["value"]
+    assert found == {"counts": [30_000] * 3}
+    up.kiln("wait", "datapond/held", "--for=delete", "--timeout", "60s")
+    assert not (up.data / "ponds/default/held").exists()
