@@ -617,3 +617,27 @@ async def test_damage_at_rest_is_found_and_the_run_gets_whole_files(
     counters = home.counters("node-1")
     assert counters.fetched_source == len(FILES[path])
     assert (home.root("node-1") / "quarantine" / name).exists()
+
+
+async def test_a_peer_whose_disk_is_damaged_mends_itself(home: pond_homes.PondHome) -> None:
+    """Who fetches from it gets whole files all the same, from the source."""
+    await home.start("node-1")
+    digest = await pinned(home)
+    home.want("one", market(digest), nodes=["node-1"])
+    await home.until_ready("one", "node-1")
+    path = max(FILES, key=lambda name: len(FILES[name]))
+    name = ponds.digest_of(FILES[path])[7:]
+    blob = home.root("node-1") / "blobs" / name[:2] / name
+    blob.chmod(0o644)
+    with blob.open("r+b") as file:
+        file.write(b"!")
+    os.utime(blob, ns=(blob_files.STAMP_NS, blob_files.STAMP_NS))
+
+    await home.start("node-2")
+    home.want("two", market(digest), nodes=["node-2"])
+    await home.until_ready("two", "node-2")
+    await home.until(lambda: ponds.read_files(home.run("node-1", "one") / "market") == FILES)
+
+    await home.until(lambda: home.counters("node-1").quarantined == 1)
+
+    assert ponds.read_files(home.run("node-2", "two") / "market") == FILES

@@ -165,7 +165,9 @@ class Agent:
         server = None
         pair = self._settings.certificates
         if pair is not None and self._settings.host:
-            server = peers.PeerServer(self._store, pair, served=self._count_served)
+            server = peers.PeerServer(
+                self._store, pair, served=self._count_served, damaged=self._repair
+            )
             self._address = await server.start(self._settings.host)
         log.info("agent is ready", extra={"root": str(self._store.root), "peers": self._address})
         self._crew.start("listen", self._listen())

@@ -270,8 +270,10 @@ class PondState:
         known = self.manifests.get(wanted.digest)
         if known is None:
             return 0
-        paths = None if wanted.paths is None else set(wanted.paths)
-        return sum(f.size for f in known.files if paths is None or f.path in paths)
+        if wanted.paths is None:
+            return known.size
+        paths = set(wanted.paths)
+        return sum(f.size for f in known.files if f.path in paths)
 
     # what an agent is told
 
