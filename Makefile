@@ -50,6 +50,7 @@ test: check ## All tests that need nothing but Python (kubectl cases run if it i
 test-faults: $(VENV)/.dev ## The long form of the kill -9 tests: KILN_FAULT_SEED=N repeats one
 	$(BIN)/python -m tests.faults.campaign programs --seeds $${KILN_FAULT_SEED:-1:1000} --jobs 2 --minutes 5
 	$(BIN)/python -m tests.faults.campaign mixed --seeds $${KILN_FAULT_SEED:-1:50} --minutes 4
+	$(BIN)/python -m tests.faults.campaign sets --seeds $${KILN_FAULT_SEED:-1:100}
 	KILN_FAULT_RUNS=$${KILN_FAULT_RUNS:-30} KILN_FAULT_FUTURES_RUNS=$${KILN_FAULT_FUTURES_RUNS:-200} \
 		KILN_FAULT_FILES_RUNS=$${KILN_FAULT_FILES_RUNS:-100} $(BIN)/pytest -m faults --timeout 3600
 
@@ -135,12 +136,20 @@ bench-peers: $(VENV)/.dev ## Put kilnwork beside Ray, Dask and others, installed
 crds: $(VENV)/.dev ## Write the CRDs anew from the structs
 	$(BIN)/python -m kilnwork.api.crd
 
-docs: $(VENV)/.runtime ## Write the generated pages of docs/reference anew
+$(VENV)/.docs: $(VENV)/.runtime
+	$(BIN)/python -m pip install --quiet --group docs
+	touch $@
+
+docs: $(VENV)/.docs ## Write the generated pages of docs/reference, and the site with search: build/site
 	$(BIN)/python -m kilnwork.api.reasons > docs/reference/reasons.md
 	$(BIN)/python -m kilnwork.cli.field_page > docs/reference/fields.md
 	$(BIN)/python -m kilnwork.cli.installing.rights > docs/reference/rights.md
 	$(BIN)/python -m kilnwork.server.jobs.reference docs/reference/jobs-api.md
 	$(BIN)/python -m kilnwork.executors.state_pages docs/reference
+	rm -rf build/pages build/site
+	mkdir -p build/pages
+	cp -r README.md CHANGELOG.md CONTRIBUTING.md LICENSE docs examples build/pages
+	$(BIN)/zensical build --strict
 
 clean: ## Remove everything that was built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

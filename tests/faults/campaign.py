@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent))  # as pytest has it
 from support import campaigns
 from support.mixed import run as mixed
 from support.programs import run as programs
+from support.sets import run as sets
 
 
 def one_program(seed: int, *, keep: bool) -> campaigns.Report:
@@ -36,7 +37,12 @@ def one_load(seed: int, *, keep: bool) -> campaigns.Report:
     return dataclasses.asdict(mixed.run(seed, keep=keep))
 
 
-KINDS = {"programs": one_program, "storms": one_storm, "mixed": one_load}
+def one_set(seed: int, *, keep: bool) -> campaigns.Report:
+    """A SyncSet of 64 shards whose processes and data are troubled."""
+    return dataclasses.asdict(sets.run(seed, keep=keep))
+
+
+KINDS = {"programs": one_program, "storms": one_storm, "mixed": one_load, "sets": one_set}
 
 
 def main() -> int:

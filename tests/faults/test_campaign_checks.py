@@ -9,6 +9,7 @@ import pytest
 from support import campaigns
 from support.mixed import client, watching, writing
 from support.programs import checks, effects, expect, generate, nodes, values
+from support.sets import journal
 
 KIND = writing.CONFIG_MAP
 STORY = [
@@ -122,3 +123,27 @@ def test_a_campaign_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert ran == [1, 2, 2, 4]
     lines = [json.loads(line) for line in (tmp_path / "state").read_text().splitlines()]
     assert [each["kind"] for each in lines] == ["ok", "hang", "ok", "ok"]
+
+
+@pytest.mark.parametrize(
+    ("found", "committed", "starts", "wrong"),
+    [
+        ({"a": (1, 2)}, {}, [("a", 1), ("a", 2)], 0),
+        ({"a": (1, 2)}, {"a": (1, 2)}, [], 0),
+        ({}, {}, [], 1),
+        ({"a": (1, 1), "b": (1, 1)}, {}, [], 1),
+        ({"a": (2, 1)}, {}, [], 1),
+        ({"a": (1, 2)}, {"a": (1, 1)}, [], 1),
+        ({"a": (1, 1)}, {}, [("a", 1), ("a", 2)], 1),
+        ({"a": (1, 1)}, {}, [("a", 1), ("a", 1)], 1),
+    ],
+)
+def test_shards_that_are_lost_or_repeated_are_seen(
+    found: dict[str, tuple[int, int]],
+    committed: dict[str, tuple[int, int]],
+    starts: list[tuple[str, int]],
+    wrong: int,
+) -> None:
+    rows = {name: journal.Row(*row) for name, row in found.items()}
+    before = {name: journal.Row(*row) for name, row in committed.items()}
+    assert len(journal.problems(rows, {"a"}, committed=before, starts=starts)) == wrong

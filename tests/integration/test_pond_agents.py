@@ -201,15 +201,61 @@ async def test_a_blob_that_was_written_to_is_fetched_anew(
     digest = await pinned(home)
     home.want("set-g1", market(digest))
     await home.until_ready("set-g1", "node-1", "node-2")
-    file = home.run("node-2", "set-g1") / "market" / tuple(FILES)[4]
-    file.chmod(0o644)
-    file.write_bytes(b"scribble")
+    _scribble(home.run("node-2", "set-g1") / "market" / tuple(FILES)[4])
 
     home.want("set-g2", market(digest))
     await home.until_ready("set-g2", "node-1", "node-2")
 
     for node in ("node-1", "node-2"):
-        assert ponds.read_files(home.run(node, "set-g2") / "market") == FILES
+        for lease in ("set-g1", "set-g2"):
+            await home.until_ready(lease, node)
+            assert ponds.read_files(home.run(node, lease) / "market") == FILES
+
+
+async def test_a_tree_that_was_written_to_is_mended_by_the_next_agent(
+    home: pond_homes.PondHome, lake: lakes.Lake
+) -> None:
+    await home.start("node-1")
+    digest = await pinned(home)
+    home.want("set-g1", market(digest))
+    await home.until_ready("set-g1", "node-1")
+    _scribble(home.run("node-1", "set-g1") / "market" / tuple(FILES)[4])
+
+    await home.kill("node-1")
+    await home.start("node-1")
+    await home.until(lambda: home.counters("node-1").quarantined == 1)
+    await home.until_ready("set-g1", "node-1")
+
+    assert ponds.read_files(home.run("node-1", "set-g1") / "market") == FILES
+
+
+async def test_nobody_reads_what_was_found_damaged_and_cannot_be_had(
+    home: pond_homes.PondHome, lake: lakes.Lake
+) -> None:
+    await home.start("node-1")
+    digest = await pinned(home)
+    home.want("set-g1", market(digest))
+    await home.until_ready("set-g1", "node-1")
+    path = tuple(FILES)[4]
+    _scribble(home.run("node-1", "set-g1") / "market" / path)
+    await home.kill("node-1")
+    lake.files = dict.fromkeys(FILES, b"changed")
+
+    await home.start("node-1")
+    await home.until(lambda: home.ready("set-g1")["node-1"].reason == "SourceChanged")
+
+    left = {other: content for other, content in FILES.items() if other != path}
+    assert ponds.read_files(home.run("node-1", "set-g1") / "market") == left
+    lake.files = dict(FILES)
+    await home.kill("node-1")
+    await home.start("node-1")
+    await home.until_ready("set-g1", "node-1")
+    assert ponds.read_files(home.run("node-1", "set-g1") / "market") == FILES
+
+
+def _scribble(file: Path) -> None:
+    file.chmod(0o644)
+    file.write_bytes(b"scribble")
 
 
 async def test_a_restarted_manager_releases_nothing(

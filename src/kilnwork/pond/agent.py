@@ -82,6 +82,7 @@ class Agent:
         self._news = asyncio.Event()
         self._address = ""
         self._served = 0
+        self._damaged = 0
         self._trouble: pond_messages.Trouble | None = None
         self._open = False
         self._removing = False
@@ -240,7 +241,16 @@ class Agent:
         return any(not task.done() for _, task in every)
 
     def _changed(self) -> None:
+        if self._damaged != self._store.blobs.damaged:
+            self._damaged = self._store.blobs.damaged
+            self._deliver_again()
         self._news.set()
+
+    def _deliver_again(self) -> None:
+        """Something was found damaged, which trees that are there may link to."""
+        for delivery, task in tuple(self._deliveries.values()):
+            if task.done():
+                self._begin(delivery.lease, delivery.ordered)
 
     def _count_served(self, count: int) -> None:
         self._served += count

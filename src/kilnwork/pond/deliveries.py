@@ -119,15 +119,17 @@ class Delivery:
         counts = self._place.fetcher.counts
         counts.misses += len(missing)
         counts.hits += len(files) - len(missing)
+        snapshot = leases.LeasedSnapshot(
+            name=ordered.name, digest=ordered.digest, paths=ordered.paths, access=ordered.access
+        )
         if missing:
+            withdraw = functools.partial(kept.withdraw_damaged, self.lease, snapshot, missing)
+            await _to_the_end(withdraw)
             self._place.changed()
             await self._place.fetcher.fetch_all(
                 missing, digest=ordered.digest, source=ordered.source, progress=self._progress
             )
             await asyncio.to_thread(kept.blobs.sync)
-        snapshot = leases.LeasedSnapshot(
-            name=ordered.name, digest=ordered.digest, paths=ordered.paths, access=ordered.access
-        )
         await _to_the_end(functools.partial(kept.make_tree, self.lease, snapshot))
 
     async def _manifest(self) -> manifest.Manifest:

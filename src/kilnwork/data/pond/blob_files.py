@@ -173,13 +173,18 @@ class BlobFiles:
             self._forget(digest)
 
     def sync(self) -> None:
-        """Have the disk know the names of all blobs."""
+        """Have the disk know the names of all blobs. Raises OSError; nothing is forgotten then."""
         with self._lock:
             folders, self._unsynced = self._unsynced, set()
-        for folder in folders:
-            disks.sync_folder(folder)
-        if folders:
-            disks.sync_folder(self.root / "blobs")
+        try:
+            for folder in folders:
+                disks.sync_folder(folder)
+            if folders:
+                disks.sync_folder(self.root / "blobs")
+        except OSError:
+            with self._lock:
+                self._unsynced |= folders
+            raise
 
     def add(self, path: Path, digest: bytes, size: int) -> None:
         """Make a checked file, which is on disk, a blob."""
@@ -296,9 +301,14 @@ def _hash(descriptor: int, pace: Callable[[int], None]) -> bytes:
     return made.digest()
 
 
+def stamp(path: Path) -> None:
+    """Give a file the modification time of a blob, by which a later write is noticed."""
+    os.utime(path, ns=(STAMP_NS, STAMP_NS))
+
+
 def _seal(path: Path) -> None:
     path.chmod(0o444)
-    os.utime(path, ns=(STAMP_NS, STAMP_NS))
+    stamp(path)
 
 
 def _changed_at(entry: os.DirEntry[str]) -> int:

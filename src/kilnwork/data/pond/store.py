@@ -19,7 +19,7 @@ import errno
 import os
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import msgspec
@@ -297,6 +297,13 @@ class PondStore:
                 raise
             self._own[lease.namespace, lease.name, snapshot.name] = made.own_bytes
             return made
+
+    def withdraw_damaged(
+        self, lease: leases.Lease, snapshot: leases.LeasedSnapshot, files: Sequence[manifest.File]
+    ) -> None:
+        """Let the run read none of these files, whose blobs are missing, if it was damaged."""
+        run = self.run(lease.namespace, lease.name)
+        trees.withdraw(run, snapshot.name, files, blobs=self.root / "blobs")
 
     # room
 

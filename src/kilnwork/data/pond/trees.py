@@ -4,7 +4,8 @@ Used by `store`. A tree for reading is made of hard links to the blobs, with dir
 be written; one to write to has files of its own, by reflink where the file system can (XFS, Btrfs),
 else by copying. An executable file is always its own: its mode would be that of the blob. A tree is
 made beside its place and renamed, and its marker comes last: `.NAME.ready` says what is there in
-full.
+full. Files for reading have the modification time of a blob: one that was written to has another,
+and is replaced when the tree is asked for again.
 """
 
 import contextlib
@@ -18,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from kilnwork.data import disks
-from kilnwork.data.pond import manifest
+from kilnwork.data.pond import blob_files, manifest
 from kilnwork.kit import paths
 
 READ, COPY = "read", "copy"
@@ -59,21 +60,21 @@ def make(
 ) -> Marker:
     """Make the tree `run/name` of these files, whose blobs are all there; or add what it lacks.
 
-    A tree of another digest or access is replaced; a copy that is there is left as it is, since
-    somebody works with it. Repeatable after any interruption. Raises OSError, and then the marker
-    is not there.
+    A tree of another digest or access is replaced, and so is a file for reading that somebody has
+    written to; a copy that is there is left as it is, since somebody works with it. Repeatable
+    after any interruption. Raises OSError, and then the marker is not there.
     """
     seen = marker(run, name)
     wanted = Marker(
         digest=digest, access=access, files=len(files), own_bytes=own_bytes(files, access)
     )
     same = seen is not None and (seen.digest, seen.access) == (digest, access)
-    if same and seen is not None and (access == COPY or _complete(run / name, files, blobs=blobs)):
+    if same and seen is not None and (access == COPY or _complete(run / name, files, blobs)):
         return seen
     run.mkdir(mode=0o755, parents=True, exist_ok=True)
     _marker_path(run, name).unlink(missing_ok=True)
     if same:
-        _fill(run / name, files, blobs=blobs, access=access)
+        _Filling(run, name, blobs=blobs, access=access).fill(run / name, files)
     else:
         _make_anew(run, name, blobs=blobs, files=files, access=access)
     _close(run / name, access)
@@ -81,6 +82,24 @@ def make(
     paths.write_private(_marker_path(run, name), msgspec.json.encode(wanted), durable=True)
     _marker_path(run, name).chmod(0o444)
     return wanted
+
+
+def withdraw(run: Path, name: str, files: Sequence[manifest.File], *, blobs: Path) -> None:
+    """Take from a tree those of these files that are not what their blob is, which was damaged or
+    written to: nobody shall read them.
+
+    Then it is not complete, and to be made again. Copies are left alone. Raises OSError.
+    """
+    seen = marker(run, name)
+    if seen is not None and seen.access == COPY:
+        return
+    for file in files:
+        path = run / name / file.path
+        if path.exists() and not _is_there(path, file, _blob(blobs, file), access=READ):
+            _marker_path(run, name).unlink(missing_ok=True)
+            path.parent.chmod(_OPEN)
+            path.unlink()
+            path.parent.chmod(_CLOSED)
 
 
 def remove(path: Path) -> None:
@@ -97,37 +116,63 @@ def _make_anew(
     new = run / f".{name}.new"
     remove(new)
     new.mkdir(mode=_OPEN)
-    _fill(new, files, blobs=blobs, access=access)
-    if (run / name).exists():
-        remove(run / name)
+    _Filling(run, name, blobs=blobs, access=access).fill(new, files)
+    old = run / f".{name}.old"
+    remove(old)
+    with contextlib.suppress(FileNotFoundError):
+        (run / name).rename(old)  # somebody may be reading it: it is away for a moment only
     new.rename(run / name)
+    remove(old)
 
 
-def _fill(top: Path, files: Sequence[manifest.File], *, blobs: Path, access: str) -> None:
-    made: set[Path] = set()
-    for file in files:
-        path, hexdigits = top / file.path, file.digest.removeprefix("sha256:")
-        if path.parent not in made:
-            _make_folders(top, path.parent)
-            made.add(path.parent)
-        blob = blobs / hexdigits[:2] / hexdigits
-        if path.exists() and (access == COPY or _is_whole(path, file, blob)):
-            continue
-        if access == READ and file.mode == manifest.PLAIN and _link(blob, path):
-            continue
-        _copy(blob, path, file.mode if access == COPY else file.mode & _CLOSED)
+class _Filling:
+    """Puts files into the tree of a snapshot. What is no new link is made beside the tree, where no
+    file of the snapshot can be, and renamed: a file that is there is whole."""
+
+    def __init__(self, run: Path, name: str, *, blobs: Path, access: str) -> None:
+        self._blobs, self._access = blobs, access
+        self._new = run / f".{name}.file"
+
+    def fill(self, top: Path, files: Sequence[manifest.File]) -> None:
+        """Add the files that are not there, and for reading those that were written to."""
+        made: set[Path] = set()
+        for file in files:
+            path = top / file.path
+            if path.parent not in made:
+                _make_folders(top, path.parent)
+                made.add(path.parent)
+            blob = _blob(self._blobs, file)
+            if not _is_there(path, file, blob, access=self._access):
+                self._add(path, file, blob)
+
+    def _add(self, path: Path, file: manifest.File, blob: Path) -> None:
+        linkable = self._access == READ and file.mode == manifest.PLAIN
+        if linkable and not path.exists() and _link(blob, path):
+            return
+        self._new.unlink(missing_ok=True)
+        if not (linkable and _link(blob, self._new)):
+            self._copy(blob, file.mode)
+        self._new.rename(path)
+
+    def _copy(self, blob: Path, mode: int) -> None:
+        with blob.open("rb") as source, self._new.open("xb") as target:
+            try:
+                fcntl.ioctl(target.fileno(), _FICLONE, source.fileno())
+            except OSError as error:
+                if error.errno not in _NO_REFLINK:
+                    raise
+                shutil.copyfileobj(source, target, 1 << 20)
+        if self._access == COPY:
+            self._new.chmod(mode)
+        else:
+            self._new.chmod(mode & _CLOSED)
+            blob_files.stamp(self._new)
 
 
 def _link(blob: Path, path: Path) -> bool:
     """False when the blob has all the links that its file system allows (ext4: 65,000)."""
     try:
         os.link(blob, path)
-    except FileExistsError:  # a link to a blob that was damaged: whoever has it open keeps that
-        new = _new_name(path)
-        new.unlink(missing_ok=True)
-        if not _link(blob, new):
-            return False
-        new.rename(path)
     except OSError as error:
         if error.errno != errno.EMLINK:
             raise
@@ -135,8 +180,26 @@ def _link(blob: Path, path: Path) -> bool:
     return True
 
 
-def _new_name(path: Path) -> Path:
-    return path.with_name(f".{path.name[:200]}.kiln-new")
+def _is_there(path: Path, file: manifest.File, blob: Path, *, access: str) -> bool:
+    """Whether a file is in a tree; a copy belongs to who works with it, whatever is in it.
+
+    A link to what was the blob once is not it: that was found damaged, and set aside. A copy for
+    want of links is made anew, which harms nobody.
+    """
+    try:
+        found = path.stat()
+        if access == COPY:
+            return True
+        if (found.st_size, found.st_mtime_ns) != (file.size, blob_files.STAMP_NS):
+            return False
+        return file.mode != manifest.PLAIN or found.st_ino == blob.stat().st_ino
+    except FileNotFoundError:
+        return False
+
+
+def _blob(blobs: Path, file: manifest.File) -> Path:
+    name = file.digest.removeprefix("sha256:")
+    return blobs / name[:2] / name
 
 
 def _make_folders(top: Path, folder: Path) -> None:
@@ -147,37 +210,8 @@ def _make_folders(top: Path, folder: Path) -> None:
     folder.chmod(_OPEN)
 
 
-def _copy(blob: Path, path: Path, mode: int) -> None:
-    """Under another name first: a file that is there is whole."""
-    new = _new_name(path)
-    new.unlink(missing_ok=True)
-    with blob.open("rb") as source, new.open("xb") as target:
-        try:
-            fcntl.ioctl(target.fileno(), _FICLONE, source.fileno())
-        except OSError as error:
-            if error.errno not in _NO_REFLINK:
-                raise
-            shutil.copyfileobj(source, target, 1 << 20)
-    new.chmod(mode)
-    new.rename(path)
-
-
-def _complete(top: Path, files: Sequence[manifest.File], *, blobs: Path) -> bool:
-    for file in files:
-        hexdigits = file.digest.removeprefix("sha256:")
-        if not _is_whole(top / file.path, file, blobs / hexdigits[:2] / hexdigits):
-            return False
-    return True
-
-
-def _is_whole(path: Path, file: manifest.File, blob: Path) -> bool:
-    """Whether a file of a tree to read from is what the blob is now, which is another one after the
-    first was found damaged. A copy for want of links is made anew, which harms nobody."""
-    try:
-        found = path.stat()
-        return file.mode != manifest.PLAIN or found.st_ino == blob.stat().st_ino
-    except FileNotFoundError:
-        return False
+def _complete(top: Path, files: Sequence[manifest.File], blobs: Path) -> bool:
+    return all(_is_there(top / f.path, f, _blob(blobs, f), access=READ) for f in files)
 
 
 def _close(top: Path, access: str) -> None:

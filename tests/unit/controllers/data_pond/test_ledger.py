@@ -515,6 +515,32 @@ def test_a_lease_stays_while_one_of_the_nodes_that_share_needs_it(world: World) 
     assert world.order("n1").released == ()
 
 
+def test_nodes_get_the_files_that_each_of_them_needs(world: World) -> None:
+    """An agent that serves two nodes gets those of both."""
+    world.report("n1")
+    world.report("n2", store="disk-2")
+    world.report("n3", store="disk-2", shares=True, address="")
+    needs = {"n1": ("a",), "n2": ("b",), "n3": ("b", "c")}
+    world.want(nodes=["n1", "n2", "n3"], paths_by_node=needs)
+
+    wanted = {node: world.order(node).leases[0].snapshots[0].paths for node in ("n1", "n2")}
+    assert wanted == {"n1": ("a",), "n2": ("b", "c")}
+
+    both = pond_messages.paths_digest(("b", "c"))
+    reported = lease_report(ready=True, paths_digest=both)
+    world.report("n1", leases=(reported,))  # of other files than it needs
+    world.report("n2", store="disk-2", leases=(reported,))
+    ready = {node: one.ready for node, one in world.ready().items()}
+    assert ready == {"n1": False, "n2": True, "n3": True}
+
+
+def test_a_node_that_is_not_named_needs_no_files(world: World) -> None:
+    world.want(nodes=["n1", "n2"], paths_by_node={"n1": ("a",)})
+    world.report("n2", leases=(lease_report(),))
+
+    assert world.order("n2").leases[0].snapshots[0].paths == ()
+
+
 # messages
 
 

@@ -199,6 +199,29 @@ def test_corrupt_data_fails_the_generation() -> None:
     assert decided.status.message == "node a: b.csv"
 
 
+@pytest.mark.parametrize(
+    ("reason", "lasting", "killed"),
+    [
+        ("DataCorrupt", True, [Reason.DATA_CORRUPT]),
+        ("DataCorrupt", False, []),  # it is being fetched again
+        ("SourceChanged", True, []),  # a node that came late cannot have it, others go on
+    ],
+)
+def test_data_that_is_found_corrupt_ends_a_flow_that_runs(
+    reason: str, *, lasting: bool, killed: list[str]
+) -> None:
+    bad = pond_model.Readiness(reason=reason, message="blob sha256:1 came damaged", lasting=lasting)
+    seen, both = pinned(), gang(nodes="ab")
+    ready = {"a": READY, "b": READY}
+    begun = plan.decide(facts(seen, pins={"trades": PIN}, gang=both, readiness=ready)).start
+    found = {"a": READY, "b": bad}
+    known = facts(seen, flow=view(), stored_own=begun, gang=both, readiness=found)
+    decided = plan.decide(known)
+    kills = [] if decided.kill is None else [decided.kill]
+    assert [kill.reason for kill in kills] == killed
+    assert all(kill.message == "node b: blob sha256:1 came damaged" for kill in kills)
+
+
 def test_failed_pin_fails_the_generation() -> None:
     failed = pond_model.Pin(state="Failed", reason="SourceMissing", message="no such file")
     decided = plan.decide(facts(admitted(), pins={"trades": failed}))

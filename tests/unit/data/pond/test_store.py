@@ -94,6 +94,49 @@ def test_an_executable_file_is_one_in_the_tree(kept: store.PondStore, tmp_path: 
     assert (top / "data").stat().st_mode & 0o777 == 0o444
 
 
+@pytest.mark.parametrize(
+    "name", ["run.sh", pytest.param("鑿" * 85, id="a name of 255 bytes, which is all there may be")]
+)
+def test_a_tree_has_each_name_that_a_snapshot_may_have(
+    kept: store.PondStore, tmp_path: Path, name: str
+) -> None:
+    """Files on their way have names too, which must be nobody's."""
+    files = {f".{name}.kiln-new"[-80:]: b"1", f".{name}.new"[-80:]: b"2", name: b"#!/bin/sh"}
+    ponds.write_files(tmp_path / "in", files)
+    (tmp_path / "in" / name).chmod(0o755)
+    wanted = lease(ponds.pin(kept, origins.FileSource("disk", tmp_path / "in")).manifest)
+    kept.lease(wanted)
+
+    kept.make_tree(wanted, wanted.snapshots[0])
+
+    run = kept.run("quant", "set-g1")
+    assert ponds.read_files(run / "market") == files
+    assert {path.name for path in run.iterdir()} == {"market", ".market.ready"}
+
+
+@pytest.mark.parametrize("path", ["a.csv", "run.sh"])
+@pytest.mark.parametrize("content", [b"wrong", b""])
+def test_a_file_of_a_tree_that_was_written_to_is_another_one(
+    kept: store.PondStore, tmp_path: Path, path: str, content: bytes
+) -> None:
+    """A link to a damaged blob goes with the blob; so does a copy."""
+    files = {"a.csv": b"first", "run.sh": b"other"}
+    ponds.write_files(tmp_path / "in", files)
+    (tmp_path / "in/run.sh").chmod(0o755)
+    disk = origins.FileSource("disk", tmp_path / "in")
+    wanted = lease(ponds.pin(kept, disk).manifest)
+    kept.lease(wanted)
+    kept.make_tree(wanted, wanted.snapshots[0])
+    top = kept.run("quant", "set-g1") / "market"
+    (top / path).write_bytes(content)
+
+    ponds.pin(kept, disk)  # fetches what is damaged
+    kept.make_tree(wanted, wanted.snapshots[0])
+
+    assert ponds.read_files(top) == files
+    assert (top / path).stat().st_mode & 0o222 == 0
+
+
 def test_more_shards_are_added_to_a_tree(kept: store.PondStore) -> None:
     made = put(kept, FILES)
     first = lease(made, paths=("a.csv",))
@@ -259,6 +302,27 @@ def test_who_only_touches_a_blob_has_done_no_harm(kept: store.PondStore) -> None
 
     assert kept.missing(made.files) == []
     assert blob.stat().st_mtime_ns == blob_files.STAMP_NS
+
+
+def test_a_directory_that_could_not_be_synced_is_synced_again(kept: store.PondStore) -> None:
+    """What the disk has not taken yet is not forgotten with the error."""
+    put(kept, FILES)
+    content = b"another file"
+    partial = kept.blobs.partial("another")
+    partial.restart(blob_files.PartialFacts(origin="lake", stamp=""))
+    partial.write(content)
+    digest, _ = partial.commit()
+    folder = kept.blobs.path(digest).parent
+    aside = folder.rename(kept.root / "aside")
+
+    for _ in range(2):
+        with pytest.raises(FileNotFoundError):
+            kept.blobs.sync()
+    aside.rename(folder)
+    kept.blobs.sync()
+    folder.rename(aside)
+
+    kept.blobs.sync()  # the disk knows it
 
 
 # room

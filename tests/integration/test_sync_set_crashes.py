@@ -1,0 +1,155 @@
+"""A manager that dies after each step of a SyncSet, on a real API server: a new one goes on.
+
+A step is a request that writes, of any controller, or a call of the engine of flows. Each kills the
+manager the first time that it is done, so each pass of the controller is cut off at each of its
+steps; what is left is in objects, in the engine, and with the agents of the pond.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kilnwork import controllers
+from kilnwork.api import kinds
+from kilnwork.jobs.flows import model
+from kilnwork.kit import clock
+from kilnwork.kube import errors
+from support import controlled, mortal, no_jobs, played_agents, set_world, waiting
+
+NODES = ("a", "b")
+
+
+class World(set_world.SetWorld):
+    """With managers that die, and the agents of a pond, which live on."""
+
+    def __init__(self, kube: Any) -> None:
+        self.deaths = mortal.Deaths()
+        super().__init__(kube)
+        self.agents = played_agents.PlayedAgents(self.controllers.ledger)
+
+    def _new(self) -> controllers.Controllers:
+        kube: Any = mortal.Mortal(self.kube, self.deaths)
+        return controllers.Controllers(kube, controlled.SETTINGS, time=clock.SystemClock())
+
+    async def start(self) -> None:
+        flows: Any = mortal.MortalFlows(self.flows, self.deaths)
+        await self.controllers.start(self.hub, no_jobs.engine(), flows)
+
+    async def go_on(self) -> None:
+        """Play everybody else for a moment, and start a new manager for one that has died."""
+        if self.deaths.dead:
+            await self.controllers.stop()
+            self.deaths.dead = False
+            self.controllers = self._new()
+            self.agents.ledger = self.controllers.ledger
+            await self.start()
+        self.agents.start(*NODES)
+        await self.agents.work(*NODES)
+        await self.gangs.connect()
+        await self.gangs.end_pods()
+
+    async def until(self, holds: Callable[[], Awaitable[bool]], *, what: str) -> None:
+        async def held() -> bool:
+            await self.go_on()
+            return await holds()
+
+        await waiting.wait_until_async(held, what=what, timeout_s=60.0)
+
+    async def until_phase(self, phase: str, generation: int = 1) -> dict[str, Any]:
+        async def there() -> bool:
+            found = await self.set_status()
+            return (found.get("phase"), found.get("generation")) == (phase, generation)
+
+        await self.until(there, what=f"{phase} of generation {generation}")
+        return await self.set_status()
+
+    async def until_gone(self) -> None:
+        """Wait until nothing is left of generations."""
+
+        async def gone() -> bool:
+            leases = [await self.agents.leases(node) for node in NODES]
+            return not any(leases) and not await self.gangs.clusters() and not await self.pods()
+
+        await self.until(gone, what="nothing is held any more")
+
+
+@pytest.fixture
+async def world(tmp_path: Path) -> AsyncIterator[World]:
+    async with set_world.running(tmp_path, World) as made:
+        assert isinstance(made, World)
+        for node in NODES:
+            await made.gangs.node(node)
+        made.agents.ready |= set(NODES)
+        yield made
+
+
+def data(order: str) -> dict[str, Any]:
+    snapshot = {"name": "trades", "from": {"source": "lake"}, "shard": {"by": "files"}}
+    return {"snapshots": [snapshot], "pond": {"order": order}}
+
+
+def steps(world: World, *words: str) -> int:
+    """After how many steps that have these words a manager has died."""
+    return sum(set(words) <= set(step) for step in world.deaths.died)
+
+
+@pytest.mark.parametrize("order", ["lead", "follow"])
+@pytest.mark.parametrize("backend", ["local", "pods"])
+async def test_managers_that_die_at_each_step_run_each_generation_once(
+    world: World, order: str, backend: str
+) -> None:
+    settings = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "settings"},
+        "data": {"curve": "flat"},
+    }
+    resources = {"groups": world.groups(near=["trades"]), "objects": [settings]}
+    await world.set(resources=resources, data=data(order), backend=backend, keep={"generations": 1})
+    await world.until_phase("Running")
+    world.flows.move(1, model.Phase.SUCCEEDED, value={"total": 7})
+    first = await world.until_phase("Succeeded")
+    await world.until_gone()
+    await world.change(generation=2, replay={"generation": 2, "of": 1})
+    await world.until_phase("Running", generation=2)
+    await world.change(killTimestamp="2026-01-01T00:00:00Z")
+    second = await world.until_phase("Killed", generation=2)
+    await world.until_gone()
+
+    assert [(run.generation, run.snapshots["trades"].digest) for run in world.flows.started] == [
+        (1, world.agents.snapshot.digest),
+        (2, world.agents.snapshot.digest),
+    ]
+    assert world.flows.killed == [(2, "Killed")]
+    assert first["result"]["value"] == {"total": 7}
+    assert second["snapshots"]["trades"]["digest"] == first["snapshots"]["trades"]["digest"]
+    assert [(one["generation"], one["phase"]) for one in second["generations"]] == [(2, "Killed")]
+    assert steps(world, "flow") == 4, world.deaths.died  # two starts, a kill, one is forgotten
+    for phase in ("Pending", "Running", "Succeeded", "Killed"):
+        assert steps(world, "replace", "risk", phase), world.deaths.died
+    for kind in ("taskclusters", "pods", "configmaps"):
+        assert steps(world, "create", kind), world.deaths.died
+
+
+@pytest.mark.parametrize("suspended", [False, True])
+async def test_managers_that_die_as_a_set_goes_leave_nothing(
+    world: World, *, suspended: bool
+) -> None:
+    await world.set(data=data("lead"))
+    await world.until_phase("Running")
+    if suspended:
+        await world.change(suspend=True)
+        await world.until_phase("Suspended")
+        assert world.flows.suspended[0] is True
+    await world.kube.delete(kinds.SYNC_SETS, "risk", controlled.NS, propagation="Background")
+    await world.until_gone()
+
+    async def forgotten() -> bool:
+        return not world.flows.views
+
+    await world.until(forgotten, what="the flow is forgotten")
+    with pytest.raises(errors.NotFound):
+        await world.kube.get(kinds.SYNC_SETS, "risk", controlled.NS)
+    assert steps(world, "forget", "flow") == 1, world.deaths.died

@@ -1,0 +1,1 @@
+"""SyncSets whose processes are killed and whose data is damaged: the flow, the run, the checks."""
