@@ -7,18 +7,27 @@ arrives.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Iterator
 
 import msgspec
 
 from kilnwork.api import pond_messages
-from kilnwork.data import blobs, errors
-from kilnwork.data.pond import leases, store, trees
+from kilnwork.data import errors
+from kilnwork.data.pond import leases, store
 from kilnwork.kit import backoff, clock, coroutines, ids
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import errors as kube_errors
-from kilnwork.pond import deliveries, exchange, fetcher, lanes, peers, pins, scrubber, settings
+from kilnwork.pond import (
+    deliveries,
+    exchange,
+    fetcher,
+    lanes,
+    peers,
+    pins,
+    reports,
+    scrubber,
+    settings,
+)
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +75,7 @@ class Agent:
             self._store, self._fetcher, self._link, changed=self._changed, entropy=entropy
         )
         self._scrubbing: asyncio.Task[None] | None = None
-        self._scrub = scrubber.ScrubWork(self._store, time=time, damaged=self._repair)
+        self._scrub = scrubber.ScrubWork(self._store, time=time, damaged=self._changed)
         self._entropy = entropy
         self._crew = coroutines.Crew("pond", on_failure=self._fail)
         self._failed = asyncio.Event()
@@ -167,7 +176,7 @@ class Agent:
         pair = self._settings.certificates
         if pair is not None and self._settings.host:
             server = peers.PeerServer(
-                self._store, pair, served=self._count_served, damaged=self._repair
+                self._store, pair, served=self._count_served, damaged=self._changed
             )
             self._address = await server.start(self._settings.host)
         log.info("agent is ready", extra={"root": str(self._store.root), "peers": self._address})
@@ -339,16 +348,6 @@ class Agent:
         made = deliveries.Delivery(lease, one, self._place, find_peers=self._peers_with)
         self._deliveries[lease.name, _encode(one)] = made, self._crew.start(one.name, made.run())
 
-    def _repair(self, blob: bytes) -> None:
-        """Deliver anew what runs have of a blob that was found damaged, and is set aside."""
-        digest = blobs.text(blob)
-        for key, (delivery, running) in tuple(self._deliveries.items()):
-            known = self._store.find_manifest(delivery.ordered.digest)
-            if running.done() and known is not None and known.has(digest, delivery.ordered.paths):
-                del self._deliveries[key]
-                self._begin(delivery.lease, delivery.ordered)
-        self._changed()
-
     def _peers_with(self, digest: str) -> list[str]:
         nodes = self._order.holders.get(digest, ())
         return [self._order.peers[node] for node in nodes if node in self._order.peers]
@@ -374,11 +373,20 @@ class Agent:
 
     # reports
 
+    def _under_way(self) -> Iterator[tuple[str, pond_messages.SnapshotReport]]:
+        for (name, _), (delivery, _) in self._deliveries.items():
+            yield name, delivery.report()
+
     async def _report(self) -> pond_messages.Report:
         self._sequence += 1
         sequence = self._sequence
         async with self._reading:
-            known = await asyncio.to_thread(self._known) if self._open else self._unopened()
+            if self._open:
+                known = await asyncio.to_thread(reports.of_store, self._store)
+            elif self._shares and not self._removed:
+                known = reports.StoreFacts(store=reports.identity(self._store))
+            else:
+                known = reports.StoreFacts()
         counts = self._fetcher.counts
         return pond_messages.Report(
             session=self._session,
@@ -391,7 +399,7 @@ class Agent:
             used=known.used,
             holdings=known.holdings,
             pins=tuple(work.report() for work, _ in self._pins.values()),
-            leases=self._lease_reports(),
+            leases=reports.of_leases(self._store, self._under_way()) if self._open else (),
             sources=known.sources,
             counters=pond_messages.Counters(
                 fetched_source=counts.source,
@@ -407,80 +415,8 @@ class Agent:
             trouble=self._trouble,
         )
 
-    def _known(self) -> "_Known":
-        holdings = tuple(
-            pond_messages.HoldingReport(
-                digest=one.digest,
-                files=one.files,
-                bytes=one.bytes,
-                files_here=one.files_here,
-                bytes_here=one.bytes_here,
-                used=one.used,
-                leased=one.leased,
-            )
-            for one in self._store.holdings()
-        )
-        return _Known(
-            store=self._store_id(),
-            capacity=self._store.capacity,
-            used=self._store.used,
-            holdings=holdings,
-            sources=self._store.sources(),
-            quarantined=self._store.blobs.damaged,
-        )
-
-    def _unopened(self) -> "_Known":
-        return _Known(store=self._store_id() if self._shares and not self._removed else "")
-
-    def _store_id(self) -> str:
-        known = self._store.identity
-        return "" if known is None else known.id
-
-    def _lease_reports(self) -> tuple[pond_messages.LeaseReport, ...]:
-        """Of all leases here, also those that the manager has not asked for since it was
-        started."""
-        if not self._open:
-            return ()
-        running: dict[str, dict[str, pond_messages.SnapshotReport]] = {}
-        for (name, _), (delivery, _) in self._deliveries.items():
-            running.setdefault(name, {})[delivery.ordered.name] = delivery.report()
-        found = []
-        for lease in self._store.all_leases():
-            reports = running.pop(lease.name, {})
-            snapshots = tuple(
-                reports.get(one.name) or self._from_disk(lease, one) for one in lease.snapshots
-            )
-            found.append(pond_messages.LeaseReport(name=lease.name, snapshots=snapshots))
-        for name, reports in running.items():  # leases that could not be kept yet
-            snapshots = tuple(reports.values())
-            found.append(pond_messages.LeaseReport(name=name, snapshots=snapshots))
-        return tuple(found)
-
-    def _from_disk(
-        self, lease: leases.Lease, one: leases.LeasedSnapshot
-    ) -> pond_messages.SnapshotReport:
-        seen = trees.marker(self._store.run(lease.namespace, lease.name), one.name)
-        return pond_messages.SnapshotReport(
-            name=one.name,
-            digest=one.digest,
-            paths_digest=pond_messages.paths_digest(one.paths),
-            access=one.access,
-            ready=seen is not None and (seen.digest, seen.access) == (one.digest, one.access),
-        )
-
 
 _encode = msgspec.json.Encoder(order="sorted").encode
-
-
-class _Known(NamedTuple):
-    """What the store says of itself, which takes the disk."""
-
-    store: str = ""
-    capacity: int = 0
-    used: int = 0
-    holdings: tuple[pond_messages.HoldingReport, ...] = ()
-    sources: tuple[str, ...] = ()
-    quarantined: int = 0
 
 
 def _leased(one: pond_messages.SnapshotOrder) -> leases.LeasedSnapshot:

@@ -27,7 +27,7 @@ DOUBT_S = 30.0
 
 class PeerServer:
     """Serves the blobs and manifests of `kept`. `served(count)` is told of bytes that were sent,
-    `damaged(digest)` of a blob that a peer had doubts of, and rightly."""
+    `damaged()` when a peer had doubts of a blob, and rightly."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class PeerServer:
         certificates: Path,
         *,
         served: Callable[[int], None],
-        damaged: Callable[[bytes], None],
+        damaged: Callable[[], None],
     ) -> None:
         self._store = kept
         self._served = served
@@ -110,7 +110,7 @@ class PeerServer:
         if await asyncio.to_thread(blobs.verify, digest, size, from_disk=True):
             return True
         if blobs.damaged > before:
-            self._damaged(digest)
+            self._damaged()
         return False
 
     async def _send(self, descriptor: int, start: int, response: asgi.Response) -> None:

@@ -26,10 +26,10 @@ class _Stopped(Exception):
 
 
 class ScrubWork:
-    """See the module. `damaged` is called from the loop, with the digest of a blob."""
+    """See the module. `damaged` is called from the loop, for each blob that is."""
 
     def __init__(
-        self, kept: store.PondStore, *, time: clock.Clock, damaged: Callable[[bytes], None]
+        self, kept: store.PondStore, *, time: clock.Clock, damaged: Callable[[], None]
     ) -> None:
         self._scrubber = scrubbing.Scrubber(kept.blobs, time=time)
         self._clock = time
@@ -74,7 +74,7 @@ class ScrubWork:
         try:
             for digest in self._scrubber.run(self._pace):
                 log.warning("blob is damaged", extra={"blob": blobs.text(digest)})
-                loop.call_soon_threadsafe(self._damaged, digest)
+                loop.call_soon_threadsafe(self._damaged)
         except _Stopped:
             return
         log.info("all blobs were checked", extra={"bytes": self._scrubber.checked})

@@ -42,7 +42,7 @@ class World:
         self.pair = certificates(folder / "pair")
         self.served = 0
         self.server = peers.PeerServer(
-            self.kept, self.pair, served=self._count, damaged=lambda _: None
+            self.kept, self.pair, served=self._count, damaged=lambda: None
         )
         self.address = ""
 
@@ -138,7 +138,7 @@ async def test_someone_who_claims_to_be_a_peer_is_not_believed(
     """Its certificate is another pond's."""
     served = ponds.opened(tmp_path / "impostor")
     impostor = peers.PeerServer(
-        served, certificates(tmp_path / "theirs"), served=lambda _: None, damaged=lambda _: None
+        served, certificates(tmp_path / "theirs"), served=lambda _: None, damaged=lambda: None
     )
     world.address = await impostor.start("127.0.0.1")
 

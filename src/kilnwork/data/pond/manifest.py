@@ -83,13 +83,6 @@ class Manifest:
             raise errors.ManifestRefused(f"snapshot {self.digest} has no file {lacking!r}")
         return found
 
-    def has(self, digest: str, paths: Iterable[str] | None) -> bool:
-        """Whether a file of these paths, of any for None, is that blob."""
-        chosen = None if paths is None else set(paths)
-        return any(
-            file.digest == digest and (chosen is None or file.path in chosen) for file in self.files
-        )
-
 
 def parse(encoded: bytes, *, digest: str) -> Manifest:
     """Read a manifest that must have this digest. Raises ManifestRefused."""
