@@ -163,6 +163,7 @@ VALUES: dict[str, Any] = {
     "spec.inputs[].name": "x",
     "spec.path": "/data/x",
     "spec.capacity": "1Gi",
+    "spec.scrubRate": "1Mi",
     "spec.highWatermark": 0.8,
     "spec.lowWatermark": 0.5,
     "spec.sources[].name": "x",
