@@ -307,7 +307,7 @@ def _data(facts: Facts, seen: sync_set.SyncSet, spec: port.GangSpec, gang: port.
     for name, one in found.items():
         if one.lasting:
             reason = pinning.reason_of(one.reason, Reason.FETCH_FAILED)
-            failed = status.Why(reason, f"node {name}: {one.message}")
+            failed = status.Why(reason, f"node {name}: {_said(name, one)}")
     ready = bool(nodes) and ready_nodes == len(nodes)
     why = status.Why(Reason.DATA_READY, "") if ready else _fetching(found)
     return _Data(ready=ready, why=why, lease=lease, failed=failed, snapshots=snapshots)
@@ -319,11 +319,16 @@ def _fetching(found: Mapping[str, model.Readiness]) -> status.Why:
         return status.Why(Reason.WAITING_FOR_WORKERS, "the nodes of the workers are not known yet")
     texts = [
         f"node {name} has {one.bytes_done:,} of {one.bytes_total:,} bytes"
-        + (f": {one.message}" if one.message else "")
+        + (f": {_said(name, one)}" if one.message and one.reason != "Fetching" else "")
         for name, one in late[:5]
     ]
     more = f", and {len(late) - 5} more nodes" if len(late) > 5 else ""
     return status.Why(Reason.FETCHING, ", ".join(texts) + more)
+
+
+def _said(node: str, of: model.Readiness) -> str:
+    """What a node says, which our texts begin with its name themselves."""
+    return of.message.removeprefix(f"node {node}: ")
 
 
 # The flow

@@ -210,7 +210,8 @@ def test_corrupt_data_fails_the_generation() -> None:
 def test_data_that_is_found_corrupt_ends_a_flow_that_runs(
     reason: str, *, lasting: bool, killed: list[str]
 ) -> None:
-    bad = pond_model.Readiness(reason=reason, message="blob sha256:1 came damaged", lasting=lasting)
+    text = "node b: blob sha256:1 came damaged"  # as the ledger says it
+    bad = pond_model.Readiness(reason=reason, message=text, lasting=lasting)
     seen, both = pinned(), gang(nodes="ab")
     ready = {"a": READY, "b": READY}
     begun = plan.decide(facts(seen, pins={"trades": PIN}, gang=both, readiness=ready)).start
@@ -219,7 +220,7 @@ def test_data_that_is_found_corrupt_ends_a_flow_that_runs(
     decided = plan.decide(known)
     kills = [] if decided.kill is None else [decided.kill]
     assert [kill.reason for kill in kills] == killed
-    assert all(kill.message == "node b: blob sha256:1 came damaged" for kill in kills)
+    assert all(kill.message == text for kill in kills)
 
 
 def test_failed_pin_fails_the_generation() -> None:
