@@ -44,7 +44,7 @@ if TYPE_CHECKING:
         TaskTimedOut,
         TooManyFailed,
     )
-    from kilnwork.sdk.finding import future
+    from kilnwork.sdk.finding import future, retry
     from kilnwork.sdk.futures import Future, Futures
     from kilnwork.sdk.job_functions import JobFunction, job
     from kilnwork.sdk.job_runs import DeployedJob, JobRun
@@ -102,7 +102,10 @@ _HOMES = {
         "TaskTimedOut",
         "TooManyFailed",
     ),
-    "kilnwork.sdk.finding": ("future",),
+    "kilnwork.sdk.finding": (
+        "future",
+        "retry",
+    ),
     "kilnwork.sdk.futures": (
         "Future",
         "Futures",
@@ -209,6 +212,7 @@ __all__ = [
     "job",
     "manifest",
     "put",
+    "retry",
     "split",
     "start",
     "task",

@@ -97,6 +97,20 @@ def test_filters(reader: port.Reader, wanted: dict[str, Any], found: list[int]) 
     assert all(view.function == wanted.get("function", view.function) for view in views)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "found"),
+    [
+        ({}, [6, 5, 4, 3, 2, 1]),
+        ({"state": S.PENDING}, [5, 4, 3, 2, 1]),
+        ({"state": S.RUNNING}, []),
+        ({"function": "m:add"}, [6, 5, 3, 1]),
+    ],
+)
+def test_of_all_namespaces(reader: port.Reader, wanted: dict[str, Any], found: list[int]) -> None:
+    views, more = reader.tasks(None, wanted=model.Wanted(**wanted))
+    assert (numbers(views), more) == (found, None)
+
+
 def test_pages_end_where_the_rows_end(reader: port.Reader) -> None:
     first, more = reader.tasks("ns", limit=2)
     assert (numbers(first), more) == ([6, 5], 5)
@@ -117,3 +131,37 @@ def test_a_page_looks_at_so_many_rows_and_no_more(
         if below is None:
             break
     assert pages == [[], [], [2]]
+
+
+@pytest.mark.parametrize("reader", ["journal"], indirect=True)
+def test_what_is_not_over_is_found_without_a_look_at_what_is(
+    reader: port.Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Task 6 is over: the first page begins below it."""
+    monkeypatch.setattr(queries, "PAGE_ROWS", 3)
+    wanted = model.Wanted(state=S.PENDING)
+    first, below = reader.tasks("ns", wanted=wanted)
+    assert (numbers(first), below) == ([5, 4], 3)
+    rest, below = reader.tasks("ns", wanted=wanted, below=below)
+    assert (numbers(rest), below) == ([2, 1], None)
+
+
+@pytest.mark.parametrize("reader", ["journal"], indirect=True)
+@pytest.mark.parametrize(
+    ("namespace", "digits", "found"),
+    [
+        ("ns", "000002", [2]),
+        ("ns", "0000002", [2]),
+        ("ns", "00000002", [2]),
+        ("ns", "000003", []),
+        ("ns", "100002", []),
+        ("ns", "000000", [1, 2]),
+        ("other", "000000", [3]),
+    ],
+)
+def test_ids_by_their_beginning_or_end(
+    reader: queries.Queries, namespace: str, digits: str, found: list[int]
+) -> None:
+    """All of these begin with zeros."""
+    got = reader.abbreviated(namespace, digits, limit=2)
+    assert [int.from_bytes(one, "big") for one in got] == found

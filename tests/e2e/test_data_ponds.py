@@ -127,6 +127,56 @@ def test_an_http_source_is_read_with_its_secret(up: up_support.Up, lake: lakes.L
         assert lake.token not in log.read_text()
 
 
+def _file_job(up: up_support.Up, *, namespace: str = "default") -> str:
+    """One of three parts, on an input above what the journal keeps."""
+    work = up.workdir / "work.txt"
+    work.write_text("".join(f"{n:07}\n" for n in range(30_000)))
+    arguments = ["--mapper", "identity", "--format", "text", "--items-per-part", "10000"]
+    job = up.kiln("upload", str(work), *arguments, "-n", namespace).stdout.strip()
+    up.kiln("wait", f"file/{job}", "-n", namespace)
+    return job
+
+
+def test_files_of_a_file_job_are_a_source(up: up_support.Up) -> None:
+    job = _file_job(up)
+    result = up.kiln("results", job, "-o", "-").stdout.encode()
+
+    up.kiln("data", "lake", "--fetch", f"kiln:{job}")
+    assert ponds.read_files(_run(up, "results") / "results") == {"results.ndjson": result}
+    counted = _node(up)["counters"]["fetchedSource"]
+
+    up.kiln("data", "lake", "--fetch", f"kiln:{job}", "--lease", "again")
+    assert _node(up)["counters"]["fetchedSource"] == counted
+
+    up.kiln("data", "lake", "--fetch", f"kiln:{job}/parts", "--glob", "0000[13].*")
+    parts = ponds.read_files(_run(up, "parts") / "parts")
+    assert sorted(parts) == ["00001.ndjson", "00003.ndjson"]
+    assert result.startswith(parts["00001.ndjson"])
+    assert result.endswith(parts["00003.ndjson"])
+
+    up.kiln("data", "lake", "--fetch", f"kiln:{job}/input")
+    work = (up.workdir / "work.txt").read_bytes()
+    assert ponds.read_files(_run(up, "input") / "input") == {"input.txt": work}
+
+
+def test_file_jobs_of_other_namespaces_are_none_of_ours(up: up_support.Up) -> None:
+    manifest = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}}
+    up.kiln("apply", "-f", "-", stdin=json.dumps(manifest))
+    cluster = {
+        "apiVersion": "kilnwork.dev/v1alpha1",
+        "kind": "TaskCluster",
+        "metadata": {"name": "default", "namespace": "other"},
+        "spec": {"replicas": 1},
+    }
+    up.kiln("apply", "-f", "-", stdin=json.dumps(cluster))
+    job = _file_job(up, namespace="other")
+
+    done = up.kiln("data", "lake", "--fetch", f"kiln:{job}", "--lease", "theirs", check=False)
+
+    assert done.returncode != 0
+    assert f"there is no file job '{job}' in namespace default" in done.stderr
+
+
 def test_a_killed_agent_comes_back_with_what_it_had(up: up_support.Up) -> None:
     up.kiln("data", "lake", "--fetch", "disk", "--lease", "kept")
     os.kill(_agent(up), signal.SIGKILL)
@@ -205,6 +255,8 @@ def test_bad_input_is_refused_with_the_reason(
         ({"sources": [{"name": "a", "uri": "ftp://x/"}]}, "spec.sources[0].uri"),
         ({"sources": [{"name": "a", "uri": "https://me:secret@x/"}]}, "no password"),
         ({"sources": [{"name": "a", "uri": "file://host/x"}]}, "file:///PATH"),
+        ({"sources": [{"name": "a", "uri": "kiln:2026-11-1/out"}]}, "no 'out'"),
+        ({"sources": [{"name": "a", "uri": "kiln:", "secretName": "s"}]}, "for HTTP sources"),
         ({"fetch": {"parallel": 0}}, "spec.fetch.parallel"),
         ({"speed": 1}, "speed"),
     ],

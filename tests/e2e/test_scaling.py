@@ -1,6 +1,7 @@
 """TaskClusters that grow and shrink while they work: nothing is lost, nothing runs twice for it."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -194,3 +195,42 @@ def test_a_namespace_that_is_deleted_waits_for_no_drain(up: up_support.Up) -> No
     up.kiln("run", "--name", "long", *here, "--", "sleep", "600")
     up.kiln("wait", "long", "--for=state=Running", "--timeout", "30s", *here)
     up.kiln("delete", f"namespace/{space}", "--timeout", "45s")
+
+
+def test_outdated_workers_are_replaced_while_the_queue_is_full(
+    up: up_support.Up, name: str, tmp_path: Path
+) -> None:
+    """Nothing ends but what the worker runs that drains, and others wait all the time."""
+    script = f'cd {tmp_path}; echo "${{GREETING-old}}" > "$TASK_NAME"; '
+    script += 'while [ ! -e "end-$TASK_NAME" ]; do sleep 0.1; done'
+    task = "{{apiVersion: kilnwork.dev/v1alpha1, kind: Task, metadata: {{name: {}}}, spec: {}}}"
+    spec = json.dumps({"clusterName": name, "command": ["sh", "-c", script]})
+    tasks = [f"{name}-{number}" for number in range(6)]
+    up.kiln("apply", "-f", "-", stdin="\n---\n".join(task.format(one, spec) for one in tasks))
+    waiting.wait_until(lambda: len(list(tmp_path.iterdir())) == 2, what="two run")
+    new = "template: {spec: {containers: [{name: worker, env: [{name: GREETING, value: new}]}]}}"
+    changed = CLUSTER.replace("THIS", name).replace("slotsPerWorker", f"{new}, slotsPerWorker")
+    up.kiln("apply", "-f", "-", stdin=changed)
+
+    def status() -> Any:
+        return up.get("taskclusters", name)["status"]
+
+    def drains() -> re.Match[str] | None:
+        said = up.kiln("why", f"taskcluster/{name}").stdout
+        return re.search(r"(\d) of 2 workers outdated .* worker (\S+) goes when its task", said)
+
+    for left in (2, 1):
+        found = waiting.wait_until(
+            lambda: seen if (seen := drains()) and seen[1] == str(left) else None,  # noqa: B023
+            what=f"one drains of {left}",
+        )
+        [its] = [one for one in tasks if _status(up, one).get("podName") == found[2]]
+        (tmp_path / f"end-{its}").touch()
+    waiting.wait_until(lambda: status().get("updatedReplicas") == 2, what="both are replaced")
+    assert status().get("outdatedReplicas", 0) == 0
+    assert status()["queued"] >= 2
+    for one in tasks:
+        (tmp_path / f"end-{one}").touch()
+    up.kiln("wait", *tasks, "--timeout", "60s")
+    assert all(_status(up, one)["attempts"] == 1 for one in tasks)
+    assert sorted((tmp_path / one).read_text() for one in tasks) == ["new\n"] * 4 + ["old\n"] * 2

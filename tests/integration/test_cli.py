@@ -4,6 +4,7 @@ import array
 import fcntl
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -374,10 +375,52 @@ def test_spawned_tasks_are_seen_by_the_same_commands(kiln: Kiln) -> None:
     done = kiln("run", "--watch", "--", sys.executable, "-c", SPAWNER)
     child, state = done.out.split()
     assert state == "Success"
-    assert child in kiln("get", "tasks", "--spawned").out
-    assert kiln("logs", child).out == "from the child\n"
-    assert kiln("why", child).out.startswith("Task born succeeded")
-    assert "already Success" in kiln("cancel", child).out
+    short = child[-8:]
+    table = kiln("get", "tasks", "--spawned").out.splitlines()
+    assert table[0].split() == ["ID", "NAME", "STATE", "ATTEMPTS", "AGE", "TOOK", "PARENT"]
+    *row, parent = table[1].split()
+    assert row[:4] == [short, "born", "Success", "1"]
+    assert parent.startswith("run-")
+    for ref in (child, short, child[:8]):
+        assert kiln("logs", ref).out == "from the child\n"
+        assert kiln("why", ref).out.startswith("Task born succeeded")
+        assert "already Success" in kiln("cancel", ref).out
+        assert kiln("wait", ref).code == 0
+    assert kiln("result", short).err == f"task {short} has no result\n"
+    uid = json.loads(kiln("get", "task", parent, "-o", "json").out)["metadata"]["uid"]
+    of_parent = kiln("tasks", "--parent", uid[-8:], "-o", "name").out
+    assert of_parent == f"{child}\n"
+    everywhere = kiln("tasks", "-A", "--parent", uid[-8:])
+    assert (everywhere.code, "list one namespace" in everywhere.err) == (1, True)
+
+
+def test_a_task_object_by_the_end_of_its_uid(kiln: Kiln) -> None:
+    kiln("run", "--name", "short-lived", "--watch", "--", "true")
+    listed = json.loads(kiln("tasks", "--limit", "1", "-o", "json").out)["items"]
+    short = listed[0]["id"][-8:]
+    assert "short-lived" in kiln("tasks", "-A").out
+    assert kiln("retry", "--force", "--wait", short).out == "short-lived starts anew as run 2\n"
+    assert "has succeeded" in kiln("retry", short).err
+    assert "short-lived deleted" in kiln("delete", "task", short).out
+    assert kiln("delete", "task", short).code == 4
+
+
+def test_a_list_says_how_much_it_leaves_out(kiln: Kiln) -> None:
+    for number in range(2):
+        kiln("run", "--watch", "--name", f"one-of-many-{number}", "--", "true")
+    cut = kiln("tasks", "--limit", "1")
+    assert len(cut.out.splitlines()) == 2
+    assert re.fullmatch(r"… and ([\d,]+ )?more \(--limit 0 for all\)\n", cut.err)
+    whole = kiln("tasks", "--limit", "0")
+    assert whole.err == ""
+    assert len(whole.out.splitlines()) > 2
+
+
+@pytest.mark.parametrize("name", ["why", "logs", "run", "result", "cancel", "wait"])
+def test_one_task_has_one_namespace(kiln: Kiln, name: str) -> None:
+    refused = kiln(name, "-A", "x")
+    assert (refused.code, "say -n NAMESPACE" in refused.err) == (2, True)
+    assert "--all-namespaces" not in kiln(name, "--help").out
 
 
 def test_a_server_that_is_not_there(

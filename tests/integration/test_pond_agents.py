@@ -15,6 +15,7 @@ import pytest
 from kilnwork.api import data_pond
 from kilnwork.controllers.data_pond import model
 from kilnwork.data.pond import fetching
+from kilnwork.pond import connections
 from support import lakes, pond_homes, ponds
 
 NODES = ("node-1", "node-2", "node-3")
@@ -504,3 +505,74 @@ async def test_snapshots_are_named_as_expressions_name_them(home: pond_homes.Pon
     await home.until_ready("set-g1", "node-1")
 
     assert ponds.read_files(home.run("node-1", "set-g1") / "dailyTrades") == FILES
+
+
+# file jobs
+
+
+async def test_a_file_job_that_runs_is_waited_for(home: pond_homes.PondHome) -> None:
+    home.jobs["quant/one/parts"] = None
+    await home.start("node-1")
+    source = data_pond.SnapshotSource(files="one", path="parts")
+
+    def waits() -> bool:
+        found = home.ledger.want_pin("quant", "lake", source, request="r1")
+        return found.reason == "SourceUnreachable" and "1 of 2 parts" in found.message
+
+    await home.until(waits)
+    files = {"00001.ndjson": b"1\n", "00002.ndjson": b"2\n"}
+    home.jobs["quant/one/parts"] = files
+    pin = await home.pin(source)
+
+    assert pin.digest == ponds.manifest_of(files).digest
+
+
+async def test_a_file_job_of_another_namespace_is_not_there(home: pond_homes.PondHome) -> None:
+    home.jobs["other/one/results"] = {"results.ndjson": b"secret"}
+    await home.start("node-1")
+
+    pin = await home.pin(data_pond.SnapshotSource(files="one"))
+
+    assert (pin.state, pin.reason) == ("Failed", "SourceMissing")
+
+
+# sources that hang
+
+
+@pytest.fixture
+async def stuck(home: pond_homes.PondHome, lake: lakes.Lake) -> AsyncIterator[lakes.Lake]:
+    """A source that takes requests and never responds; an agent waits for it with all its
+    threads."""
+    with lakes.Lake({f"f{n}": b"x" for n in range(40)}) as made:
+        made.hangs = True
+        slow = data_pond.PondSource(
+            name="slow", uri=made.uri, allow_addresses=(f"127.0.0.1:{made.port}",)
+        )
+        home.declare(http(lake), slow)
+        await home.start("node-1")
+        source = data_pond.SnapshotSource(source="slow", paths=tuple(made.files))
+        for number in range(12):
+            home.ledger.want_pin("quant", "lake", source, request=f"slow-{number}")
+        await home.until(lambda: len(made.requests) >= 8)
+        yield made
+
+
+async def test_a_source_that_hangs_holds_up_no_other(
+    home: pond_homes.PondHome, stuck: lakes.Lake
+) -> None:
+    digest = await pinned(home)
+    home.want("one", market(digest), nodes=["node-1"])
+    await home.until_ready("one", "node-1")
+
+    assert ponds.read_files(home.run("node-1", "one") / "market") == FILES
+    hung = home.ledger.want_pin(
+        "quant", "lake", data_pond.SnapshotSource(source="slow"), request="slow-0"
+    )
+    assert hung.state == model.PENDING
+
+
+async def test_an_agent_stops_though_a_source_hangs(
+    home: pond_homes.PondHome, stuck: lakes.Lake
+) -> None:
+    async with asyncio.timeout(connections.STALL_S / 4):
+        assert await home.kill("node-1", signal.SIGTERM) == 0

@@ -36,6 +36,8 @@ class Lake:
         self.connections = 0
         self.pause_s = 0.0
         self._pause = threading.Event()
+        self.hangs = False
+        """Whether it takes requests and never responds."""
         handler = type("Handler", (_Handler,), {"lake": self})
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
@@ -58,6 +60,7 @@ class Lake:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._pause.set()
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
@@ -66,6 +69,8 @@ class Lake:
         """A slow server takes so long before it answers."""
         if self.pause_s:
             self._pause.wait(self.pause_s)
+        if self.hangs:
+            self._pause.wait()
 
     def read(self, path: str) -> bytes | None:
         if self.folder is None:

@@ -1,6 +1,7 @@
 """A manager as far as ponds need it, over HTTP in the test's own loop, and agents as processes."""
 
 import asyncio
+import hashlib
 import os
 import signal
 import sys
@@ -8,10 +9,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Self
 
+import msgspec
+
 from kilnwork.api import data_pond, pond_messages
 from kilnwork.controllers.data_pond import certificate, ledger, model
-from kilnwork.kit import clock, serving
-from kilnwork.server import pond_exchange
+from kilnwork.kit import asgi, clock, serving
+from kilnwork.server import errors, pond_exchange
 
 NAMESPACE, POND, TOKEN = "quant", "lake", "token-of-the-pond"
 PATIENCE_S = 60.0
@@ -22,12 +25,48 @@ class _Verifier:
         return (namespace, pond, credential) == (NAMESPACE, POND, TOKEN)
 
 
+class JobFiles:
+    """Files of file jobs in memory, by `NAMESPACE/JOB/FOLDER`; None for one that still runs."""
+
+    def __init__(self, folders: dict[str, dict[str, bytes] | None]) -> None:
+        self._folders = folders
+
+    async def listing(self, namespace: str, job: str, folder: str) -> bytes:
+        files = self._files(f"{namespace}/{job}/{folder}")
+        listed = [
+            pond_messages.ListedFile(path=path, size=len(content), digest=_hex(content))
+            for path, content in files.items()
+        ]
+        return msgspec.json.encode(pond_messages.FileList(files=tuple(listed)))
+
+    async def send(
+        self, request: asgi.Request, place: tuple[str, str, str, str], response: asgi.Response
+    ) -> None:
+        content = self._files("/".join(place[:3]))[place[3]]
+        etag = [(b"etag", f'"{_hex(content)}"'.encode())]
+        await response.send(200, "application/octet-stream", content, headers=etag)
+
+    def _files(self, folder: str) -> dict[str, bytes]:
+        if folder not in self._folders:
+            raise errors.NotFound(f"there is no {folder}")
+        found = self._folders[folder]
+        if found is None:
+            raise errors.Conflict("file job is Running: 1 of 2 parts are done")
+        return found
+
+
+def _hex(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
 class PondHome:
     """See the module; an async context manager. `folder`: where all of it is."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.ledger = ledger.Ledger(clock.SystemClock())
+        self.jobs: dict[str, dict[str, bytes] | None] = {}
+        """Files by `NAMESPACE/JOB/FOLDER`, as `/ponds` serves them."""
         self.agents: dict[str, asyncio.subprocess.Process] = {}
         self._port = 0
         self._listener: serving.Listener | None = None
@@ -52,7 +91,7 @@ class PondHome:
         """A new one knows nothing."""
         listening = serving.bind("127.0.0.1", self._port)
         self._port = int(listening.getsockname()[1])
-        app = pond_exchange.PondExchange(self.ledger, _Verifier())
+        app = pond_exchange.PondExchange(self.ledger, _Verifier(), JobFiles(self.jobs))
         self._listener = serving.Listener(app, listening)
         await self._listener.start()
 

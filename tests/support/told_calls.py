@@ -110,7 +110,7 @@ class World:
         self.sent += batch.sends
         for send in batch.sends:
             if isinstance(send, instructions.OpenSlot) and self.opens:
-                self.open(send.slot)
+                self.open(send.slot, worker=send.link)
             if isinstance(send, instructions.CloseLink):
                 self.by_link.pop(send.link, None)
 

@@ -6,7 +6,7 @@ keeps what was submitted and killed, and publishes views as the real one does.
 
 import asyncio
 import unittest.mock
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -29,6 +29,8 @@ class ToldHub:
         self.closed: list[tuple[str, str]] = []
         self.closing: list[tuple[str, str]] = []
         self.gone: list[str] = []
+        self.portions: dict[str, dict[str, frozenset[int]]] = {}
+        """What was said last of each cluster."""
         self.clusters: dict[tuple[str, str], model.ClusterView] = {}
         self.views: dict[ids.TaskId, model.TaskView] = {}
         self._wall = wall
@@ -84,6 +86,11 @@ class ToldHub:
         marked = [msgspec.structs.replace(w, draining=w.pod_uid in pods) for w in workers]
         queued = 0 if view is None else view.queued
         self.tell_cluster((namespace, cluster), *marked, queued=queued, draining=pods)
+
+    async def set_portions(
+        self, namespace: str, cluster: str, portions: Mapping[str, frozenset[int]]
+    ) -> None:
+        self.portions[cluster] = dict(portions)
 
     async def worker_gone(self, pod_uid: str, *, why: str = "", ended: float | None = None) -> None:
         """Keep that it was told, and let the worker go."""

@@ -21,6 +21,8 @@ class CallItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     as futures; the call waits until all are final. `key`: names the call for ever (for
     children, within the run of their parent). `ordinal`: without a key, the how-manieth call of
     this function the attempt asks for, from 1; 0 for drivers. `parent`: slots only.
+    `retry_failed`: if the call that `key` names failed before this session, it runs again, as it is
+    asked for now.
     """
 
     number: attempts.Count
@@ -32,6 +34,7 @@ class CallItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     key: attempts.Label | None = None
     ordinal: attempts.Count = 0
     parent: attempts.AttemptRef | None = None
+    retry_failed: bool = False
 
 
 class Value(msgspec.Struct, frozen=True, array_like=True, gc=False):

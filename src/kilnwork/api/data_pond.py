@@ -21,9 +21,10 @@ class PondSource(wire.Wire, frozen=True):
 
     name: SourceName
     """Name of the source, by which snapshots refer to it."""
-    uri: Annotated[str, msgspec.Meta(max_length=2048, pattern="^(https?|file)://")]
+    uri: Annotated[str, msgspec.Meta(max_length=2048, pattern="^((https?|file)://|kiln:)")]
     """`https://…` or `http://…`, a file or with `/` at its end what paths are below; `file:///…`, a
-    file or directory of the node, which the agent mounts read-only."""
+    file or directory of the node, which the agent mounts read-only; `kiln:JOB/FOLDER`, files of a
+    file job of this namespace, `kiln:` for any of them."""
     secret_name: task.Name | None = None
     """Secret whose key `token`, or keys `username` and `password`, are shown to an HTTP source."""
     allow_addresses: Annotated[
@@ -37,7 +38,7 @@ class PondFetch(wire.Wire, frozen=True):
     """How data is brought."""
 
     parallel: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
-    """Number of files that an agent fetches at once."""
+    """Number of files that an agent fetches at once from each source."""
     from_peers: bool = True
     """Whether agents ask each other before the source."""
 
@@ -141,7 +142,9 @@ class SnapshotSource(wire.Wire, frozen=True):
     inline: dict[str, str] | None = None
     """The files themselves, text by path, 512 KiB in all."""
     files: Annotated[str, msgspec.Meta(max_length=253)] | None = None
-    """Id of a file job whose results are the snapshot; not served yet."""
+    """Id or name of a file job of this namespace, which need not be declared. `path` is one of its
+    folders: `results` (the default), its result as one file; `parts`, the result of each part;
+    `errors`, its bad records; `input`, what it was given."""
 
 
 class ShardScheme(wire.Wire, frozen=True):

@@ -6,7 +6,7 @@ Used by admission and by the controller. Pure.
 from collections.abc import Iterator
 from urllib import parse
 
-from kilnwork.api import data_pond, quantities
+from kilnwork.api import data_pond, job_files, quantities
 from kilnwork.kit import egress
 
 Problem = tuple[str, str]
@@ -59,11 +59,9 @@ def _source_problems(field: str, source: data_pond.PondSource) -> Iterator[Probl
     except ValueError as error:
         yield f"{field}.uri", f"is no URI: {error}"
         return
-    if parts.scheme == "file":
-        if parts.netloc not in ("", "localhost"):
-            yield f"{field}.uri", f"names the host {parts.netloc!r}: write file:///PATH"
-        if any(part in (".", "..") for part in parse.unquote(parts.path).split("/")):
-            yield f"{field}.uri", "must have no component '.' or '..'"
+    if parts.scheme in (job_files.SCHEME, "file"):
+        if why := _job_problem(source.uri) if parts.scheme != "file" else _file_problem(parts):
+            yield f"{field}.uri", why
         if source.secret_name is not None:
             yield f"{field}.secretName", "is for HTTP sources"
         return
@@ -81,3 +79,20 @@ def _source_problems(field: str, source: data_pond.PondSource) -> Iterator[Probl
             egress.parse_allowance(text)
         except ValueError as error:
             yield f"{field}.allowAddresses[{position}]", f"is {text!r}: {error}"
+
+
+def _job_problem(uri: str) -> str:
+    try:
+        if uri != job_files.PREFIX:
+            job_files.parse_uri(uri)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _file_problem(parts: parse.SplitResult) -> str:
+    if parts.netloc not in ("", "localhost"):
+        return f"names the host {parts.netloc!r}: write file:///PATH"
+    if any(part in (".", "..") for part in parse.unquote(parts.path).split("/")):
+        return "must have no component '.' or '..'"
+    return ""

@@ -401,6 +401,16 @@ def code_digests(program: Program) -> frozenset[bytes]:
     return frozenset(digest for digest in found if digest is not None)
 
 
+def shard_readers(program: Program) -> dict[str, list[Node]]:
+    """Return the steps that have one task for each shard of a snapshot, or of some, by snapshot."""
+    found: dict[str, list[Node]] = {}
+    for node in program.every():
+        for name in () if node.items is None else node.items.names:
+            if name.root == "data" and name.member is not None:
+                found.setdefault(name.member, []).append(node)
+    return found
+
+
 def task_prefix(set_name: str, generation: int, key: str, *, largest: int | None) -> str:
     """Return the name of the tasks of a step instance, without the number of the item.
 

@@ -13,7 +13,8 @@ import msgspec
 PREFIX = "/ponds"
 """`POST /ponds/NAMESPACE/NAME/nodes/NODE`: a report, answered with an order; `?wait=SECONDS`
 answers when there is another order than the one that the report knows. `GET` and `PUT
-/ponds/NAMESPACE/NAME/manifests/DIGEST`: a manifest."""
+/ponds/NAMESPACE/NAME/manifests/DIGEST`: a manifest. `GET /ponds/NAMESPACE/NAME/jobs/JOB/FOLDER`: a
+`FileList` of a file job of the pond's namespace, with the name of a file behind it that file."""
 
 WAIT_S = 20.0
 """How long an agent waits for news at a time."""
@@ -179,6 +180,21 @@ class Report(Message, frozen=True):
     then."""
     counters: Counters = Counters()
     trouble: Trouble | None = None
+
+
+class ListedFile(Message, frozen=True):
+    """A file of a file job. `size`: bytes; `digest`: SHA-256 in hex digits, in quotes its entity
+    tag."""
+
+    path: str
+    size: int
+    digest: str
+
+
+class FileList(Message, frozen=True):
+    """The files of one folder of a file job, which has ended."""
+
+    files: tuple[ListedFile, ...]
 
 
 def source_key(order: SourceOrder) -> str:

@@ -271,6 +271,10 @@ class ClusterReason(_Explained):
 
     WORKERS_READY = "WorkersReady", "All workers that the spec asks for are connected."
     WORKERS_STARTING = "WorkersStarting", "Some workers are connected, others are starting."
+    WORKERS_REPLACED = (
+        "WorkersReplaced",
+        "Workers of an older template are being replaced; the message says which is to go.",
+    )
     NO_WORKERS_READY = "NoWorkersReady", "No worker is connected."
     SCALED_TO_ZERO = "ScaledToZero", "`spec.replicas` is 0: its tasks wait until that is raised."
     SERVICE_ACCOUNT_MISSING = (

@@ -217,7 +217,8 @@ class Snapshot(Wire, frozen=True):
     """Digest of the snapshot, if it must be this one; what `from` gives is checked against it.
     Without it the digest is taken from the source once, and written to the status."""
     deliver: Deliver = Deliver.ALL
-    """What a node gets: `all` of it, or the shards of the workers there (`shard`)."""
+    """What a node gets: `all` of it, or `shard`: the shards that its workers are for. Then the task
+    of a shard runs where that is, and other steps see on each node what is there."""
     shard: Shard | None = None
     """How it is divided, for steps with `each`. Without it, it is one piece."""
     access: Access = Access.READ

@@ -14,6 +14,7 @@ from kilnwork.api import (
     crd_sync_sets,
     data_pond,
     documents,
+    flow_program,
     flow_validation,
     names,
     quantities,
@@ -79,12 +80,12 @@ def backend_problems(spec: sync_set.SyncSetSpec, backend: sync_set.Backend) -> l
         for problem in _request_problems(f"{_GROUPS}[{position}].template", group.template)
     ]
     for position, snapshot in enumerate(spec.data.snapshots):
-        if snapshot.deliver is sync_set.Deliver.SHARD:
+        if snapshot.deliver is sync_set.Deliver.SHARD and snapshot.access is sync_set.Access.COPY:
             text = (
-                "is for backend local: a step's tasks go to any worker, so with backend pods each "
-                "node gets all of a snapshot; write deliver: all"
+                "is copy, and the shards of a node may become more while the flow runs, which "
+                "would change what its workers write to: give access read, or deliver all"
             )
-            problems.append((f"{_SNAPSHOTS}[{position}].deliver", text))
+            problems.append((f"{_SNAPSHOTS}[{position}].access", text))
     return problems
 
 
@@ -309,6 +310,35 @@ def _flow_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
     )
     for path, text in found:
         yield f"spec.flow.{path}", text
+    if not found:
+        yield from _delivery_problems(spec)
+
+
+def _delivery_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
+    """What is delivered by shards goes to the workers of the steps that have a task for each."""
+    program, _ = flow_program.build(spec.flow)
+    readers = flow_program.shard_readers(program)
+    for position, snapshot in enumerate(spec.data.snapshots):
+        if snapshot.deliver is not sync_set.Deliver.SHARD or snapshot.shard is None:
+            continue
+        steps = readers.get(snapshot.name, [])
+        if not steps:
+            yield (
+                f"{_SNAPSHOTS}[{position}].deliver",
+                (
+                    f"is shard, but no step has of: data.{snapshot.name}, whose workers would get "
+                    "the shards: write deliver: all"
+                ),
+            )
+        for step in steps:
+            if step.own_cluster:
+                yield (
+                    f"spec.flow.{step.path}.taskTemplate",
+                    (
+                        f"runs on no group's workers, and only their nodes get shards of snapshot "
+                        f"{snapshot.name}: give that deliver: all"
+                    ),
+                )
 
 
 def _twice(given: Iterable[str], at: str) -> Iterator[Problem]:

@@ -51,6 +51,7 @@ REQUESTS = frozenset({"http", "function"})
 """Fields of the spec by which a task is a request."""
 
 _EXECUTOR_QUEUE = "executor/"
+_PORTION = "#"
 
 
 def executor_queue(executor: str, required: Mapping[str, str] = {}) -> str:
@@ -66,6 +67,23 @@ def queue_labels(name: str) -> tuple[str, dict[str, str]]:
     everybody, _, labels = name.partition("?")
     pairs = (label.partition("=") for label in labels.split(",") if label)
     return everybody, {key: value for key, _, value in pairs}
+
+
+def portion_queue(cluster: str, portion: int) -> str:
+    """Return the name of the queue of tasks that need a portion of a SyncSet's data: workers of the
+    TaskCluster serve it whose nodes hold that; no TaskCluster can be called so."""
+    return f"{cluster}{_PORTION}{portion}"
+
+
+def queue_portion(name: str) -> tuple[str, int] | None:
+    """Return TaskCluster and portion of a queue, None if it is none of a portion."""
+    cluster, mark, portion = name.partition(_PORTION)
+    return (cluster, int(portion)) if mark and portion.isdecimal() else None
+
+
+def queue_cluster(name: str) -> str:
+    """Return the TaskCluster whose workers serve a queue."""
+    return name.partition(_PORTION)[0]
 
 
 def is_external_queue(name: str) -> bool:

@@ -19,6 +19,33 @@ class Runtime(enum.StrEnum):
     EPHEMERAL_CONTAINERS = "EphemeralContainers"
 
 
+class StrategyType(enum.StrEnum):
+    """How outdated workers are replaced; see `Strategy.type`."""
+
+    ROLLING_UPDATE = "RollingUpdate"
+
+
+class RollingUpdate(task.Wire, frozen=True):
+    """How many workers are replaced at once. The defaults are those of a DaemonSet, as workers
+    often fill their machines: one drains, and its place is taken when it has gone."""
+
+    max_unavailable: Any = 1
+    """How many workers may be missing or draining for the sake of the new template: a number, or
+    a percentage of `replicas`, rounded down."""
+    max_surge: Any = 0
+    """How many workers there may be above `replicas` meanwhile: a number, or a percentage of
+    `replicas`, rounded up. If both are 0, `maxUnavailable` counts as 1."""
+
+
+class Strategy(task.Wire, frozen=True):
+    """How workers that were made from an older template are replaced."""
+
+    type: StrategyType = StrategyType.ROLLING_UPDATE
+    """Always `RollingUpdate`: an outdated worker gets nothing new, ends what it has, and goes."""
+    rolling_update: RollingUpdate | None = None
+    """How many at once; without it, the defaults of its fields."""
+
+
 class TaskClusterSpec(task.Wire, frozen=True):
     """How many workers and what they may do."""
 
@@ -38,6 +65,9 @@ class TaskClusterSpec(task.Wire, frozen=True):
     drain_seconds: Annotated[int, msgspec.Meta(ge=0, le=86400)] = 300
     """How long a TaskCluster that is deleted lets what runs go on, in seconds; what still runs then
     is stopped. Tasks that no worker has fail at once."""
+    strategy: Strategy | None = None
+    """How workers are replaced after the template has changed, in the form of a Deployment; without
+    it, the defaults of its fields."""
     template: dict[str, Any] | None = None
     """PodTemplateSpec to start from. Its container `worker`, or else its first, becomes the worker:
     command, arguments and the worker's own variables are replaced, restartPolicy is Always."""
@@ -61,6 +91,10 @@ class TaskClusterStatus(msgspec.Struct, frozen=True, gc=False, rename="camel", k
     """Workers that are connected."""
     available_replicas: int = 0
     """Workers that are connected, as `readyReplicas`."""
+    updated_replicas: int = 0
+    """Of `replicas`, those that were made from the template of now."""
+    outdated_replicas: int = 0
+    """Of `replicas`, those that were made from an older template and are to be replaced."""
     slots: Slots = Slots()
     """Room for tasks on connected workers."""
     queued: int = 0

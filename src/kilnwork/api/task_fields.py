@@ -54,7 +54,8 @@ TASK_CLUSTER: Sequence[Row] = (
         _same(f"spec.{field}", Effect.HONOURED)
         for field in (
             "deploymentName", "drainSeconds", "replicas", "runtime", "serviceAccountName",
-            "slotsPerWorker",
+            "slotsPerWorker", "strategy.type", "strategy.rollingUpdate.maxSurge",
+            "strategy.rollingUpdate.maxUnavailable",
         )
     ),
     _same(

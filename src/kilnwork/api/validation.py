@@ -15,6 +15,7 @@ from kilnwork.api import (
     names,
     object_manifests,
     pod_template,
+    rollouts,
     substitution,
     task,
     task_cluster,
@@ -85,7 +86,7 @@ def validate_task_cluster(cluster: task_cluster.TaskCluster) -> list[Problem]:
         ("spec.deploymentName", spec.deployment_name),
         ("spec.serviceAccountName", spec.service_account_name),
     )
-    return [*name_problems(named), *_slot_problems(spec)]
+    return [*name_problems(named), *_slot_problems(spec), *rollouts.problems(spec)]
 
 
 def _slot_problems(spec: task_cluster.TaskClusterSpec) -> Iterator[Problem]:

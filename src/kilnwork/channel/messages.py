@@ -444,6 +444,26 @@ class Cancel(_Message, frozen=True, tag="cancel"):
     recursive: bool = True
 
 
+class Retry(_Message, frozen=True, tag="retry"):
+    """Start a task again that is over; answered with Retried, after which `number` is that of its
+    new run. `failed`: what failed of it and around it, reusing what succeeded; else the task alone,
+    from its beginning, `force`: even if it has succeeded. `started`: one that is not over has been
+    started again already, by the same message before or with another task."""
+
+    number: attempts.Count
+    task: attempts.Id
+    failed: bool = True
+    force: bool = False
+    started: bool = False
+
+
+class Retried(_Message, frozen=True, tag="retried"):
+    """What `number` of a Retry asked for has been done, and is on disk; or was refused."""
+
+    number: attempts.Count
+    refusal: str = ""
+
+
 # slot and dispatcher
 
 
@@ -516,8 +536,8 @@ ToWorker = (
     Welcome | Refused | Renewed | Run | Stop | Acknowledged | LogKept | Answer | OpenSlot | KillSlot
     | ContainerSeen | KillContainer | Callback
 )  # fmt: skip
-FromDriver = DriverHello | Template | Forget | Submit | Watch | Cancel
-ToDriver = Attached | Refused | Accepted | FoundCall | Results | Streamed
+FromDriver = DriverHello | Template | Forget | Submit | Watch | Cancel | Retry
+ToDriver = Attached | Refused | Accepted | FoundCall | Results | Streamed | Retried
 FromSlot = (
     SlotHello
     | Template
@@ -525,6 +545,7 @@ FromSlot = (
     | Submit
     | Watch
     | Cancel
+    | Retry
     | Started
     | Done
     | Returned
@@ -541,6 +562,7 @@ ToSlot = (
     | FoundCall
     | Results
     | Streamed
+    | Retried
     | Template
     | Forget
     | Calls
@@ -558,6 +580,7 @@ FromAttempt = (
     | Submit
     | Watch
     | Cancel
+    | Retry
     | Done
     | Yielded
     | Progress

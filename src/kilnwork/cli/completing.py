@@ -4,26 +4,24 @@ Used as `shell_complete` by commands, so only when somebody presses Tab. Never s
 nothing: a prompt is no place for errors.
 """
 
-import asyncio
 import contextlib
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
+from urllib import parse
 
 import click
 from click.shell_completion import CompletionItem
 
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import resource
-from kilnwork.cli import journal, kinds, session
+from kilnwork.cli import journal, kinds, options, quick_reads
+from kilnwork.endpoints import client
 from kilnwork.kit import errors
 
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
-_NEWEST = 100
-"""Tasks that are no objects are many: only so many are offered."""
-
-_ANSWER_S = 1.0
-"""How long a server may take; whoever pressed Tab waits for it."""
+_NEWEST = str(quick_reads.NEWEST)
+Reader = quick_reads.Reader
 
 
 def files(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -32,59 +30,49 @@ def files(_: click.Context, __: click.Parameter, incomplete: str) -> list[Comple
 
 def of_kind(served: resource.Resource) -> Completer:
     def names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        return _items(_names(ctx, served), incomplete)
+        return _items(_asked(ctx, lambda reader: reader.names(served)), incomplete)
 
     return names
 
 
 def tasks(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names of Task objects, names and ids of the newest tasks that are none."""
-
-    async def ask(s: session.Session) -> list[str]:
-        async with asyncio.timeout(_ANSWER_S):
-            found = [item async for item in journal.listed(s, wanted={}, limit=_NEWEST)]
-        return [item["name"] if item["declared"] else _called(item) for item in found]
-
-    names = [*_names(ctx, api_kinds.TASKS), *_asked(ctx, ask)]
-    return _items(list(dict.fromkeys(names)), incomplete)
+    """Names of Task objects, names or short ids of the newest tasks that are none."""
+    return _items(_asked(ctx, _tasks), incomplete)
 
 
-def _called(item: journal.Item) -> str:
-    return str(item.get("name") or item["id"])
+def _tasks(reader: Reader) -> list[str]:
+    path = f"/v1/namespaces/{reader.namespace}/tasks"
+    found = (reader.of_manager(path, {"limit": _NEWEST}) or {}).get("items") or []
+    shown = journal.short_ids([item["id"] for item in found])
+    known = [
+        shown[item["id"]] if item["name"] == item["id"] else str(item["name"]) for item in found
+    ]
+    return [*reader.names(api_kinds.TASKS), *known]
 
 
 def file_jobs(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names and ids of the newest file jobs."""
-    return _items(_file_jobs(ctx), incomplete)
+    return _items(_asked(ctx, _file_jobs), incomplete)
 
 
-def _file_jobs(ctx: click.Context) -> list[str]:
-    async def ask(s: session.Session) -> list[str]:
-        async with asyncio.timeout(_ANSWER_S):
-            page = await s.exchange(
-                "GET", "/jobs", query={"namespace": s.one_namespace(), "limit": str(_NEWEST)}
-            )
-        found = session.decoded(page)
-        names = dict.fromkeys(str(item["name"]) for item in found if item.get("name"))
-        return [*names, *(str(item["id"]) for item in found)]
-
-    return _asked(ctx, ask)
+def _file_jobs(reader: Reader) -> list[str]:
+    query = {"namespace": reader.namespace, "limit": _NEWEST}
+    found = reader.of_manager("/jobs", query) or []
+    names = [str(item["name"]) for item in found if item.get("name")]
+    return [*names, *(str(item["id"]) for item in found)]
 
 
 def objects(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """A kind first, then names of that kind; KIND/NAME in one word."""
-    words = ctx.params.get("words") or ()
+    words: tuple[str, ...] = ctx.params.get("words") or ()
     kind, slash, _name = incomplete.partition("/")
     if slash and kind in kinds.FILE_JOBS:
-        return _items([f"{kind}/{name}" for name in _file_jobs(ctx)], incomplete)
+        return _items([f"{kind}/{name}" for name in _asked(ctx, _file_jobs)], incomplete)
     if words and words[0] in kinds.FILE_JOBS:
-        return _items(_file_jobs(ctx), incomplete)
-    if slash:
-        return _items(
-            [f"{kind}/{name}" for one in _meant(kind) for name in _names(ctx, one)], incomplete
-        )
-    if words:
-        return _items([name for one in _meant(words[0]) for name in _names(ctx, one)], incomplete)
+        return _items(_asked(ctx, _file_jobs), incomplete)
+    if slash or words:
+        found = _asked(ctx, lambda reader: _named(reader, kind if slash else words[0]))
+        return _items([f"{kind}/{name}" if slash else name for name in found], incomplete)
     return _items(["all", *(r.plural for r in api_kinds.ALL), kinds.FILE_JOBS[1]], incomplete)
 
 
@@ -92,7 +80,7 @@ def subjects(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Co
     """Names of tasks and file jobs, or KIND/NAME in one word."""
     if "/" in incomplete:
         return objects(ctx, _, incomplete)
-    return [*tasks(ctx, _, incomplete), *file_jobs(ctx, _, incomplete)]
+    return _items(_asked(ctx, lambda reader: [*_tasks(reader), *_file_jobs(reader)]), incomplete)
 
 
 def pausable(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -106,10 +94,10 @@ def job_options(ctx: click.Context, _: click.Parameter, incomplete: str) -> list
     word = ctx.params.get("config") or next(iter(ctx.args), "")
     config = str(word).rpartition("/")[2]
 
-    async def ask(s: session.Session) -> list[str]:
-        async with asyncio.timeout(_ANSWER_S):
-            found = await s.ask("GET", s.path(api_kinds.JOB_CONFIGS, config))
-        return list(_option_words(found))
+    def ask(reader: Reader) -> list[str]:
+        path = f"{api_kinds.JOB_CONFIGS.base(reader.namespace)}/{parse.quote(config, safe='')}"
+        found = reader.get(path)
+        return list(_option_words(found.document())) if found.ok else []
 
     return _items(_asked(ctx, ask) if config else [], incomplete)
 
@@ -128,22 +116,21 @@ def _meant(word: str) -> tuple[resource.Resource, ...]:
 
 
 def _items(words: list[str], incomplete: str) -> list[CompletionItem]:
-    return [CompletionItem(word) for word in words if word.startswith(incomplete)]
+    return [CompletionItem(word) for word in dict.fromkeys(words) if word.startswith(incomplete)]
 
 
-def _names(ctx: click.Context, served: resource.Resource) -> list[str]:
-    """Names of one kind in the namespace of the command line so far; nothing without a server."""
-
-    async def ask(s: session.Session) -> list[str]:
-        async with asyncio.timeout(_ANSWER_S):
-            return [str(item["metadata"]["name"]) for item in await s.items(s.path(served))]
-
-    return _asked(ctx, ask)
+def _named(reader: Reader, kind: str) -> list[str]:
+    """Names of the objects of one kind; none for a category."""
+    return [name for served in _meant(kind) for name in reader.names(served)]
 
 
-def _asked(
-    ctx: click.Context, ask: Callable[[session.Session], Coroutine[Any, Any, list[str]]]
-) -> list[str]:
-    with contextlib.suppress(errors.KilnError, OSError), ctx.scope(cleanup=False):
-        return session.run(ask)
+def _asked(ctx: click.Context, ask: Callable[[Reader], list[str]]) -> list[str]:
+    """What the server of the command line so far says; nothing without one."""
+    target = ctx.obj if isinstance(ctx.obj, options.Target) else options.Target()
+    with contextlib.suppress(errors.KilnError, OSError, client.TryAgain), quick_reads.impatient():
+        reader = Reader(target)
+        try:
+            return ask(reader)
+        finally:
+            reader.close()
     return []

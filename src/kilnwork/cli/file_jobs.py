@@ -245,7 +245,7 @@ def _row(job: Job, *, now: float) -> tuple[object, ...]:
     counts, known = records(job), parts(job)
     age = None
     if job.get("creationTime"):
-        age = short_time(now - clock.parse_rfc3339(job["creationTime"]))
+        age = render.short_time(now - clock.parse_rfc3339(job["creationTime"]))
     return (
         job["id"],
         job.get("name") or None,
@@ -311,15 +311,6 @@ def size_text(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
-
-
-def short_time(seconds: float) -> str:
-    """As kubectl shows ages: `5s`, `3m`, `2h`, `4d`."""
-    seconds = max(0.0, seconds)
-    for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
-        if seconds >= 2 * length:
-            return f"{int(seconds // length)}{unit}"
-    return f"{seconds:.0f}s"
 
 
 def parse_tolerance(text: str | None) -> tuple[int | None, float | None]:

@@ -150,7 +150,7 @@ def _upload(each: Mapping[str, Any], *, now: float) -> tuple[object, ...]:
         file_jobs.size_text(each["offset"]),
         None if length is None else file_jobs.size_text(length),
         each["complete"],
-        file_jobs.short_time(now - clock.parse_rfc3339(each["creationTime"])),
+        render.short_time(now - clock.parse_rfc3339(each["creationTime"])),
     )
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 import click
 
-from kilnwork.cli import errors, file_jobs, kinds, session
+from kilnwork.cli import errors, file_jobs, kinds, session, task_names
 from kilnwork.kube import errors as kube_errors
 
 T = TypeVar("T")
@@ -101,7 +101,7 @@ async def either(
         found = await named(s, name)
     else:
         try:
-            return await task(word)
+            return await task(await task_names.resolved(s, word))
         except kube_errors.NotFound as error:
             other = await perhaps(s, word)
             if other is None:

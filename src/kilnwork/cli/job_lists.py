@@ -10,7 +10,7 @@ import click
 
 from kilnwork.api import job as api_job
 from kilnwork.api import kinds as api_kinds
-from kilnwork.cli import errors, file_jobs, job_names, job_objects, render, session
+from kilnwork.cli import errors, job_names, job_objects, render, session
 from kilnwork.jobs import index_model
 
 LIMIT = 50
@@ -152,8 +152,8 @@ def _row(item: Mapping[str, Any], *, now: float) -> list[object]:
         job_objects.config(item) or None,
         job_objects.phase(item) or None,
         job_objects.indexes(item),
-        file_jobs.short_time(job_objects.age_s(item, now=now)),
-        None if took is None else file_jobs.short_time(took),
+        render.short_time(job_objects.age_s(item, now=now)),
+        None if took is None else render.short_time(took),
     ]
 
 
@@ -207,7 +207,7 @@ def told(found: Mapping[str, Any], *, now: float) -> Iterator[str]:
         "created": found["metadata"].get("creationTimestamp"),
         "started": status.get("startTime"),
         "finished": status.get("finishTime"),
-        "took": None if took is None else file_jobs.short_time(took),
+        "took": None if took is None else render.short_time(took),
         "kill at": spec.get("killTimestamp"),
         "suspended": "yes" if spec.get("suspend") else None,
     }
@@ -308,7 +308,7 @@ def _index_row(item: Mapping[str, Any], *, now: float) -> list[object]:
     ended = job_objects.seconds(item.get("finishTime"))
     took = None
     if started is not None:
-        took = file_jobs.short_time((now if ended is None else ended) - started)
+        took = render.short_time((now if ended is None else ended) - started)
     return [
         item["number"],
         item["label"],

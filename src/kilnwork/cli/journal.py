@@ -5,61 +5,213 @@ completion.
 """
 
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import click
 
 from kilnwork.cli import render, session
+from kilnwork.kit import clock
 
 Item = dict[str, Any]
 """One document of `/v1`."""
 
-_COLUMNS = ("id", "name", "function", "state", "reason", "attempts", "parent")
-_WIDE = ("clusterName", "run", "losses", "podName", "creationTime", "message")
+LIMIT = 50
+"""Tasks in a table for people unless more are asked for; programs get all."""
+
+WIDTH = 100
+"""Columns that a table fits into."""
+
+SHORT_ID = 8
+"""Digits from the end of an id that stand for it: two of a million tasks share them once in 4,000
+times; then commands say which two."""
+
+_COLUMNS = ("ID", "NAME", "STATE", "ATTEMPTS", "AGE", "TOOK", "PARENT")
+_FLEXIBLE = ("NAME", "PARENT", "STATE")
+_WIDE = {
+    "FUNCTION": "function",
+    "CLUSTER": "clusterName",
+    "RUN": "run",
+    "LOSSES": "losses",
+    "WORKER": "podName",
+    "CREATED": "creationTime",
+    "MESSAGE": "message",
+}
+_PLAIN_REASONS = ("", "Started", "Succeeded")
+"""They say no more than the state does."""
+
+
+class Newest(NamedTuple):
+    """The newest tasks. `more`: how many there are beside them, None: some."""
+
+    items: list[Item]
+    more: int | None = 0
 
 
 async def listed(
     s: session.Session, *, wanted: Mapping[str, str], limit: int | None = None
 ) -> AsyncIterator[Item]:
-    """Tasks of the session's namespace, newest first; at most `limit`."""
-    base = f"/v1/namespaces/{session.quoted(s.one_namespace())}/tasks"
-    query, left = dict(wanted), limit
-    while left is None or left > 0:
-        if left is not None:
-            query["limit"] = str(min(left, session.PAGE))
-        page = await s.ask("GET", base, query=query)
+    """Tasks of the session's namespace, or of all under `-A`, newest first; at most `limit`."""
+    async for page in _pages(s, wanted, limit):
         for item in page["items"]:
             yield item
+
+
+async def newest(s: session.Session, *, wanted: Mapping[str, str], limit: int) -> Newest:
+    """The same with the number of those that are left out."""
+    items: list[Item] = []
+    total: int | None = None
+    async for page in _pages(s, wanted, limit + 1):  # one more says whether there are more
+        if not items and "remainingItemCount" in page:
+            total = len(page["items"]) + page["remainingItemCount"]
+        items += page["items"]
+    if len(items) <= limit:
+        return Newest(items)
+    return Newest(items[:limit], None if total is None else max(1, total - limit))
+
+
+async def _pages(
+    s: session.Session, wanted: Mapping[str, str], limit: int | None
+) -> AsyncIterator[dict[str, Any]]:
+    query, left = dict(wanted), limit
+    while left is None or left > 0:
+        query["limit"] = str(session.PAGE if left is None else min(left, session.PAGE))
+        page = await s.ask("GET", _path(s), query=query)
+        yield page
         left = None if left is None else left - len(page["items"])
         if not page.get("continue"):
             return
         query["continue"] = page["continue"]
 
 
+async def show(
+    s: session.Session,
+    wanted: Mapping[str, str],
+    form: str | None,
+    *,
+    limit: int | None,
+    headers: bool,
+) -> None:
+    """Print tasks: the newest `limit` (None: `LIMIT` in a table, else all; 0: all)."""
+    if form in ("json", "yaml"):
+        every = listed(s, wanted=wanted, limit=limit or None)
+        click.echo(render.document({"items": [item async for item in every]}, form), nl=False)
+    elif form == "name":
+        async for item in listed(s, wanted=wanted, limit=limit or None):
+            click.echo(item["id"])
+    elif limit == 0:
+        found = Newest([item async for item in listed(s, wanted=wanted)])
+        _show_table(s, found, wide=form == "wide", headers=headers)
+    else:
+        found = await newest(s, wanted=wanted, limit=limit or LIMIT)
+        _show_table(s, found, wide=form == "wide", headers=headers)
+
+
+def _show_table(s: session.Session, found: Newest, *, wide: bool, headers: bool) -> None:
+    everywhere = s.target.all_namespaces
+    if not found.items:
+        where = "" if everywhere else f" in namespace {s.namespace}"
+        click.echo(f"nothing found{where}", err=True)
+        return
+    lines = table(found.items, now=s.clock.wall(), wide=wide, namespaces=everywhere)
+    for line in lines if headers else lines[1:]:
+        click.echo(line)
+    if found.more != 0:
+        number = "" if found.more is None else f"{found.more:,} "
+        click.echo(f"… and {number}more (--limit 0 for all)", err=True)
+
+
+def _path(s: session.Session) -> str:
+    if s.target.all_namespaces:
+        return "/v1/tasks"
+    return f"/v1/namespaces/{session.quoted(s.namespace)}/tasks"
+
+
 def table(
-    items: Sequence[Item], *, wide: bool = False, names: Mapping[str, str] | None = None
+    items: Sequence[Item], *, now: float, wide: bool = False, namespaces: bool = False
 ) -> list[str]:
-    """Lines of a table; `names`: of parents that are not among the items."""
-    columns = (*_COLUMNS, *_WIDE) if wide else _COLUMNS
-    known = {**(names or {}), **{item["id"]: item.get("name") or item["id"] for item in items}}
-    cells = [[_cell(item, column, known) for column in columns] for item in items]
-    return render.columns([_HEADERS.get(name, name.upper()) for name in columns], cells)
+    """Lines of a table, at most `WIDTH` long unless it is wide. `namespaces`: they come first."""
+    shown = short_ids([item["id"] for item in items])
+    header: tuple[str, ...] = _COLUMNS
+    rows = [_row(item, shown, now=now) for item in items]
+    if wide:
+        header = (*header, *_WIDE)
+        rows = [
+            (item["id"], *row[1:], *(item.get(member) or None for member in _WIDE.values()))
+            for item, row in zip(items, rows, strict=True)
+        ]
+    if namespaces:
+        header = ("NAMESPACE", *header)
+        rows = [(item["namespace"], *row) for item, row in zip(items, rows, strict=True)]
+    if wide:
+        return render.columns(header, rows)
+    return render.fitted(header, rows, width=WIDTH, flexible=_FLEXIBLE)
 
 
-_HEADERS = {"clusterName": "CLUSTER", "podName": "WORKER", "creationTime": "CREATED"}
+def short_ids(known: Sequence[str]) -> dict[str, str]:
+    """The digits at the end of each id that tell it from the others, `SHORT_ID` if they do."""
+    digits = {one: one.replace("-", "") for one in known}
+    shown: dict[str, str] = {}
+    length = SHORT_ID
+    while len(shown) < len(digits):
+        ends: dict[str, list[str]] = {}
+        for one in digits.keys() - shown.keys():
+            ends.setdefault(digits[one][-length:], []).append(one)
+        shown |= {same[0]: end for end, same in ends.items() if len(same) == 1 or length >= 32}
+        length += 1
+    return shown
 
 
-def _cell(item: Item, column: str, names: Mapping[str, str]) -> object:
-    if column == "parent":
-        return parent(item, names)
-    value = item.get(column)
-    if column == "name" and value == item["id"]:
-        return None  # it was given none
-    return value if value != "" else None
+def short_id(one: str) -> str:
+    """The same of one id."""
+    return one.replace("-", "")[-SHORT_ID:]
 
 
-def parent(item: Item, names: Mapping[str, str]) -> str | None:
-    """A parent by name if it is known, else by id; which of its attempts asked is for `-o yaml`."""
+def _row(item: Item, shown: Mapping[str, str], *, now: float) -> tuple[object, ...]:
+    took = took_s(item, now=now)
+    created = item.get("creationTime")
+    return (
+        shown[item["id"]],
+        name(item),
+        state(item),
+        item.get("attempts", 0),
+        None if created is None else render.short_time(now - clock.parse_rfc3339(created)),
+        None if took is None else render.took(took),
+        parent(item),
+    )
+
+
+def name(item: Item) -> str | None:
+    """What it is called, or else what it calls."""
+    own = item.get("name")
+    return own if own and own != item["id"] else item.get("function")
+
+
+def state(item: Item) -> str:
+    """The state, and the reason if that says more."""
+    found, reason = str(item.get("state", "")), item.get("reason") or ""
+    return found if reason in (*_PLAIN_REASONS, found) else f"{found} ({reason})"
+
+
+def took_s(item: Item, *, now: float) -> float | None:
+    """Seconds from the first start of this run to its end, or until now; None before it."""
+    started, finished = item.get("startTime"), item.get("finishTime")
+    if started is None:
+        return None
+    end = now if finished is None else clock.parse_rfc3339(finished)
+    return max(0.0, end - clock.parse_rfc3339(started))
+
+
+def parent(item: Item) -> str | None:
+    """A parent by its name, or by its function and short id; by the latter alone once it is
+    forgotten."""
     task = (item.get("parent") or "").partition("/")[0]
-    return names.get(task, task) or None
+    if not task:
+        return None
+    own, function = item.get("parentName"), item.get("parentFunction")
+    if own and own != task:
+        return str(own)
+    short = short_id(task)
+    return f"{function.rpartition(':')[2]} ({short})" if function else short
 
 
 def traceback(error: Mapping[str, Any] | None) -> Iterator[str]:

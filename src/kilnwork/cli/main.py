@@ -153,7 +153,7 @@ def _no_such_command(name: str) -> str:
     epilog="Exit codes: `kiln help exit-codes`. Everything here also works as `kubectl kiln …`.",
 )
 @click.version_option(version.__version__, message="kiln %(version)s")
-@options.target
+@options.list_target
 def kiln() -> None:
     """Dynamic batch work on Kubernetes: tasks that beget tasks, on a laptop and in a cluster.
 

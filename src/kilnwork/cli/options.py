@@ -42,10 +42,27 @@ def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None
 
 
 def target(function: Function) -> Function:
-    """Add the options that say where to; read them with `current()`."""
+    """Add the options that say where to; read them with `current()`. For what is in one namespace:
+    `-A` is taken and refused in words, and is not in the help."""
+    return _target(function, lists=False)
+
+
+def list_target(function: Function) -> Function:
+    """The same for commands that list, which know what `-A` means."""
+    return _target(function, lists=True)
+
+
+def _target(function: Function, *, lists: bool) -> Function:
     add = [
         click.option("-n", "--namespace", metavar="NS", help="Namespace.", **_SILENT),
-        click.option("-A", "--all-namespaces", is_flag=True, help="All namespaces.", **_SILENT),
+        click.option(
+            "-A",
+            "--all-namespaces",
+            is_flag=True,
+            hidden=not lists,
+            help="All namespaces, for lists.",
+            **_SILENT,
+        ),
         click.option(
             "--kubeconfig",
             metavar="FILE",

@@ -13,6 +13,9 @@ import yaml
 
 from kilnwork.api import meta, resource
 
+MIN_CELL = 12
+"""No column is cut below this width."""
+
 _Base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
@@ -61,6 +64,33 @@ def columns(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str
     ]
 
 
+def fitted(
+    header: Sequence[str],
+    rows: Sequence[Sequence[object]],
+    *,
+    width: int,
+    flexible: Sequence[str],
+) -> list[str]:
+    """The same in lines of `width`: columns with these names, in this order, lose the middle of
+    long cells, down to `MIN_CELL`. Wider only when that does not suffice."""
+    cells = [[cell(c) for c in row] for row in rows]
+    widths = [max(len(row[i]) for row in (list(header), *cells)) for i in range(len(header))]
+    too_wide = sum(widths) + 3 * (len(widths) - 1) - width
+    for i in map(list(header).index, flexible):
+        less = max(0, min(too_wide, widths[i] - MIN_CELL))
+        widths[i] -= less
+        too_wide -= less
+    return columns(header, [[cut(c, widths[i]) for i, c in enumerate(row)] for row in cells])
+
+
+def cut(text: str, width: int) -> str:
+    """A text without its middle when it is longer."""
+    if len(text) <= width:
+        return text
+    end = (width - 1) // 2
+    return f"{text[: width - 1 - end]}…{text[len(text) - end :]}"
+
+
 def cell(value: object) -> str:
     """One value of a table; nothing is `<none>`, as kubectl has it."""
     if value is None:
@@ -68,6 +98,22 @@ def cell(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return str(value).replace("\n", "\\n")
+
+
+def short_time(seconds: float) -> str:
+    """As kubectl shows ages: `5s`, `3m`, `2h`, `4d`."""
+    seconds = max(0.0, seconds)
+    for unit, length in (("d", 86_400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * length:
+            return f"{int(seconds // length)}{unit}"
+    return f"{seconds:.0f}s"
+
+
+def took(seconds: float) -> str:
+    """How long something took: as `short_time`, and below ten seconds `52ms`, `3.4s`."""
+    if seconds < 0.9995:
+        return f"{max(0.0, seconds) * 1000:.0f}ms"
+    return f"{seconds:.1f}s" if seconds < 9.95 else short_time(seconds)
 
 
 def full_name(served: resource.Resource, name: str) -> str:

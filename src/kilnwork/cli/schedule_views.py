@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import job_config, schedules
-from kilnwork.cli import errors, file_jobs, render
+from kilnwork.cli import errors, render
 from kilnwork.kit import clock
 
 
@@ -95,7 +95,7 @@ def told(view: View, *, now: float) -> Iterator[str]:
         yield "  nothing is to come"
         return
     rows = [
-        (local(tick, zone), clock.rfc3339(tick), file_jobs.short_time(tick - now))
+        (local(tick, zone), clock.rfc3339(tick), render.short_time(tick - now))
         for tick in view.ticks
     ]
     yield from (f"  {line}" for line in render.columns(("LOCAL", "UTC", "IN"), rows))
@@ -130,7 +130,7 @@ def _row(view: View, *, now: float) -> tuple[object, ...]:
         expressions(view.spec) or None,
         zone_name(view.spec),
         next_text if following is None else local(following, view.schedule.zone)[4:20],
-        None if following is None else file_jobs.short_time(following - now),
+        None if following is None else render.short_time(following - now),
         None if not last else local(clock.parse_rfc3339(last), view.schedule.zone)[4:20],
         0 if missed is None else missed.total,
     )

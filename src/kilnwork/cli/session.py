@@ -1,7 +1,9 @@
 """One command's conversation with the server: which server, its errors in words, JSON in and out.
 
 Used by every client command; `run` is the door. Stands on `kube.transport`, because commands work
-with objects as the server sends them (tables, any kind), not with our structs.
+with objects as the server sends them (tables, any kind), not with our structs. That brings aiohttp,
+which takes longer to load than all else together: it is loaded once a server is asked, not for help
+and completion.
 """
 
 import asyncio
@@ -9,7 +11,7 @@ import contextlib
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib import parse
 
 import click
@@ -18,13 +20,16 @@ import msgspec
 from kilnwork import version
 from kilnwork.api import kinds as api_kinds
 from kilnwork.api import manager, meta, resource
-from kilnwork.cli import errors, kinds, options
+from kilnwork.cli import errors, kinds, lazy, options
 from kilnwork.endpoints import discovery
 from kilnwork.endpoints import errors as endpoint_errors
 from kilnwork.kit import clock, http_types
 from kilnwork.kit import errors as kit_errors
-from kilnwork.kube import config, transport, watching
+from kilnwork.kube import config
 from kilnwork.kube import errors as kube_errors
+
+if TYPE_CHECKING:
+    from kilnwork.kube import transport
 
 T = TypeVar("T")
 
@@ -77,7 +82,7 @@ class Session:
     """Requests to one server, with a namespace when a command names none."""
 
     def __init__(
-        self, settings: config.Config, http: transport.Transport, target: options.Target
+        self, settings: config.Config, http: "transport.Transport", target: options.Target
     ) -> None:
         self.server = settings.server
         self._settings = settings
@@ -225,11 +230,11 @@ class Session:
             headers={**route.headers, **(headers or {})},
         )
         async with self.http.open(asked) as response:
-            transport.keep_alive(response)
+            _transport("keep_alive")(response)
             if head is not None:
                 reason = response.reason or ""
                 head(http_types.Response(response.status, reason, b"", response.headers))
-            async for some in watching.pieces(self.http, response.content):
+            async for some in _watching("pieces")(self.http, response.content):
                 yield some
 
     async def find_manager(self) -> None:
@@ -284,8 +289,8 @@ class Session:
             method="GET", path=path, query=wanted, accept=accept, timeout_s=None
         )
         async with self.http.open(asked) as response:
-            transport.keep_alive(response)
-            async for lines in watching.batches(self.http, response.content):
+            _transport("keep_alive")(response)
+            async for lines in _watching("batches")(self.http, response.content):
                 for line in lines:
                     yield _item(line)
 
@@ -293,8 +298,19 @@ class Session:
 def _item(line: bytes) -> dict[str, Any]:
     item = msgspec.json.decode(line, type=dict[str, Any])
     if item["type"] == "ERROR":
-        raise transport.status_error(msgspec.json.encode(item["object"]))
+        error: kube_errors.ApiError = _transport("status_error")(
+            msgspec.json.encode(item["object"])
+        )
+        raise error
     return item
+
+
+def _transport(name: str) -> Any:
+    return lazy.load("kilnwork.kube.transport", name)
+
+
+def _watching(name: str) -> Any:
+    return lazy.load("kilnwork.kube.watching", name)
 
 
 def decoded(response: http_types.Response) -> Any:
@@ -340,7 +356,7 @@ async def _connected(work: Callable[[Session], Awaitable[T]], settings: config.C
 @contextlib.asynccontextmanager
 async def connect(settings: config.Config, target: options.Target) -> AsyncIterator[Session]:
     warnings = Warnings()
-    http = transport.Transport(
+    http: transport.Transport = _transport("Transport")(
         settings,
         user_agent=f"kiln/{version.__version__}",
         time=clock.SystemClock(),

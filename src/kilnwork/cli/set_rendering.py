@@ -45,6 +45,8 @@ def objects(
         for one in sync_set_validation.backend_problems(seen.spec, checked)
         if one not in problems
     ]
+    if backend == VOLCANO:
+        problems += _volcano_problems(seen)
     if problems:
         listed = "\n".join(f"  {field} {why}" for field, why in problems)
         raise errors.Unusable(f"SyncSet {seen.metadata.name} would be refused:\n{listed}")
@@ -65,9 +67,19 @@ def _read(body: meta.JsonObject, namespace: str) -> sync_set.SyncSet:
         raise errors.Unusable(f"{error}") from error
 
 
+def _volcano_problems(seen: sync_set.SyncSet) -> list[sync_set_validation.Problem]:
+    """Where Volcano places workers, nobody says which of them gets which shards."""
+    text = "is shard, which is for backends pods and local: write deliver: all"
+    return [
+        (f"spec.data.snapshots[{position}].deliver", text)
+        for position, snapshot in enumerate(seen.spec.data.snapshots)
+        if snapshot.deliver is sync_set.Deliver.SHARD
+    ]
+
+
 def _gang(seen: sync_set.SyncSet, checked: sync_set.Backend) -> port.GangSpec:
     generation, name = seen.spec.generation, seen.metadata.name
-    data = None
+    data, program = None, wanted.Program(flow=seen.spec.flow, snapshots={})
     if seen.spec.data.snapshots:
         run = rendering.run_name(name, generation)
         namespace, pond = seen.metadata.namespace, seen.spec.data.pond.name
@@ -80,7 +92,10 @@ def _gang(seen: sync_set.SyncSet, checked: sync_set.Backend) -> port.GangSpec:
         name=name,
         uid="",
         generation=generation,
-        groups=tuple(_largest(seen, group) for group in wanted.groups(seen, generation, {})),
+        groups=tuple(
+            _largest(seen, group)
+            for group in wanted.groups(seen, generation, program, backend=checked)
+        ),
         wait_s=seen.spec.resources.gang.wait_seconds,
         requeue=True,
         data=data,

@@ -257,7 +257,7 @@ class Controllers:
             return model.ImageUse(
                 spec, refusal="the manager has just started: ask again", status=503
             )
-        cluster = self.caches.clusters.get((namespace, spec.cluster_name))
+        cluster = self.caches.clusters.get((namespace, task.queue_cluster(spec.cluster_name)))
         pods = () if cluster is None else self.caches.pods.owned_by(cluster.metadata.uid)
         return images.of_spawned(spec, cluster, images.workers(pods))
 

@@ -3,7 +3,7 @@
 Implemented by `dispatch.hub.hub.Hub`. Everything here may be repeated.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -144,6 +144,13 @@ class ClusterHub(Protocol):
     async def drain(self, namespace: str, cluster: str, pods: frozenset[str]) -> None:
         """The workers in these Pods, and in no others, get nothing new; what is lost with one of
         them does not count as a loss."""
+        ...
+
+    async def set_portions(
+        self, namespace: str, cluster: str, portions: Mapping[str, frozenset[int]]
+    ) -> None:
+        """Which portions of a SyncSet's data nodes hold: tasks that need one go to workers
+        there."""
         ...
 
     async def worker_gone(self, pod_uid: str, *, why: str = "", ended: float | None = None) -> None:

@@ -147,6 +147,19 @@ class TaskView(TaskFacts, frozen=True, kw_only=True):  # type: ignore[misc] # ms
     seq: int
 
 
+class Retried(msgspec.Struct, frozen=True, kw_only=True):
+    """What was started again with the task that was to be retried.
+
+    `tasks`: those that have a new run, in dependency order. `declared`: names of objects among
+    them, whose `spec.run` has to be raised by whom may do that. `left`: how many failed children of
+    these run again when their parents ask for them.
+    """
+
+    tasks: tuple[ids.TaskId, ...]
+    declared: tuple[str, ...] = ()
+    left: int = 0
+
+
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Which tasks of a namespace; None: any. `function`: as `spec.call.function` has it."""
 
@@ -176,7 +189,7 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
 
     `holding`: attempts that would be lost with it, also those that wait for other tasks and those
     that it has not claimed since the dispatcher started. `draining`: it is to go, and gets nothing
-    new.
+    new; `connected`: its link stands, though it may drain.
     """
 
     name: str
@@ -187,6 +200,12 @@ class WorkerView(msgspec.Struct, frozen=True, kw_only=True):
     ready: bool
     holding: int = 0
     draining: bool = False
+    connected: bool = False
+
+    @property
+    def serving(self) -> bool:
+        """It gets tasks, or would if it were not drained."""
+        return self.ready or (self.draining and self.connected)
 
 
 class ClusterView(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ A task id is 16 bytes in SQL and frames and a dashed UUID wherever people or Kub
 import functools
 import os
 import random
+import re
 import time
 import uuid
 from collections.abc import Callable
@@ -69,21 +70,23 @@ def session_began(session: bytes) -> float | None:
 class TaskIds:
     """Task ids by the million: UUIDv7 (RFC 9562 §6.2, method 1), strictly rising.
 
-    48 bits of milliseconds, 12 random bits of this object, a counter of 26 bits, 36 more random
-    bits: two objects collide only if they draw the same 48 bits and count alike in the same
-    millisecond. A clock that goes back does not make ids fall. Not for several threads at once.
+    48 bits of milliseconds, 48 random bits of this object, a counter of 26 bits that begins
+    anywhere: two objects collide only if they draw the same 48 bits and count alike in the same
+    millisecond. The counter comes last, so that the ends of ids differ and people can name a task
+    by its last digits. A clock that goes back does not make ids fall. Not for several threads at
+    once.
     """
 
-    __slots__ = ("_bits", "_count", "_milliseconds", "_random")
+    __slots__ = ("_bits", "_count", "_milliseconds")
 
     _COUNTS = 1 << 26
 
     def __init__(self) -> None:
-        bits = int.from_bytes(os.urandom(8), "big")
-        self._bits = 0x7 << 76 | (bits >> 36 & 0xFFF) << 64 | 0x2 << 62
-        self._random = bits & 0xF_FFFF_FFFF
+        bits = int.from_bytes(os.urandom(10), "big")
+        fixed = bits >> 62 & 0xFFF, bits >> 26 & 0xF_FFFF_FFFF
+        self._bits = 0x7 << 76 | fixed[0] << 64 | 0x2 << 62 | fixed[1] << 26
         self._milliseconds = 0
-        self._count = bits >> 48 & 0xFFFF
+        self._count = bits & self._COUNTS - 1
 
     def take(self) -> TaskId:
         """The next id."""
@@ -96,8 +99,19 @@ class TaskIds:
             self._milliseconds = now
         else:
             now = self._milliseconds
-        value = now << 80 | self._bits | count << 36 | self._random
-        return TaskId(value.to_bytes(16, "big"))
+        return TaskId((now << 80 | self._bits | count).to_bytes(16, "big"))
+
+
+MIN_ABBREVIATED = 6
+"""Digits of an id that may stand for it: of fewer it is too likely that they are a word."""
+
+_DIGITS = re.compile(rf"[0-9a-f]{{{MIN_ABBREVIATED},31}}")
+
+
+def abbreviated(text: str) -> str | None:
+    """The digits in what may be the beginning or end of an id; None for anything else."""
+    digits = text.lower().replace("-", "")
+    return digits if _DIGITS.fullmatch(digits) else None
 
 
 @functools.lru_cache(maxsize=4096)

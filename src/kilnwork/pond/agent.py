@@ -8,7 +8,6 @@ arrives.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from concurrent import futures
 from typing import NamedTuple
 
 import msgspec
@@ -19,7 +18,7 @@ from kilnwork.data.pond import leases, store, trees
 from kilnwork.kit import backoff, clock, coroutines, ids
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import errors as kube_errors
-from kilnwork.pond import deliveries, exchange, fetcher, peers, pins, settings
+from kilnwork.pond import deliveries, exchange, fetcher, lanes, peers, pins, settings
 
 log = logging.getLogger(__name__)
 
@@ -40,8 +39,8 @@ STOPPING_S = 0.5
 OPEN_S = 5.0
 """Between tries to open a directory that cannot be: people may change that."""
 
-_PINS = 8
-"""Sources that are pinned at once."""
+_PINS = 4
+"""Snapshots of one source that are pinned at once."""
 
 _Key = tuple[str, bytes]
 """Name of a lease, and the order of one of its snapshots in JSON."""
@@ -60,9 +59,9 @@ class Agent:
         self._shares = False
         self._link = exchange.ManagerLink(given, time=time)
         pair = given.certificates
-        self._peers = None if pair is None else peers.Peers(pair)
-        self._fetcher = fetcher.Fetcher(self._store, self._peers, secrets=given.secrets)
-        self._threads = futures.ThreadPoolExecutor(_PINS, "pin")
+        self._peers = None if pair is None else peers.Peers(pair, time=time)
+        self._fetcher = fetcher.Fetcher(self._store, self._peers, given=given)
+        self._pin_threads = lanes.Lanes("pin", _PINS)
         self._place = deliveries.Place(
             self._store, self._fetcher, self._link, changed=self._changed, entropy=entropy
         )
@@ -100,7 +99,8 @@ class Agent:
                     await self._serve(ends)
             finally:
                 await self._crew.stop()
-                self._threads.shutdown(wait=True, cancel_futures=True)
+                self._fetcher.abort()
+                await asyncio.to_thread(self._pin_threads.close)
                 await asyncio.to_thread(self._fetcher.close)
                 self._store.close()
         return not self._failed.is_set()
@@ -284,9 +284,7 @@ class Agent:
                     self._begin(lease, one)
 
     def _begin(self, lease: leases.Lease, one: pond_messages.SnapshotOrder) -> None:
-        made = deliveries.Delivery(
-            lease, one, self._place, find_peers=self._peers_with, from_peers=self._peers
-        )
+        made = deliveries.Delivery(lease, one, self._place, find_peers=self._peers_with)
         self._deliveries[lease.name, _encode(one)] = made, self._crew.start(one.name, made.run())
 
     def _peers_with(self, digest: str) -> list[str]:
@@ -308,7 +306,8 @@ class Agent:
             self._pins.pop(key)[1].cancel()
         for key, ordered in wanted.items():
             if key not in self._pins:
-                work = pins.PinWork(ordered, self._place, threads=self._threads, time=self._clock)
+                threads = self._pin_threads.pool(ordered.source.name)
+                work = pins.PinWork(ordered, self._place, threads=threads, time=self._clock)
                 self._pins[key] = work, self._crew.start("pin", work.run())
 
     # reports

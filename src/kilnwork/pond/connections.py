@@ -58,6 +58,8 @@ class Connections:
         self._policy = policy
         self._context = context
         self._idle: dict[Server, list[http1.Connection]] = {}
+        self._active: set[http1.Connection] = set()
+        self._closed = False
         self._count = 0
         self._lock = threading.Lock()
         weakref.finalize(self, _close_all, self._idle)
@@ -74,27 +76,43 @@ class Connections:
             with _explained(request.server):
                 yield exchange
         except BaseException:
-            exchange.connection.close()
+            self._drop(exchange.connection)
             raise
         self._give_back(request.server, exchange.connection)
 
     def close(self) -> None:
-        """Let go of the idle ones."""
+        """Let go of the idle ones, end the others, and make no more."""
         with self._lock:
+            self._closed = True
             _close_all(self._idle)
             self._count = 0
+            for connection in self._active:
+                with contextlib.suppress(OSError):
+                    connection.socket.shutdown(socket.SHUT_RDWR)
 
     def _exchange(self, request: Request) -> Exchange:
         while True:
             idle = self._take(request.server)
             connection = idle or http1.Connection(self._connect(request.server))
             try:
+                self._note(connection)
                 connection.send(request.method, request.target, request.headers)
                 return Exchange(connection.read_head(to=request.method), connection)
             except (OSError, http1.BadResponse):
-                connection.close()
+                self._drop(connection)
                 if idle is None:
                     raise  # an idle one may have been closed meanwhile: another try is no harm
+
+    def _note(self, connection: http1.Connection) -> None:
+        with self._lock:
+            if self._closed:
+                raise OSError("the agent stops")
+            self._active.add(connection)
+
+    def _drop(self, connection: http1.Connection) -> None:
+        with self._lock:
+            self._active.discard(connection)
+        connection.close()
 
     def _take(self, server: Server) -> http1.Connection | None:
         with self._lock:
@@ -106,7 +124,13 @@ class Connections:
 
     def _give_back(self, server: Server, connection: http1.Connection) -> None:
         with self._lock:
-            if connection.reusable and connection.finished and self._count < MAX_IDLE:
+            self._active.discard(connection)
+            if (
+                connection.reusable
+                and connection.finished
+                and self._count < MAX_IDLE
+                and not self._closed
+            ):
                 self._idle.setdefault(server, []).append(connection)
                 self._count += 1
                 return

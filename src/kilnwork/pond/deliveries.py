@@ -14,7 +14,7 @@ from kilnwork.data import errors
 from kilnwork.data.pond import fetching, leases, manifest, store
 from kilnwork.kit import backoff, ids
 from kilnwork.kube import errors as kube_errors
-from kilnwork.pond import exchange, fetcher, peers
+from kilnwork.pond import exchange, fetcher
 
 log = logging.getLogger(__name__)
 
@@ -62,12 +62,10 @@ class Delivery:
         place: Place,
         *,
         find_peers: Callable[[str], list[str]],
-        from_peers: peers.Peers | None,
     ) -> None:
         self.ordered = ordered
         self.lease = lease
         self._place = place
-        self._peers = from_peers
         self._find_peers = find_peers
         self._progress = fetching.Progress(lambda: self._over)
         self._over = False
@@ -146,13 +144,12 @@ class Delivery:
         return await asyncio.to_thread(kept.put_manifest, encoded, digest)
 
     async def _from_peer(self, digest: str) -> bytes:
-        if self._peers is not None:
-            for address in self._find_peers(digest):
-                try:
-                    return await asyncio.to_thread(self._peers.manifest, address, digest)
-                except errors.PondError as error:
-                    facts = {"peer": address, "why": str(error)}
-                    log.warning("manifest could not be had from a peer", extra=facts)
+        for address in self._find_peers(digest):
+            try:
+                return await self._place.fetcher.peer_manifest(address, digest)
+            except errors.PondError as error:
+                facts = {"peer": address, "why": str(error)}
+                log.warning("manifest could not be had from a peer", extra=facts)
         raise errors.SourceUnreachable(
             f"neither the manager nor a node that answers has the manifest of {digest}"
         )

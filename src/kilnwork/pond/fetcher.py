@@ -1,6 +1,7 @@
 """Brings blobs and sources to the pond: several at once, each once, from peers before the source.
 
-Used by `deliveries` and `pins`. Reading is done in threads, as many as the pond's `fetch.parallel`.
+Used by `deliveries` and `pins`. Reading is done in threads, as many for each source as the pond's
+`fetch.parallel`.
 """
 
 import asyncio
@@ -10,10 +11,10 @@ from concurrent import futures
 from pathlib import Path
 from urllib import parse
 
-from kilnwork.api import pond_messages
+from kilnwork.api import job_files, pond_messages
 from kilnwork.data import blobs, errors
 from kilnwork.data.pond import fetching, manifest, origins, pinning, store
-from kilnwork.pond import http_source, peers
+from kilnwork.pond import http_source, job_source, lanes, peers, settings
 
 _AHEAD = 2
 """Files handed to each thread ahead, so that none waits for the next."""
@@ -23,14 +24,15 @@ class Fetcher:
     """See the module. `counts`: what it has done, for reports."""
 
     def __init__(
-        self, kept: store.PondStore, found_peers: peers.Peers | None, *, secrets: Path | None
+        self, kept: store.PondStore, found_peers: peers.Peers | None, *, given: settings.Settings
     ) -> None:
         self.counts = Counts()
         self._store = kept
         self._peers = found_peers
-        self._secrets = secrets
+        self._given = given
+        self._jobs: dict[job_files.JobFolder, job_source.FileJobSource] = {}
         self._parallel = 8
-        self._pool = futures.ThreadPoolExecutor(self._parallel, "fetch")
+        self._lanes = lanes.Lanes("fetch", self._parallel)
         self._order = pond_messages.Order(revision=0)
         self._running: dict[str, asyncio.Future[None]] = {}
         self._sources: dict[tuple[str, str, tuple[str, ...]], http_source.HttpSource] = {}
@@ -38,16 +40,19 @@ class Fetcher:
     def use(self, order: pond_messages.Order) -> None:
         """Ask these peers from now on, and so many at once."""
         self._order = order
-        if order.limits.parallel != self._parallel:
-            old, self._parallel = self._pool, order.limits.parallel
-            self._pool = futures.ThreadPoolExecutor(self._parallel, "fetch")
-            old.shutdown(wait=False)  # what it has been given is done
+        self._parallel = order.limits.parallel
+        self._lanes.resize(self._parallel)
+
+    def abort(self) -> None:
+        """End what waits for a server: nothing is fetched any more."""
+        for source in (*self._sources.values(), *self._jobs.values()):
+            source.close()
+        if self._peers is not None:
+            self._peers.close()
 
     def close(self) -> None:
-        """End the threads, which must have been stopped."""
-        self._pool.shutdown(wait=True, cancel_futures=True)
-        for source in self._sources.values():
-            source.close()
+        """Wait for the threads."""
+        self._lanes.close()
 
     # blobs of a snapshot
 
@@ -90,7 +95,8 @@ class Fetcher:
             return
         where = self._origins(file, digest, source)
         loop = asyncio.get_running_loop()
-        work = loop.run_in_executor(self._pool, self._fetch, file, where, progress)
+        pool = self._lanes.pool(lanes.PEERS if source is None else source.name)
+        work = loop.run_in_executor(pool, self._fetch, file, where, progress)
         self._running[file.digest] = work
         work.add_done_callback(lambda done: self._ended(file.digest, done))
         await asyncio.shield(work)
@@ -112,14 +118,16 @@ class Fetcher:
     def _origins(
         self, file: manifest.File, digest: str, source: pond_messages.SourceOrder | None
     ) -> list[origins.Origin]:
-        found = []
+        """Peers, then the source, then peers that did not respond the last time."""
+        found: list[origins.Origin] = []
+        doubtful: list[origins.Origin] = []
         if self._peers is not None:
             addresses = self._order.peers
-            found += [
-                self._peers.origin(node, addresses[node], file.digest)
-                for node in self._order.holders.get(digest, ())
-                if node in addresses
-            ]
+            for node in self._order.holders.get(digest, ()):
+                if node in addresses:
+                    doubted = self._peers.is_doubted(addresses[node])
+                    origin = self._peers.origin(node, addresses[node], file.digest)
+                    (doubtful if doubted else found).append(origin)
         if source is not None:
             opened = self.source(source)
             found.append(
@@ -129,7 +137,14 @@ class Fetcher:
                     lambda offset, stamp: opened.open(file.path, offset=offset, stamp=stamp),
                 )
             )
-        return [self._counted(one) for one in found]
+        return [self._counted(one) for one in (*found, *doubtful)]
+
+    async def peer_manifest(self, address: str, digest: str) -> bytes:
+        """Return what a peer has under that digest. Raises as `origins`."""
+        if self._peers is None:
+            raise errors.SourceUnreachable("this agent has no certificate to show to others")
+        loop, pool = asyncio.get_running_loop(), self._lanes.pool(lanes.PEERS)
+        return await loop.run_in_executor(pool, self._peers.manifest, address, digest)
 
     def _counted(self, origin: origins.Origin) -> origins.Origin:
         count = self.counts.from_peers if origin.peer else self.counts.from_source
@@ -145,20 +160,33 @@ class Fetcher:
             content = {path: text.encode() for path, text in order.inline.items()}
             return origins.InlineSource(order.name, content)
         parts = parse.urlsplit(order.uri)
+        if parts.scheme == job_files.SCHEME:
+            return self._of_job(order)
         if parts.scheme == "file" and parts.netloc in ("", "localhost"):
             root = Path(parse.unquote(parts.path))
             return origins.FileSource(order.name, root, below=order.below)
         if parts.scheme not in ("http", "https"):
             raise errors.SourceRefused(
-                f"source {order.name}: {parts.scheme}: is not one of https, http and file"
+                f"source {order.name}: {parts.scheme}: is not one of https, http, file and kiln"
             )
         key = (order.name, order.uri, order.allow)
         if key not in self._sources:
-            secrets = None if self._secrets is None else self._secrets / order.name
+            secrets = self._given.secrets
+            secrets = None if secrets is None else secrets / order.name
             self._sources[key] = http_source.HttpSource(
                 order.name, order.uri, secrets=secrets, allow=order.allow
             )
         return self._sources[key]
+
+    def _of_job(self, order: pond_messages.SourceOrder) -> job_source.FileJobSource:
+        try:
+            folder = job_files.parse_uri(order.uri)
+        except ValueError as error:
+            raise errors.SourceRefused(f"source {order.name}: {error}") from error
+        found = self._jobs.get(folder)
+        if found is None:
+            found = self._jobs[folder] = job_source.FileJobSource(order.name, folder, self._given)
+        return found
 
     def selected(self, order: pond_messages.SourceOrder) -> pinning.Target:
         """What a pin is about, counted."""
@@ -169,15 +197,15 @@ class Fetcher:
         )
 
     def read_several(
-        self, read: pinning.Read, listed: Sequence[origins.Listed]
+        self, lane: str, read: pinning.Read, listed: Sequence[origins.Listed]
     ) -> Iterator[tuple[origins.Listed, tuple[fetching.Fetched, str]]]:
-        """`pinning.Map` in the threads; to be called in another one."""
+        """`pinning.Map` in the threads of a lane; to be called in another one."""
         todo = iter(listed)
         running: dict[futures.Future[tuple[fetching.Fetched, str]], origins.Listed] = {}
         try:
             while True:
                 while len(running) < self._parallel * _AHEAD and (one := next(todo, None)):
-                    running[self._pool.submit(read, one)] = one
+                    running[self._lanes.pool(lane).submit(read, one)] = one
                 if not running:
                     return
                 done, _ = futures.wait(running, return_when=futures.FIRST_COMPLETED)

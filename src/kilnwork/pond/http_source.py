@@ -22,7 +22,7 @@ from kilnwork.pond import connections
 MAX_REDIRECTS = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _LATER = frozenset({408, 425, 429, 500, 502, 503, 504})
-_GONE = frozenset({404, 410})
+GONE = frozenset({404, 410})
 _NO_HEAD = frozenset({405, 501})
 _LISTERS = 8
 """HEAD requests at once."""
@@ -34,17 +34,27 @@ class HttpSource:
     """Files at `uri`, or below it if it ends with a slash.
 
     `secrets`: directory with `token`, or `username` and `password`, and perhaps `ca.crt`; they may
-    come later. `allow`: addresses, as `egress.parse_allowance` reads them.
+    come later. `allow`: addresses, as `egress.parse_allowance` reads them; None: any, of a server
+    that nobody outside has named. `tls_name`: what its certificate must be for, "" for its host.
     """
 
     def __init__(
-        self, name: str, uri: str, *, secrets: Path | None = None, allow: Sequence[str] = ()
+        self,
+        name: str,
+        uri: str,
+        *,
+        secrets: Path | None = None,
+        allow: Sequence[str] | None = (),
+        tls_name: str = "",
     ) -> None:
         self.name = name
         self._uri = uri
         self._secrets = secrets
         self._context: tuple[str, ssl.SSLContext] | None = None
-        policy = egress.Policy(allowed=[egress.parse_allowance(one) for one in allow])
+        self._tls_name = tls_name
+        policy = None
+        if allow is not None:
+            policy = egress.Policy(allowed=[egress.parse_allowance(one) for one in allow])
         self._connections = connections.Connections(policy, self._tls)
 
     def list(self, selection: origins.Selection) -> Sequence[origins.Listed]:
@@ -77,7 +87,7 @@ class HttpSource:
                 stack.close()
                 exchange = stack.enter_context(self._send(path, "GET", {}))
                 status = exchange.head.status
-            self._check(path, exchange.head)
+            self._check(path, exchange)
             return _Content(exchange, self._place(path, exchange.head), stack.pop_all())
 
     def close(self) -> None:
@@ -88,10 +98,11 @@ class HttpSource:
             raise errors.SourceRefused(f"source {self.name}: path {path!r} {why}")
         with self._send(path, "HEAD", {}) as exchange:
             head = exchange.head
+            if head.status not in _NO_HEAD:
+                self._check(path, exchange)
         if head.status in _NO_HEAD:
             with self.open(path, offset=0, stamp="") as content:
                 return origins.Listed(path, content.total, manifest.PLAIN, content.stamp)
-        self._check(path, head)
         return origins.Listed(path, _length(head), manifest.PLAIN, stamp_of(head))
 
     @contextlib.contextmanager
@@ -116,12 +127,14 @@ class HttpSource:
             f"source {self.name}: {path} redirects more than {MAX_REDIRECTS} times"
         )
 
-    def _address(self, path: str) -> "_Address":
-        if self._uri.endswith("/"):
-            return _address(self._uri + parse.quote(path))
-        return _address(self._uri)
+    def _address(self, path: str) -> "Address":
+        below = parse.quote(path) if self._uri.endswith("/") else ""
+        found = _address(self._uri + below)
+        if not self._tls_name:
+            return found
+        return found._replace(server=found.server._replace(tls_name=self._tls_name))
 
-    def _redirected(self, at: "_Address", head: http1.ResponseHead) -> "_Address":
+    def _redirected(self, at: "Address", head: http1.ResponseHead) -> "Address":
         location = head.headers.get("location", "")
         try:
             uri = parse.urljoin(at.uri, location)
@@ -158,13 +171,17 @@ class HttpSource:
         """Of the system's authorities, and the source's own; made anew when that is another."""
         own = self._secret("ca.crt")
         if self._context is None or self._context[0] != own:
-            context = ssl.create_default_context()
-            if own:
-                context.load_verify_locations(cadata=own)
-            self._context = own, context
+            self._context = own, self._new_context(own)
         return self._context[1]
 
-    def _check(self, path: str, head: http1.ResponseHead) -> None:
+    def _new_context(self, own: str) -> ssl.SSLContext:
+        context = ssl.create_default_context()
+        if own:
+            context.load_verify_locations(cadata=own)
+        return context
+
+    def _check(self, path: str, exchange: connections.Exchange) -> None:
+        head = exchange.head
         status, what = head.status, f"source {self.name}: {path}"
         if status in (200, 206):
             coding = head.headers.get("content-encoding", "identity")
@@ -176,7 +193,7 @@ class HttpSource:
                 f"{what} may not be read ({status}): look at spec.sources[].secretName of the "
                 "DataPond, whose Secret needs token, or username and password"
             )
-        if status in _GONE:
+        if status in GONE:
             raise errors.SourceMissing(f"{what} is not there ({status})")
         if status in _LATER:
             raise errors.SourceUnreachable(f"{what} cannot be read now ({status})")
@@ -206,7 +223,9 @@ class _Place(NamedTuple):
     stamp: str
 
 
-class _Address(NamedTuple):
+class Address(NamedTuple):
+    """Where a file is asked for."""
+
     uri: str
     server: connections.Server
     authority: str
@@ -247,7 +266,7 @@ def _length(head: http1.ResponseHead) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def _address(uri: str) -> _Address:
+def _address(uri: str) -> Address:
     try:
         parts = parse.urlsplit(uri)
         secure = parts.scheme == "https"
@@ -262,4 +281,4 @@ def _address(uri: str) -> _Address:
     path = parse.quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
     target = f"{path}?{parts.query}" if parts.query else path
     server = connections.Server(host, port, host if secure else "")
-    return _Address(uri, server, parts.netloc, target)
+    return Address(uri, server, parts.netloc, target)

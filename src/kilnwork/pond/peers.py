@@ -8,6 +8,7 @@ else gets a response.
 
 import asyncio
 import contextlib
+import functools
 import os
 import ssl
 from collections.abc import Callable, Iterator
@@ -16,10 +17,12 @@ from pathlib import Path
 from kilnwork.api import pond_certificate
 from kilnwork.data import errors
 from kilnwork.data.pond import origins, store
-from kilnwork.kit import asgi, http1, serving
+from kilnwork.kit import asgi, clock, http1, serving
 from kilnwork.pond import connections
 
 _READ_BYTES = 512 << 10
+DOUBT_S = 30.0
+"""How long a peer that did not respond is asked last."""
 
 
 class PeerServer:
@@ -99,14 +102,21 @@ class PeerServer:
 class Peers:
     """Fetches from others. Blocking, for several threads."""
 
-    def __init__(self, certificates: Path) -> None:
+    def __init__(self, certificates: Path, *, time: clock.Clock) -> None:
         self._certificates = certificates
+        self._clock = time
+        self._doubted: dict[str, float] = {}
+        """Until when, by address."""
         self._context: ssl.SSLContext | None = None
         self._connections = connections.Connections(None, self._tls)
 
     def origin(self, node: str, address: str, digest: str) -> origins.Origin:
         """Where one blob may be had."""
         return origins.Origin(node, True, lambda offset, _: self._open(address, digest, offset))
+
+    def is_doubted(self, address: str) -> bool:
+        """Whether it did not respond a short while ago: others should be asked first."""
+        return self._clock.monotonic() < self._doubted.get(address, 0.0)
 
     def manifest(self, address: str, digest: str) -> bytes:
         """Raises as `origins`; the caller checks what comes."""
@@ -119,6 +129,16 @@ class Peers:
     def _open(
         self, address: str, digest: str, offset: int, *, kind: str = "blobs"
     ) -> origins.Content:
+        try:
+            return self._opened(address, digest, offset, kind=kind)
+        except errors.SourceUnreachable:
+            self._doubt(address)
+            raise
+
+    def _doubt(self, address: str) -> None:
+        self._doubted[address] = self._clock.monotonic() + DOUBT_S
+
+    def _opened(self, address: str, digest: str, offset: int, *, kind: str) -> origins.Content:
         host, _, port = address.rpartition(":")
         server = connections.Server(host.strip("[]"), int(port), pond_certificate.SERVER_NAME)
         headers = {"Host": address}
@@ -129,7 +149,8 @@ class Peers:
             exchange = stack.enter_context(self._connections.send(request))
             if exchange.head.status not in (200, 206):
                 raise errors.SourceMissing(f"{address} does not have {digest} any more")
-            return _PeerContent(exchange, offset, stack.pop_all())
+            failed = functools.partial(self._doubt, address)
+            return _PeerContent(exchange, offset, stack.pop_all(), failed=failed)
 
     def _tls(self) -> ssl.SSLContext:
         if self._context is None:
@@ -146,18 +167,25 @@ class _PeerContent(origins.Content):
     stamp = ""
 
     def __init__(
-        self, exchange: connections.Exchange, offset: int, held: contextlib.ExitStack
+        self,
+        exchange: connections.Exchange,
+        offset: int,
+        held: contextlib.ExitStack,
+        *,
+        failed: Callable[[], None],
     ) -> None:
         length = exchange.head.headers.get("content-length", "")
         self.start = offset if exchange.head.status == 206 else 0
         self.total = self.start + int(length) if length.isdecimal() else None
         self._connection = exchange.connection
         self._held = held
+        self._failed = failed
 
     def pieces(self) -> Iterator[bytes | memoryview]:
         try:
             yield from self._connection.pieces()
         except (OSError, http1.BadResponse) as error:
+            self._failed()
             raise errors.SourceUnreachable(f"the connection to a peer ended: {error}") from error
 
     def close(self) -> None:

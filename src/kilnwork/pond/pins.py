@@ -76,7 +76,7 @@ class PinWork:
             pinning.pin,
             self._place.store,
             fetcher.selected(self.ordered.source),
-            run=fetcher.read_several,
+            run=functools.partial(fetcher.read_several, self.ordered.source.name),
             progress=self._progress,
             time=self._clock,
         )

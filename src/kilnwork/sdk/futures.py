@@ -51,6 +51,9 @@ class Owner(Protocol):
     ) -> bool: ...
     def confirm(self, number: int) -> None: ...
     def cancel(self, tasks: Iterable[ids.TaskId], *, recursive: bool) -> None: ...
+    def retry(
+        self, task_id: ids.TaskId, *, failed: bool, started: bool = False
+    ) -> "CallFuture[Any]": ...
     def suspended(self, tasks: Sequence[ids.TaskId]) -> None: ...
     def resumed(self) -> None: ...
     def call_back(self, callback: Callable[[Any], object], future: Any) -> None: ...
@@ -132,6 +135,21 @@ class Future(Generic[T_co]):
         `recursive`: also all tasks that it has spawned (default: nobody else asks for them).
         It is over when `done()` says so: when every process that it started has ended.
         """
+        raise NotImplementedError
+
+    def retry(self) -> "Future[T_co]":
+        """Run again what failed of it, and reuse what succeeded; gives the future of the new run.
+
+        Failed tasks around it run again too: those whose results it takes, those that take its
+        result, and the task that has spawned it, in dependency order. Children that succeeded are
+        not spawned again.
+
+        Raises ConfigurationError when it is not over, or has succeeded.
+        """
+        return self.retried(started=False)
+
+    def retried(self, *, started: bool) -> "Future[T_co]":
+        """As `retry`; `started`: it is no error if it runs again already."""
         raise NotImplementedError
 
     def add_done_callback(self, fn: "Callable[[Future[T_co]], object]") -> None:
@@ -297,6 +315,9 @@ class CallFuture(Future[T_co]):
             raise
         return True
 
+    def retried(self, *, started: bool) -> "Future[T_co]":
+        return self._session.retry(self.task, failed=True, started=started)
+
     def parts(self, count: int) -> "tuple[Future[Any], ...]":
         """Futures of the items of a result that is a tuple of `count`."""
         return tuple(PartFuture(self, index) for index in range(count))
@@ -361,6 +382,9 @@ class PartFuture(Future[T_co]):
 
     def cancel(self, *, recursive: bool = True) -> bool:
         return self._whole.cancel(recursive=recursive)
+
+    def retried(self, *, started: bool) -> Future[T_co]:
+        return PartFuture(cast(CallFuture[Any], self._whole.retried(started=started)), self._index)
 
     def cancelled(self) -> bool:
         return self._whole.cancelled()

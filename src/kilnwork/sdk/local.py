@@ -29,6 +29,7 @@ def start(
     *,
     slots: int | None = None,
     working_dir: str | os.PathLike[str] | None = None,
+    retry_failed: bool = False,
     reconnect_timeout: float = driver.RECONNECT_S,
     close_timeout: float = driver.CLOSE_S,
 ) -> driver.Driver:
@@ -44,9 +45,12 @@ def start(
     results. Without one everything is in memory, and leaving the `with` block ends all that runs.
     `slots`: how many tasks run at once; None: one per core. It counts when the worker is started,
     not for a folder whose worker lives. `working_dir`: where task functions run and import from;
-    None: the current directory. `reconnect_timeout`: for so many seconds without a dispatcher
-    everything waits, then it fails with DispatcherLost. `close_timeout`: so many seconds without
-    progress `close` waits for the dispatcher to accept what was submitted.
+    None: the current directory. `retry_failed`: a call whose `key` names one that failed before
+    this session runs again, with the arguments and the function of now; what it had spawned and
+    succeeded is reused. Without it a failed call with a key stays failed. `reconnect_timeout`: for
+    so many seconds without a dispatcher everything waits, then it fails with DispatcherLost.
+    `close_timeout`: so many seconds without progress `close` waits for the dispatcher to accept
+    what was submitted.
 
     Raises ConfigurationError for what cannot be used: a folder of `kiln up`, one whose journal
     another process has (the error names it), no directory, no number of slots.
@@ -57,7 +61,9 @@ def start(
     try:
         if folder is None:
             return _volatile(wanted, timeouts)
-        return _durable(Path(folder), wanted, timeouts)
+        opened = _durable(Path(folder), wanted, timeouts)
+        opened.retry_failed = retry_failed
+        return opened
     except OSError as error:
         if isinstance(error, kit_errors.KilnError):
             raise

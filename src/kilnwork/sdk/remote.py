@@ -31,6 +31,7 @@ def connect(  # noqa: PLR0913  a public door: options are named
     cluster: str = "default",
     working_dir: str | os.PathLike[str] | None = None,
     modules: Sequence[ModuleType | str] = (),
+    retry_failed: bool = False,
     reconnect_timeout: float = driver.RECONNECT_TO_SERVER_S,
     close_timeout: float = driver.CLOSE_S,
 ) -> driver.Driver:
@@ -38,12 +39,13 @@ def connect(  # noqa: PLR0913  a public door: options are named
 
     `where`: the data directory of a `kiln up`, the folder of a `kiln.start(FOLDER)`, a kubeconfig
     (of a `kiln up`, or of a cluster with a manager in it) or the server's URL. None: what
-    `$KUBECONFIG` names, our Pod's cluster, else the default data directory.
-    `namespace`: None: that of the kubeconfig, else `default`. `cluster`: the TaskCluster that runs
-    the tasks. `working_dir`: a folder whose files workers get, to run in and import from;
-    `modules`: modules or packages that they get to import. Both are for a `kiln up`, whose workers
-    have neither the driver's folder nor its import path. `reconnect_timeout`, `close_timeout`: see
-    `start`; twice the time by default, since a manager may move to another machine.
+    `$KUBECONFIG` names, our Pod's cluster, else the default data directory. `namespace`: None: that
+    of the kubeconfig, else `default`. `cluster`: the TaskCluster that runs the tasks.
+    `working_dir`: a folder whose files workers get, to run in and import from; `modules`: modules
+    or packages that they get to import. Both are for a `kiln up`, whose workers have neither the
+    driver's folder nor its import path. `retry_failed`: see `start`. `reconnect_timeout`,
+    `close_timeout`: see there; twice the time by default, since a manager may move to another
+    machine.
 
     Raises ConfigurationError when there is no such server, namespace or cluster (it lists those
     that there are), or the token may not make tasks there; `NotShippable` (a DataError) or OSError
@@ -57,6 +59,7 @@ def connect(  # noqa: PLR0913  a public door: options are named
     else:
         to = connector.ManagerConnector(endpoint.load, namespace=wanted)
         opened = _to_server(to, wanted, cluster, timeouts, endpoint.load_api)
+    opened.retry_failed = retry_failed
     try:
         opened.open(timeout_s=OPEN_S)
         _ship(opened, working_dir, modules)

@@ -30,7 +30,7 @@ from kilnwork.data import blobs as blob_store
 from kilnwork.data import holding
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from kilnwork.sdk import active, batches, callbacks, futures
+from kilnwork.sdk import active, batches, callbacks, errors, futures
 
 log = logging.getLogger(__name__)
 
@@ -66,6 +66,7 @@ class Session:
     files. `imports_ours`: they import from where we do. `one_cluster`: there is no other than ours.
     `functions_only`: tasks without a Python function cannot run there. `servers`: makes connectors
     to the API server and to the manager (`job_requests`); None where there are none, and in a task.
+    `retry_failed`: calls run again whose key names one that failed before.
     `environment`: the blob of the folder and modules that go along with each call, as text;
     `shipped`: what can be imported from it. `tick_s`: see `channel.client.Handler`. `inherited`:
     the environment for what mappers start.
@@ -77,6 +78,7 @@ class Session:
     one_cluster = False
     functions_only = False
     servers: Callable[[], tuple[Any, Any]] | None = None
+    retry_failed = False
     environment: str | None = None
     shipped: frozenset[str] = frozenset()
     tick_s: float | None = 30.0
@@ -134,6 +136,8 @@ class Session:
         self._unconfirmed_order: deque[int] = deque()
         self._streams: dict[int, futures.CallFuture[Any]] = {}
         self._cancelling: dict[ids.TaskId, bool] = {}
+        self._retrying: dict[int, messages.Retry] = {}
+        self._refusals: dict[int, str] = {}
         self.dropped = 0
         """Calls that were not accepted when the link ended."""
 
@@ -205,11 +209,20 @@ class Session:
             batch = self._batch
             batch.append(
                 calls.CallItem(
-                    number, task_id, template, arguments, needs, name, key, ordinal, parent
+                    number,
+                    task_id,
+                    template,
+                    arguments,
+                    needs,
+                    name,
+                    key,
+                    ordinal,
+                    parent,
+                    self.retry_failed and key is not None,
                 )
             )
             self._open[number] = future
-            if key is not None or (parent is not None and parent.attempt > 1):
+            if key is not None or (parent is not None and (parent.attempt > 1 or parent.run > 1)):
                 self._unconfirmed[number] = future
                 self._unconfirmed_order.append(number)
             if make.streams:
@@ -250,6 +263,34 @@ class Session:
             if self.link.socket is not None and len(self._cancelling) > 2 * len(self._open) + 1000:
                 self._keep_open_cancels()
         self.link.flush()
+
+    def retry(
+        self, task_id: ids.TaskId, *, failed: bool, force: bool = False, started: bool = False
+    ) -> futures.CallFuture[Any]:
+        """Start a task again that is over; see `messages.Retry`. Gives the future of the new run.
+
+        Raises ConfigurationError when it cannot run again.
+        """
+        if self.link.failure is not None:
+            raise futures.lost(self.link.failure)
+        with self._lock:
+            self._send_batch()
+            number = self._number = self._number + 1
+            future: futures.CallFuture[Any] = futures.CallFuture(self, number, task_id)
+            message = messages.Retry(number, task_id, failed, force, started)
+            self._retrying[number] = message
+            self._open[number] = future
+            self._send(message)
+        self.link.flush()
+        try:
+            self.link.wait(lambda: number not in self._retrying)
+        except channel_errors.ChannelError as error:
+            raise futures.lost(error) from error
+        refusal = self._refusals.pop(number, "")
+        if refusal:
+            self._open.pop(number, None)
+            raise errors.ConfigurationError(refusal)
+        return future
 
     def block(
         self,
@@ -326,6 +367,9 @@ class Session:
             known = {item.number for item in unaccepted}
             known.update(item.number for item in self._batch)
             known.update(watched.number for watched in self._watching)
+            retrying = self._retrying.copy()
+            known.update(retrying)
+            said += [msgspec.structs.replace(one, started=True) for one in retrying.values()]
             watched = (
                 calls.Watched(number, future.known_task)
                 for number, future in self._open.copy().items()
@@ -340,21 +384,9 @@ class Session:
         return said
 
     def received(self, message: Any) -> None:
-        """Accepted, FoundCall, Results, Streamed. Repeatable: an interruption may repeat it."""
+        """Accepted, FoundCall, Results and others. Repeatable: an interruption may repeat it."""
         if isinstance(message, messages.Results):
-            open_futures, streams = self._open, self._streams
-            for item in message.items:
-                future = open_futures.get(item.number)
-                if future is not None:
-                    payload = item.payload
-                    if payload is not None and (payload.digest or payload.blobs):
-                        holding.hold(future, payload.digests)
-                    future.settle(item)
-                    if self._cancelling:
-                        self._cancelling.pop(future.known_task, None)
-                    if streams:
-                        streams.pop(item.number, None)
-                    open_futures.pop(item.number, None)
+            self._ended(message.items)
         elif isinstance(message, messages.Accepted):
             self._accepted(message.number)
         elif isinstance(message, messages.FoundCall):
@@ -362,6 +394,10 @@ class Session:
             if future is not None:
                 future.found(message.task)
             self._unconfirmed.pop(message.number, None)
+        elif isinstance(message, messages.Retried):
+            if message.refusal:
+                self._refusals[message.number] = message.refusal
+            self._retrying.pop(message.number, None)
         elif isinstance(message, messages.Streamed):
             stream = self._streams.get(message.number)
             if stream is not None:
@@ -393,6 +429,7 @@ class Session:
         self._unconfirmed.clear()
         self._unconfirmed_order.clear()
         self._streams.clear()
+        self._retrying.clear()
         self._unaccepted.clear()
         self._heavy.clear()
         self._cancelling.clear()
@@ -400,6 +437,21 @@ class Session:
             raise interruption
 
     # private; `_send…` under the lock
+
+    def _ended(self, items: Iterable[calls.CallResult]) -> None:
+        open_futures, streams = self._open, self._streams
+        for item in items:
+            future = open_futures.get(item.number)
+            if future is not None:
+                payload = item.payload
+                if payload is not None and (payload.digest or payload.blobs):
+                    holding.hold(future, payload.digests)
+                future.settle(item)
+                if self._cancelling:
+                    self._cancelling.pop(future.known_task, None)
+                if streams:
+                    streams.pop(item.number, None)
+                open_futures.pop(item.number, None)
 
     def _accepted(self, number: int) -> None:
         """What `gone` empties meanwhile, in another thread, is empty."""

@@ -110,6 +110,7 @@ class SyncSet(set_blocks.Opener):
         key: str = "",
         patterns: Sequence[str] = (),
         copy: bool = False,
+        deliver: Literal["all", "shard"] = "all",
     ) -> set_options.SnapshotHandle:
         """Declare data that all steps of a generation see unchanged.
 
@@ -119,7 +120,8 @@ class SyncSet(set_blocks.Opener):
         With `shards`, a number or the name of a group that has as many workers, or `by`, it is
         divided: `files` of much the same size (the default), `range` of bytes by whole lines,
         `hash` of the `key` of records or of the paths of files, `glob` by `patterns`. `copy`: steps
-        may write to a copy of it. Raises BadOption.
+        may write to a copy of it. `deliver`: a node gets all of it, or the shards that its workers
+        are for. Raises BadOption.
         """
         origin = {
             "source": source,
@@ -134,6 +136,8 @@ class SyncSet(set_blocks.Opener):
             body["digest"] = digest
         if copy:
             body["access"] = "copy"
+        if deliver != "all":
+            body["deliver"] = deliver
         scheme: dict[str, Any] = _given({"key": key, "patterns": list(patterns)})
         if shards is not None:
             scheme["group" if isinstance(shards, str) else "count"] = shards

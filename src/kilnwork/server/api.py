@@ -1,12 +1,13 @@
 """`/v1`: tasks of the journal, declared and spawned alike: list, read, logs, why, cancel, retry.
 
-`GET /v1/endpoints` says where the channel is, to whoever has a valid token.
+`GET /v1/endpoints` says where the channel is, to whoever has a valid token. `GET /v1/tasks` lists
+the tasks of all namespaces as `/tasks` below does those of one.
 
 | path below /v1/namespaces/NS | |
 |---|---|
 | GET /clusters | TaskClusters to which tasks can be submitted |
 | GET /tasks | list, newest first: `declared`, `state`, `parent`, `function`, `limit`, `continue` |
-| GET /tasks/REF | one task by name or id; `wait=SECONDS` answers when it is over |
+| GET /tasks/REF | one task by name, id, or ends of it; `wait=SECONDS`: once it is over |
 | GET /tasks/REF/result | its result as bytes, with their type; 409 while it has none |
 | GET /tasks/REF/logs | its output: `follow`, `run`, `attempt`, `tail` |
 | GET /tasks/REF/why | one sentence, and the Python error if there is one |
@@ -21,8 +22,9 @@
 An ASGI app. Authentication is done by whoever mounts it; rights are asked of `ports.Rights`.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -51,6 +53,9 @@ POLL_S = 0.1
 read of zero bytes."""
 MAX_NAMED = 20
 """Namespaces that are tried for somebody who has named none that there is."""
+
+MAX_AMBIGUOUS = 5
+"""Tasks that are named where the digits of an id could mean several."""
 
 MAX_WAIT_S = 60
 MAX_LIMIT = 1000
@@ -107,6 +112,8 @@ class Api:
         match request.segments:
             case ["v1", "endpoints"]:
                 await self._endpoints(request, response)
+            case ["v1", "tasks"]:
+                await self._list(request, None, response)
             case ["v1", "namespaces", namespace, "tasks"]:
                 await self._list(request, namespace, response)
             case ["v1", "namespaces", namespace, "clusters"]:
@@ -128,31 +135,48 @@ class Api:
                     f"nothing is served at {request.path}: try /v1/namespaces/default/tasks"
                 )
 
-    async def _list(self, request: asgi.Request, namespace: str, response: asgi.Response) -> None:
+    async def _list(
+        self, request: asgi.Request, namespace: str | None, response: asgi.Response
+    ) -> None:
         if request.method != "GET":
             raise errors.MethodNotAllowed
-        await self._check(request, ports.Question(verb="list", namespace=namespace))
+        await self._check(request, ports.Question(verb="list", namespace=namespace or ""))
         page = self._journal.tasks(
             namespace,
-            wanted=self._wanted(request, namespace),
+            wanted=await self._wanted(request, namespace),
             limit=request.number("limit", least=1, most=MAX_LIMIT) or 500,
             below=request.number("continue", least=1, most=1 << 62),
         )
-        document: dict[str, object] = {"items": [documents.task(view) for view in page.tasks]}
+        document: dict[str, object] = {"items": self._documents(page.tasks)}
         if page.more is not None:
             document["continue"] = str(page.more)
         await response.json(document)
 
-    def _wanted(self, request: asgi.Request, namespace: str) -> model.Wanted:
+    def _documents(self, views: Sequence[model.TaskView]) -> list[dict[str, Any]]:
+        """Documents of tasks with the names of their parents."""
+        known: dict[ids.TaskId, model.TaskView | None] = {view.task: view for view in views}
+        for view in views:
+            if view.parent is not None and view.parent.task not in known:
+                known[view.parent.task] = self._journal.view(view.parent.task)
+        return [
+            documents.task(view, parent=None if view.parent is None else known[view.parent.task])
+            for view in views
+        ]
+
+    async def _wanted(self, request: asgi.Request, namespace: str | None) -> model.Wanted:
         state = request.query.get("state") or None
         if state is not None and state not in list(api_task.State):
             known = ", ".join(api_task.State)
             raise errors.BadRequest(f"state={state}: known states are {known}")
         parent = request.query.get("parent") or None
+        if parent is not None and namespace is None:
+            raise errors.BadRequest(f"parent={parent}: list one namespace, /v1/namespaces/NS/tasks")
         return model.Wanted(
             state=None if state is None else api_task.State(state),
             declared=None if "declared" not in request.query else request.flag("declared"),
-            parent=None if parent is None else self._known(namespace, parent).task,
+            parent=None
+            if parent is None
+            else (await self._known(request, namespace or "", parent)).task,
             function=request.query.get("function") or None,
         )
 
@@ -199,7 +223,7 @@ class Api:
                 f"a task has no {sub!r}: it has result, logs, why, cancel and retry"
             )
         await self._check(request, _question(namespace, ref, sub))
-        await handler(request, self._known(namespace, ref), response)
+        await handler(request, await self._known(request, namespace, ref), response)
 
     async def _check(self, request: asgi.Request, question: ports.Question) -> None:
         """Reading a log takes `get` on tasks/log or on tasks."""
@@ -212,8 +236,10 @@ class Api:
         if refused is not None:
             raise errors.Forbidden(refused)
 
-    def _known(self, namespace: str, ref: str) -> model.TaskView:
+    async def _known(self, request: asgi.Request, namespace: str, ref: str) -> model.TaskView:
         view = self._resolve(namespace, ref)
+        if view is None and (digits := ids.abbreviated(ref)) is not None:
+            view = await self._abbreviated(request, namespace, digits)
         if view is None:
             raise errors.NotFound(
                 f'the journal has no task "{ref}" in namespace "{namespace}": it may not have been '
@@ -230,6 +256,22 @@ class Api:
             return view
         return self._journal.find(namespace, ref)
 
+    async def _abbreviated(
+        self, request: asgi.Request, namespace: str, digits: str
+    ) -> model.TaskView | None:
+        """The one task whose id begins or ends so. It takes the right to see all of them."""
+        found = await self._journal.abbreviated(namespace, digits, limit=MAX_AMBIGUOUS + 1)
+        if not found:
+            return None
+        await self._check(request, ports.Question(verb="list", namespace=namespace))
+        if len(found) > 1:
+            shown = ", ".join(ids.task_text(task) for task in found[:MAX_AMBIGUOUS])
+            more = ", …" if len(found) > MAX_AMBIGUOUS else ""
+            raise errors.Conflict(
+                f"{digits} begins or ends the ids of several tasks: {shown}{more}: write more of it"
+            )
+        return self._journal.view(found[0])
+
     async def _task(
         self, request: asgi.Request, view: model.TaskView, response: asgi.Response
     ) -> None:
@@ -239,7 +281,7 @@ class Api:
             if await request.disconnected(within_s=POLL_S):
                 return
             view = self._journal.view(view.task) or view
-        await response.json(documents.task(view))
+        await response.json(self._documents([view])[0])
 
     async def _result(
         self, request: asgi.Request, view: model.TaskView, response: asgi.Response

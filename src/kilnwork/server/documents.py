@@ -19,13 +19,18 @@ _decode_error: msgspec.msgpack.Decoder[attempts.ErrorInfo] = msgspec.msgpack.Dec
 )
 
 
-def task(view: model.TaskView) -> dict[str, Any]:
-    """The document of one task; members without a value are left out."""
+def task(view: model.TaskView, *, parent: model.TaskView | None = None) -> dict[str, Any]:
+    """The document of one task; members without a value are left out. `parent`: if it has one and
+    that is known."""
     document = {
         "id": ids.task_text(view.task),
         "namespace": view.namespace,
         "name": view.name,
-        "clusterName": None if api_task.is_executor_queue(view.cluster) else view.cluster,
+        "clusterName": (
+            None
+            if api_task.is_executor_queue(view.cluster)
+            else api_task.queue_cluster(view.cluster)
+        ),
         "function": view.function or None,
         "declared": view.declared,
         "run": view.run,
@@ -47,6 +52,8 @@ def task(view: model.TaskView) -> dict[str, Any]:
         "children": msgspec.to_builtins(view.children) if view.children.total else None,
         "progress": None if view.progress is None else _progress(view.progress),
         "parent": None if view.parent is None else str(view.parent),
+        "parentName": None if parent is None else parent.name,
+        "parentFunction": None if parent is None else parent.function or None,
     }
     return {key: value for key, value in document.items() if value is not None}
 

@@ -28,8 +28,14 @@ _decode = msgspec.json.Decoder(pond_messages.Report).decode
 class PondExchange:
     """The app."""
 
-    def __init__(self, ledger: pond_ports.AgentLedger, verifier: pond_ports.AgentVerifier) -> None:
+    def __init__(
+        self,
+        ledger: pond_ports.AgentLedger,
+        verifier: pond_ports.AgentVerifier,
+        files: pond_ports.JobFiles,
+    ) -> None:
         self._ledger = ledger
+        self._files = files
         self._verifier = verifier
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
@@ -48,6 +54,14 @@ class PondExchange:
             case "PUT", ["ponds", namespace, pond, "manifests", name]:
                 await self._admit(request, namespace, pond)
                 await self._take(request, (namespace, pond, name), response)
+            case "GET", ["ponds", namespace, pond, "jobs", job, folder]:
+                await self._admit(request, namespace, pond)
+                await response.send(
+                    200, asgi.JSON, await self._files.listing(namespace, job, folder)
+                )
+            case "GET", ["ponds", namespace, pond, "jobs", job, folder, path]:
+                await self._admit(request, namespace, pond)
+                await self._files.send(request, (namespace, job, folder, path), response)
             case _:
                 raise errors.NotFound("agents of ponds are at /ponds/NAMESPACE/NAME/nodes/NODE")
 

@@ -1,9 +1,10 @@
-"""What the paths of ponds need of the controllers: the ledger, and who is an agent."""
+"""What the paths of ponds need of others: the ledger, who is an agent, and files of file jobs."""
 
 from typing import Protocol
 
 from kilnwork.api import pond_messages, pond_views
 from kilnwork.data.pond import manifest
+from kilnwork.kit import asgi
 
 
 class AgentVerifier(Protocol):
@@ -29,6 +30,16 @@ class AgentLedger(Protocol):
     def put_manifest(self, namespace: str, pond: str, made: manifest.Manifest) -> None: ...
 
     def find_manifest(self, namespace: str, pond: str, digest: str) -> manifest.Manifest | None: ...
+
+
+class JobFiles(Protocol):
+    """Files of the file jobs of a namespace."""
+
+    async def listing(self, namespace: str, job: str, folder: str) -> bytes: ...
+
+    async def send(
+        self, request: asgi.Request, place: tuple[str, str, str, str], response: asgi.Response
+    ) -> None: ...
 
 
 class PeopleLedger(Protocol):

@@ -22,6 +22,8 @@ from kilnwork.server import errors, pond_ports, ports
 
 MAX_WAIT_S = 60
 MAX_BODY_BYTES = 4 << 20
+FILE_JOBS = "jobs"
+"""What rights call file jobs, as `/jobs` asks for them."""
 
 _decode = msgspec.json.Decoder(pond_views.LeaseRequest).decode
 
@@ -78,6 +80,19 @@ class Ponds:
         if refused is not None:
             raise errors.Forbidden(refused)
 
+    async def _check_jobs(
+        self, request: asgi.Request, namespace: str, wanted: pond_views.LeaseRequest
+    ) -> None:
+        """Agents read any file job of the namespace; who asks must be allowed to do that too."""
+        for one in wanted.snapshots:
+            if one.from_ is not None and one.from_.files is not None:
+                question = ports.Question(
+                    verb="get", namespace=namespace, name=one.from_.files, resource=FILE_JOBS
+                )
+                refused = await self._rights.refusal(request.user, question)
+                if refused is not None:
+                    raise errors.Forbidden(refused)
+
     async def _items(
         self, found: Sequence[msgspec.Struct] | None, pond: str, response: asgi.Response
     ) -> None:
@@ -106,6 +121,7 @@ class Ponds:
             wanted = _decode(body)
         except msgspec.MsgspecError as error:
             raise errors.UnprocessableContent(f"no request for a lease: {error}") from error
+        await self._check_jobs(request, place[0], wanted)
         until = self._clock.monotonic() + wait_s
         while True:
             try:

@@ -123,8 +123,15 @@ class Journal(Protocol):
         """The newest task of that name, None when there is none."""
         ...
 
-    def tasks(self, namespace: str, *, wanted: model.Wanted, limit: int, below: int | None) -> Page:
-        """At most `limit` tasks of a namespace; `below` is `more` of the page before.
+    async def abbreviated(self, namespace: str, digits: str, *, limit: int) -> list[ids.TaskId]:
+        """At most `limit` tasks whose ids begin or end with these digits (`ids.abbreviated`)."""
+        ...
+
+    def tasks(
+        self, namespace: str | None, *, wanted: model.Wanted, limit: int, below: int | None
+    ) -> Page:
+        """At most `limit` tasks of a namespace, or of all (None); `below` is `more` of the page
+        before.
 
         A page may hold fewer than there are, none even, and still have one after it.
         """

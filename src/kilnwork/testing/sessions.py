@@ -101,6 +101,13 @@ class InlineSession(session.Session):
             if record is not None:
                 self._runs.kill(record, reasons.Reason.KILLED, recursive=recursive)
 
+    def retry(
+        self, task_id: ids.TaskId, *, failed: bool, force: bool = False, started: bool = False
+    ) -> futures.CallFuture[Any]:
+        raise errors.ConfigurationError(
+            "tasks that run in the process of a test do not run again: retry() needs kiln.start()"
+        )
+
     def block(
         self,
         done: Callable[[], bool],

@@ -10,6 +10,7 @@ from kilnwork.api import admission, meta, sync_set, sync_set_validation
 
 REQUESTS = {"requests": {"cpu": "1", "memory": "1Gi"}}
 TEMPLATE = {"spec": {"containers": [{"name": "worker", "resources": REQUESTS}]}}
+POD = {"pod": {"spec": {"containers": [{"name": "main", "image": "x"}]}}}
 SNAPSHOT: dict[str, Any] = {"name": "trades", "from": {"inline": {"a": "1"}}}
 
 
@@ -74,14 +75,27 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         f"{G}.template.spec.containers[0].resources.requests",
         "must have cpu and memory",
     ),
-    "deliver": (
+    "shards that no step reads": (
+        data({**SNAPSHOT, "shard": {"by": "files"}, "deliver": "shard"}),
+        f"{S}.deliver",
+        "no step has of: data.trades",
+    ),
+    "shards for a step without a group": (
+        {
+            **data({**SNAPSHOT, "shard": {"by": "files"}, "deliver": "shard"}),
+            "flow": {"do": [{"x": {"each": "s", "of": "data.trades", "taskTemplate": POD}}]},
+        },
+        "spec.flow.do[0].x.taskTemplate",
+        "give that deliver: all",
+    ),
+    "shards that are copied": (
         {
             **group(template=TEMPLATE),
-            **data({**SNAPSHOT, "shard": {"by": "files"}, "deliver": "shard"}),
+            **data({**SNAPSHOT, "shard": {"by": "files"}, "deliver": "shard", "access": "copy"}),
             "backend": "pods",
         },
-        f"{S}.deliver",
-        "write deliver: all",
+        f"{S}.access",
+        "give access read",
     ),
     "deliver without shards": (data({**SNAPSHOT, "deliver": "shard"}), f"{S}.deliver", "no shard"),
     "controller": (

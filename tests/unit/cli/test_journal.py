@@ -1,35 +1,119 @@
-"""Tasks of the journal as text: the table, parents by name, errors as Python prints them."""
+"""Tasks of the journal as text: the table, short ids, parents, errors as Python prints them."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kilnwork.cli import journal
+from kilnwork.kit import clock, ids
 
 PARENT = "0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10"
-CHILD = "0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a11"
+CHILD = "0199a0d2-7c1e-7d35-8a51-0d4c5c1f2b11"
+NOW = 1_700_000_000.0
 
 
-def test_a_table_names_parents_and_leaves_out_what_is_not_there() -> None:
+def at(seconds: float) -> str:
+    return clock.rfc3339_micro(NOW - seconds)
+
+
+def item(**facts: Any) -> journal.Item:
+    made = {
+        "id": CHILD,
+        "namespace": "default",
+        "name": facts.get("id", CHILD),
+        "state": "Success",
+        "reason": "Succeeded",
+        "attempts": 1,
+        "creationTime": at(200),
+    }
+    return {**made, **facts}
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in line.split("   ") if cell]
+
+
+def test_a_table_for_people() -> None:
     items = [
-        {
-            "id": CHILD,
-            "name": CHILD,
-            "function": "words:count",
-            "state": "Failed",
-            "reason": "Exception",
-            "attempts": 2,
-            "parent": f"{PARENT}/1/1",
-        },
-        {"id": PARENT, "name": "all", "state": "Running", "reason": "", "attempts": 1},
+        item(
+            function="words:count",
+            state="Failed",
+            reason="Raised",
+            attempts=2,
+            startTime=at(190),
+            finishTime=at(189.95),
+            parent=f"{PARENT}/1/1",
+            parentName="all",
+        ),
+        item(id=PARENT, name="all", state="Running", reason="Started", startTime=at(185.0)),
+        item(id=str(PARENT).replace("10", "12"), state="Pending", reason="NoFreeSlot", attempts=0),
     ]
-    header, child, parent = (line.split() for line in journal.table(items))
-    assert header == ["ID", "NAME", "FUNCTION", "STATE", "REASON", "ATTEMPTS", "PARENT"]
-    assert child == [CHILD, "<none>", "words:count", "Failed", "Exception", "2", "all"]
-    assert parent == [PARENT, "all", "<none>", "Running", "<none>", "1", "<none>"]
+    header, *rows = (cells(line) for line in journal.table(items, now=NOW))
+    assert header == ["ID", "NAME", "STATE", "ATTEMPTS", "AGE", "TOOK", "PARENT"]
+    assert rows == [
+        ["5c1f2b11", "words:count", "Failed (Raised)", "2", "3m", "50ms", "all"],
+        ["5c1f2a10", "all", "Running", "1", "3m", "3m", "<none>"],
+        ["5c1f2a12", "<none>", "Pending (NoFreeSlot)", "0", "3m", "<none>", "<none>"],
+    ]
 
 
-def test_parents_beyond_the_list_are_named_when_known_else_shown_by_id() -> None:
-    names = {"0a": "first"}
-    assert journal.parent({"parent": "0a/1/1"}, names) == "first"
-    assert journal.parent({"parent": "0b/1/2"}, names) == "0b"
-    assert journal.parent({}, names) is None
+def test_a_wide_table_has_whole_ids_and_functions() -> None:
+    header, row = journal.table([item(function="m:f", message="x")], now=NOW, wide=True)
+    assert row.startswith(f"{CHILD}   m:f ")
+    assert header.split()[7:9] == ["FUNCTION", "CLUSTER"]
+
+
+def test_namespaces_come_first() -> None:
+    header, row = journal.table([item(namespace="far")], now=NOW, namespaces=True)
+    assert (header.split()[0], row.split()[0]) == ("NAMESPACE", "far")
+
+
+text = st.text(st.characters(codec="ascii", categories=["L", "N"]), min_size=1, max_size=80)
+
+
+@given(st.lists(st.tuples(text, text, text, st.floats(0, 1e7)), max_size=5))
+def test_a_table_fits_into_its_width(facts: list[tuple[str, str, str, float]]) -> None:
+    items = [
+        item(
+            id=ids.new_uid(), name=name, reason=reason, parent=f"{PARENT}/1/1", parentName=parent,
+            creationTime=at(age), startTime=at(age), attempts=100,
+        )
+        for name, reason, parent, age in facts
+    ]  # fmt: skip
+    lines = journal.table(items, now=NOW)
+    assert max(len(line) for line in lines) <= journal.WIDTH
+    for one, line in zip(items, lines[1:], strict=True):
+        assert line.startswith(journal.short_id(one["id"]))
+
+
+def test_ids_are_as_long_as_it_takes_to_tell_them_apart() -> None:
+    first, second = "0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10", "0199a0d2-7c1e-7d35-8a51-1d4c5c1f2a10"
+    other = "0199a0d2-7c1e-7d35-8a51-0d4c5c1f2b10"
+    assert journal.short_ids([first, second, other]) == {
+        first: "0d4c5c1f2a10",
+        second: "1d4c5c1f2a10",
+        other: "5c1f2b10",
+    }
+    assert journal.short_ids([]) == {}
+    assert journal.short_ids([first, first]) == {first: "5c1f2a10"}
+
+
+@given(st.lists(st.binary(min_size=16, max_size=16), unique=True, max_size=20))
+def test_short_ids_are_ends_of_one_id_each(raw: list[bytes]) -> None:
+    known = [ids.task_text(ids.TaskId(one)) for one in raw]
+    for whole, short in journal.short_ids(known).items():
+        assert [one for one in known if one.replace("-", "").endswith(short)] == [whole]
+        assert len(short) >= journal.SHORT_ID
+
+
+def test_parents_by_name_or_function_or_short_id() -> None:
+    of = f"{PARENT}/1/2"
+    assert journal.parent({"parent": of, "parentName": "all", "parentFunction": "m:f"}) == "all"
+    unnamed = {"parent": of, "parentName": PARENT, "parentFunction": "m:total"}
+    assert journal.parent(unnamed) == "total (5c1f2a10)"
+    assert journal.parent({"parent": of}) == "5c1f2a10"
+    assert journal.parent({}) is None
 
 
 def test_an_error_is_printed_after_what_caused_it() -> None:

@@ -88,3 +88,27 @@ def test_a_session_tells_when_it_began() -> None:
 
 def test_a_session_of_random_bytes_tells_nothing() -> None:
     assert ids.session_began(bytes(16)) is None
+
+
+def test_ids_of_one_source_end_differently() -> None:
+    """Whoever maps a function over a thousand inputs names a task by its last digits."""
+    source = ids.TaskIds()
+    ends = {ids.task_text(source.take())[-7:] for _ in range(1000)}
+    assert len(ends) == 1000
+
+
+@pytest.mark.parametrize(
+    ("text", "digits"),
+    [
+        ("24becda706d6", "24becda706d6"),
+        ("24BECDA7", "24becda7"),
+        ("8002-2eeab3fe96", "80022eeab3fe96"),
+        ("abcde", None),
+        ("task-0", None),
+        ("2026-11-1722910289508904826", "2026111722910289508904826"),
+        ("01a20fc5-1284-70c4-800d-444eeab3fe96", None),
+        ("", None),
+    ],
+)
+def test_what_may_be_a_part_of_an_id(text: str, digits: str | None) -> None:
+    assert ids.abbreviated(text) == digits

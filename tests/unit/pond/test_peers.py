@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -26,6 +27,10 @@ def certificates(folder: Path) -> Path:
     return folder
 
 
+def made(pair: Path) -> peers.Peers:
+    return peers.Peers(pair, time=clock.SystemClock())
+
+
 class World:
     """A pond that is served, and whoever fetches from it."""
 
@@ -46,7 +51,7 @@ class World:
         return next(file.digest for file in self.manifest.files if file.path == path)
 
     async def read(self, path: str, *, offset: int = 0, of: peers.Peers | None = None) -> bytes:
-        found = (of or peers.Peers(self.pair)).origin("n", self.address, self.digest(path))
+        found = (of or made(self.pair)).origin("n", self.address, self.digest(path))
 
         def read() -> bytes:
             with found.open(offset, "") as content:
@@ -76,7 +81,7 @@ async def test_an_empty_blob_is_one(world: World) -> None:
 
 
 async def test_a_manifest_is_read(world: World) -> None:
-    found = peers.Peers(world.pair).manifest
+    found = made(world.pair).manifest
 
     encoded = await asyncio.to_thread(found, world.address, world.manifest.digest)
 
@@ -94,7 +99,7 @@ async def test_blobs_that_are_gone(world: World) -> None:
     "path", ["blobs/../owner.lock", "blobs/zz", "leases/a", "blobs/" + "0" * 62]
 )
 async def test_nothing_else_is_served(world: World, path: str) -> None:
-    found = peers.Peers(world.pair).origin("n", world.address, path.removeprefix("blobs/"))
+    found = made(world.pair).origin("n", world.address, path.removeprefix("blobs/"))
 
     def read() -> None:
         found.open(0, "").close()
@@ -104,7 +109,7 @@ async def test_nothing_else_is_served(world: World, path: str) -> None:
 
 
 async def test_another_pond_gets_nothing(world: World, tmp_path: Path) -> None:
-    other = peers.Peers(certificates(tmp_path / "other"))
+    other = made(certificates(tmp_path / "other"))
 
     with pytest.raises((errors.SourceRefused, errors.SourceUnreachable)):
         await world.read("a", of=other)
@@ -137,3 +142,18 @@ async def test_someone_who_claims_to_be_a_peer_is_not_believed(
         await world.read("a")
     await impostor.stop()
     served.close()
+
+
+def test_a_peer_that_does_not_respond_is_doubted_for_a_while(tmp_path: Path) -> None:
+    time = clock.ManualClock()
+    asked = peers.Peers(certificates(tmp_path / "own"), time=time)
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        address = f"127.0.0.1:{gone.getsockname()[1]}"
+    assert not asked.is_doubted(address)
+
+    with pytest.raises(errors.SourceUnreachable):
+        asked.manifest(address, f"sha256:{'0' * 64}")
+    assert asked.is_doubted(address)
+
+    time.advance(peers.DOUBT_S)
+    assert not asked.is_doubted(address)

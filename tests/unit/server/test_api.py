@@ -43,11 +43,15 @@ class Journal:
         found = (v for v in self.views.values() if (v.namespace, v.name) == (namespace, name))
         return next(found, None)
 
+    async def abbreviated(self, namespace: str, digits: str, *, limit: int) -> list[ids.TaskId]:
+        known = [v for v in self.views.values() if v.namespace == namespace]
+        return [v.task for v in known if v.task.hex().endswith(digits)][:limit]
+
     def tasks(
-        self, namespace: str, *, wanted: model.Wanted, limit: int, below: int | None
+        self, namespace: str | None, *, wanted: model.Wanted, limit: int, below: int | None
     ) -> ports.Page:
         self.wanted = wanted
-        found = [v for v in reversed(self.views.values()) if v.namespace == namespace]
+        found = [v for v in reversed(self.views.values()) if namespace in (None, v.namespace)]
         rest = found[len(found) - (below or len(found)) :]
         left = len(rest) - limit
         return ports.Page(rest[:limit], left if left > 0 else None)
@@ -278,6 +282,57 @@ async def test_a_task_by_name_and_by_id(app: api.Api) -> None:
     assert by_name == by_id
     assert by_name["parent"] == f"{ids.task_text(A)}/1/1"
     assert by_name["state"] == "Running"
+
+
+async def test_a_task_by_the_end_of_its_id(app: api.Api) -> None:
+    found = await Exchange(app, f"{TASKS}/0000000b").run()
+    assert (found.status, found.json()["name"]) == (200, "b")
+    upper = await Exchange(app, f"{TASKS}/8000-00000000000B").run()
+    assert upper.json()["name"] == "b"
+    parent = (await Exchange(app, f"{TASKS}?parent=00000a").run()).status
+    assert parent == 200
+
+
+async def test_a_name_comes_before_the_end_of_an_id(app: api.Api, journal: Journal) -> None:
+    journal.change(A, name="0000000b")
+    assert (await Exchange(app, f"{TASKS}/0000000b").run()).json()["id"] == ids.task_text(A)
+
+
+async def test_an_end_of_several_ids_names_them(app: api.Api, journal: Journal) -> None:
+    other = ids.task_id("00000000-0000-7000-8000-00000a00000a")
+    journal.views[other] = view(other, "c")
+    done = await Exchange(app, f"{TASKS}/00000a").run()
+    assert done.status == 409
+    told = done.json()["detail"]
+    assert ids.task_text(A) in told
+    assert ids.task_text(other) in told
+    assert (await Exchange(app, f"{TASKS}/a00000a").run()).json()["name"] == "c"
+
+
+async def test_the_end_of_an_id_takes_the_right_to_list(app: api.Api) -> None:
+    assert (await Exchange(app, f"{TASKS}/0000000b/logs", user="reader").run()).status == 403
+    assert (await Exchange(app, f"{TASKS}/b/logs", user="reader").run()).status == 200
+    assert (await Exchange(app, f"{TASKS}/dddddddd/logs", user="reader").run()).status == 404
+
+
+async def test_all_namespaces_are_listed_for_who_may(app: api.Api, journal: Journal) -> None:
+    far = ids.task_id("00000000-0000-7000-8000-00000000000c")
+    journal.views[far] = view(far, "c", namespace="far")
+    found = (await Exchange(app, "/v1/tasks").run()).json()["items"]
+    assert [(one["namespace"], one["name"]) for one in found] == [
+        ("far", "c"), ("default", "b"), ("default", "a"),
+    ]  # fmt: skip
+    assert (await Exchange(app, "/v1/tasks", user="guest").run()).status == 403
+    assert (await Exchange(app, "/v1/tasks?parent=a").run()).status == 400
+
+
+async def test_parents_are_named_also_beyond_the_page(app: api.Api, journal: Journal) -> None:
+    journal.change(A, function="pkg:total")
+    [item] = (await Exchange(app, f"{TASKS}?limit=1").run()).json()["items"]
+    assert (item["parentName"], item["parentFunction"]) == ("a", "pkg:total")
+    del journal.views[A]
+    [item] = (await Exchange(app, f"{TASKS}?limit=1").run()).json()["items"]
+    assert "parentName" not in item
 
 
 async def test_a_task_of_another_namespace_is_not_found(app: api.Api) -> None:

@@ -12,6 +12,7 @@ from kilnwork.controllers import errors as controller_errors
 from kilnwork.controllers.data_pond import ledger
 from kilnwork.kit import asgi, clock
 from kilnwork.server import pond_exchange, ponds, ports, problems
+from support import pond_homes
 from support import ponds as pond_files
 
 FILES = {"a": b"1", "b": b"22"}
@@ -50,7 +51,9 @@ class World:
         self.spec = data_pond.DataPondSpec(sources=(source,))
         self.ledger.pond_changed("quant", "lake", self.spec, root="/pond")
         self.verifier, self.rights = Verifier(), Rights()
-        self.exchange = pond_exchange.PondExchange(self.ledger, self.verifier)
+        self.exchange = pond_exchange.PondExchange(
+            self.ledger, self.verifier, pond_homes.JobFiles({})
+        )
         self.people = ponds.Ponds(self.ledger, self.rights, time=clock.SystemClock())
         self.sequence = 0
 
@@ -280,6 +283,17 @@ async def test_people_need_rights(world: World, method: str, rest: list[str]) ->
     status, problem = await world.person(method, *rest, body=WANTED)
 
     assert (status, "may not" in problem["detail"]) == (403, True)
+
+
+async def test_files_of_jobs_need_the_right_to_read_the_job(world: World) -> None:
+    body = {"snapshots": [{"name": "a", "from": {"files": "2026-11-1"}}]}
+
+    status, problem = await world.person("PUT", "leases", "a", body=body)
+    assert (status, "may not get jobs" in problem["detail"]) == (403, True)
+
+    world.rights.allowed.add("get jobs")
+    status, _ = await world.person("PUT", "leases", "a", body=body)
+    assert status == 202
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from urllib import parse
 
 import click
 
-from kilnwork.api import kinds
+from kilnwork.api import job_files, kinds
 from kilnwork.cli import errors, file_jobs, options, pond_tables, render, session
 
 _WAIT_S = 20
@@ -19,7 +19,11 @@ _WAIT_S = 20
 @options.target
 @click.option("--snapshots", is_flag=True, help="Which node holds which snapshot.")
 @click.option("--leases", is_flag=True, help="Who needs which snapshots, and how far nodes are.")
-@click.option("--fetch", metavar="SOURCE", help="Bring a snapshot of a source to all nodes.")
+@click.option(
+    "--fetch",
+    metavar="SOURCE",
+    help="Bring a snapshot of a source, or of kiln:JOB/FOLDER, to all nodes.",
+)
 @click.option("--path", "paths", multiple=True, metavar="PATH", help="Only this file; repeatable.")
 @click.option("--glob", metavar="PATTERN", help="Only files that fit, such as **/*.csv.")
 @click.option("--lease", metavar="NAME", help="Name of the lease; default the source's.")
@@ -32,10 +36,12 @@ def command(pond: str | None, form: str | None, **asked: Any) -> None:
     kiln data
     kiln data lake --snapshots
     kiln data lake --fetch market --glob '**/*.csv' --lease tomorrow
+    kiln data lake --fetch kiln:2026-11-1234/parts --lease results
     kiln data lake --release tomorrow
 
     --fetch makes a lease: the data stays on the nodes until --release. HITS are files that were
-    wanted and on the node already; FETCHED came from sources.
+    wanted and on the node already; FETCHED came from sources. A file job has the folders results,
+    parts, errors and input.
     """
     acts = [name for name in ("snapshots", "leases", "fetch", "release") if asked[name]]
     if len(acts) > 1:
@@ -85,14 +91,15 @@ async def _ponds(s: session.Session) -> list[str]:
 
 
 async def _fetch(s: session.Session, pond: str, asked: Mapping[str, Any]) -> None:
-    source = {"source": asked["fetch"], "paths": list(asked["paths"]), "glob": asked["glob"] or ""}
-    lease = asked["lease"] or asked["fetch"]
-    body = {"snapshots": [{"name": asked["fetch"], "from": source}]}
+    name, source = _source(asked["fetch"])
+    source |= {"paths": list(asked["paths"]), "glob": asked["glob"] or ""}
+    lease = asked["lease"] or name
+    body = {"snapshots": [{"name": name, "from": source}]}
     said = ""
     while True:
         query = {"wait": str(_WAIT_S)}
         view = await s.ask("PUT", _lease(s, pond, lease), query=query, body=body)
-        snapshot = view["snapshots"][asked["fetch"]]
+        snapshot = view["snapshots"][name]
         if snapshot["state"] == "Failed":
             raise errors.CommandError(f"{snapshot['reason']}: {snapshot['message']}")
         if view["ready"]:
@@ -106,6 +113,17 @@ async def _fetch(s: session.Session, pond: str, asked: Mapping[str, Any]) -> Non
         if now != said:
             said = now
             click.echo(now, err=True)
+
+
+def _source(given: str) -> tuple[str, dict[str, Any]]:
+    """Name of the snapshot, and where it comes from."""
+    if not given.startswith(job_files.PREFIX):
+        return given, {"source": given}
+    try:
+        found = job_files.parse_uri(given)
+    except ValueError as error:
+        raise click.UsageError(f"--fetch: {error}") from error
+    return found.folder, {"files": found.job, "path": found.folder}
 
 
 async def _release(s: session.Session, pond: str, lease: str) -> None:

@@ -19,6 +19,7 @@ from kilnwork.cli import (
     render,
     selector_types,
     session,
+    task_names,
     waiting,
 )
 from kilnwork.kube import errors as kube_errors
@@ -52,7 +53,7 @@ class _Victim:
     help="What is in these files.",
     shell_complete=completing.files,
 )
-@options.target
+@options.list_target
 @click.option("--all", "everything", is_flag=True, help="All objects of the kind.")
 @click.option(
     "-l",
@@ -181,7 +182,10 @@ async def _victims(s: session.Session, choice: _Choice, *, lenient: bool) -> lis
         for ref in await s.kinds.refs(choice.words):
             if ref.name is not None:
                 _check_plain(choice, "a name")
-                named.append((ref.resource, ref.name, s.one_namespace()))
+                name = ref.name
+                if ref.resource == api_kinds.TASKS:
+                    name = await task_names.resolved(s, name)
+                named.append((ref.resource, name, s.one_namespace()))
                 continue
             named += await _chosen(s, ref.resource, choice)
     return await _identified(s, named, lenient=lenient)

@@ -10,7 +10,7 @@ from kilnwork.cli import completing, file_lists, options, session
 
 @click.command()
 @click.argument("job", required=False, metavar="[ID|NAME]", shell_complete=completing.file_jobs)
-@options.target
+@options.list_target
 @click.option("--parts", is_flag=True, help="The parts of the job.")
 @click.option("--uploads", is_flag=True, help="Uploads that broke off, instead of jobs.")
 @click.option(

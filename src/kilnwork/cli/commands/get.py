@@ -36,6 +36,8 @@ class Wanted:
     selectors: dict[str, str]
     headers: bool
     spawned: bool
+    limit: int | None = None
+    """Of spawned tasks."""
 
 
 @click.command()
@@ -46,7 +48,7 @@ class Wanted:
     metavar="KIND[,KIND…] [NAME…] | KIND/NAME…",
     shell_complete=completing.objects,
 )
-@options.target
+@options.list_target
 @options.output("wide", "json", "yaml", "name")
 @click.option(
     "-l",
@@ -69,6 +71,12 @@ class Wanted:
     help="Tasks that are no objects: submitted by programs, or spawned by tasks.",
 )
 @click.option(
+    "--limit",
+    type=click.IntRange(min=0),
+    help=f"With --spawned: the newest so many, 0 for all; default {journal.LIMIT}, and all with"
+    " -o json, yaml or name.",
+)
+@click.option(
     "--state", metavar="STATE", help="Only Jobs in this phase; with --indexes, only such indexes."
 )
 @click.option("--indexes", is_flag=True, help="The indexes of the Job that is named.")
@@ -78,6 +86,7 @@ def command(
     selector: str | None,
     field_selector: str | None,
     state: str | None,
+    limit: int | None,
     **flags: bool,
 ) -> None:
     """List objects by kind, or show those that are named.
@@ -98,12 +107,15 @@ def command(
         asked_jobs = {"state": state, "no_headers": flags["no_headers"]}
         session.run(lambda s: job_lists.show(s, name, form, asked_jobs))
         return
+    if limit is not None and not flags["spawned"]:
+        raise click.UsageError("--limit is of --spawned")
     asked = {"labelSelector": selector, "fieldSelector": field_selector}
     wanted = Wanted(
         form=form,
         selectors={key: value for key, value in asked.items() if value},
         headers=not flags["no_headers"],
         spawned=flags["spawned"],
+        limit=limit,
     )
     jobs = file_names.listed(words)
     if jobs is not None:
@@ -127,7 +139,8 @@ def _only_job(words: Sequence[str], *, indexes: bool) -> str | None:
 
 async def _get(s: session.Session, words: Sequence[str], wanted: Wanted) -> None:
     if wanted.spawned:
-        await _spawned(s, wanted)
+        only = {"declared": "false"}
+        await journal.show(s, only, wanted.form, limit=wanted.limit, headers=wanted.headers)
         return
     refs = await s.kinds.refs(words)
     _check(refs, wanted)
@@ -364,25 +377,3 @@ class _Rows:
         for line in lines:
             padded = (text.ljust(w) for text, w in zip(line, self._widths, strict=True))
             click.echo("   ".join(padded).rstrip())
-
-
-async def _spawned(s: session.Session, wanted: Wanted) -> None:
-    """Tasks that exist only in the journal."""
-    found = [item async for item in journal.listed(s, wanted={"declared": "false"})]
-    if wanted.form in ("json", "yaml"):
-        _whole({"items": found}, wanted)
-    elif wanted.form == "name":
-        for item in found:
-            click.echo(item["id"])
-    elif not found:
-        click.echo(f"nothing found in namespace {s.namespace}", err=True)
-    else:
-        lines = journal.table(found, wide=wanted.form == "wide", names=await _names(s))
-        for line in lines if wanted.headers else lines[1:]:
-            click.echo(line)
-
-
-async def _names(s: session.Session) -> dict[str, str]:
-    """Names of Task objects by id: they may be parents."""
-    found = journal.listed(s, wanted={"declared": "true"})
-    return {item["id"]: item["name"] async for item in found}

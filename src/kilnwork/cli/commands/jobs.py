@@ -21,7 +21,7 @@ _LISTS = ("config", "active", "queued", "finished", "scheduled", "adhoc")
 @click.argument(
     "job", required=False, metavar="[NAME]", shell_complete=completing.of_kind(api_kinds.JOBS)
 )
-@options.target
+@options.list_target
 @click.option("--indexes", is_flag=True, help="The indexes of the Job.")
 @click.option(
     "--watch", is_flag=True, help="Follow the Job with a progress bar, and end as it ends."

@@ -16,6 +16,7 @@ from kilnwork.cli import (
     kinds,
     options,
     session,
+    task_names,
     waiting,
 )
 from kilnwork.kit import http_types
@@ -64,8 +65,9 @@ async def _all(
     """Each that can be; the others are named, the last of them by the exit."""
     runs: dict[str, int] = {}
     refused: list[errors.CommandError | kube_errors.ApiError] = []
-    for name in names:
+    for word in names:
         try:
+            name = await task_names.resolved(s, word)
             runs[name] = await _retry_any(s, name, force=force)
         except (errors.CommandError, kube_errors.ApiError) as error:
             refused.append(error)

@@ -19,7 +19,7 @@ _PREVIEW = "default/preview"
     metavar="[CONFIG…]",
     shell_complete=completing.of_kind(api_kinds.JOB_CONFIGS),
 )
-@options.target
+@options.list_target
 @click.option(
     "--next",
     "count",

@@ -5,13 +5,11 @@ from typing import Any
 import click
 
 from kilnwork.api import task as api_task
-from kilnwork.cli import completing, journal, kinds, options, render, session
-
-_LIMIT = 100
+from kilnwork.cli import completing, journal, kinds, options, session
 
 
 @click.command()
-@options.target
+@options.list_target
 @click.option(
     "--state",
     type=click.Choice([state.value for state in api_task.State]),
@@ -27,12 +25,10 @@ _LIMIT = 100
 @click.option("--spawned", is_flag=True, help="Only tasks that are no objects.")
 @click.option(
     "--limit",
-    type=click.IntRange(min=1),
-    default=_LIMIT,
-    show_default=True,
-    help="The newest so many; see --all.",
+    type=click.IntRange(min=0),
+    help=f"The newest so many, 0 for all; default {journal.LIMIT}, and all with -o"
+    " json, yaml or name.",
 )
-@click.option("--all", "everything", is_flag=True, help="All of them, however many.")
 @click.option("--no-headers", is_flag=True, help="Leave out the line of column names.")
 @options.output("wide", "json", "yaml", "name")
 def command(form: str | None, **asked: Any) -> None:
@@ -40,41 +36,17 @@ def command(form: str | None, **asked: Any) -> None:
 
     \b
     kiln tasks --state Failed
-    kiln tasks --function count_words:count --all -o name
-    kiln tasks --parent 0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10
+    kiln tasks --function count_words:count -o name
+    kiln tasks --parent 5c1f2a10
 
-    What is shown as ID, or as NAME, is what `kiln logs`, `why`, `cancel` and `retry` take.
+    ID is the end of the id; it or the name is what `kiln logs`, `result`, `why`, `wait`, `cancel`,
+    `retry` and `delete` take. NAME is the name of a task, or the function that it calls. TOOK is
+    the time from its first start to its end, or until now.
     """
     wanted = {key: str(asked[key]) for key in ("state", "function") if asked[key]}
     if asked["parent"]:
         wanted["parent"] = kinds.task_name(asked["parent"])
     if asked["spawned"]:
         wanted["declared"] = "false"
-    limit = None if asked["everything"] else asked["limit"]
-    session.run(lambda s: _list(s, wanted, limit, form, headers=not asked["no_headers"]))
-
-
-async def _list(
-    s: session.Session,
-    wanted: dict[str, str],
-    limit: int | None,
-    form: str | None,
-    *,
-    headers: bool,
-) -> None:
-    more = None if limit is None else limit + 1  # one more says whether there are more
-    found = [item async for item in journal.listed(s, wanted=wanted, limit=more)]
-    items = found[:limit]
-    if form in ("json", "yaml"):
-        click.echo(render.document({"items": items}, form), nl=False)
-    elif form == "name":
-        for item in items:
-            click.echo(item["id"])
-    elif not items:
-        click.echo(f"nothing found in namespace {s.namespace}", err=True)
-    else:
-        lines = journal.table(items, wide=form == "wide")
-        for line in lines if headers else lines[1:]:
-            click.echo(line)
-    if len(found) > len(items):
-        click.echo(f"these are the newest {limit}: --all shows all, --limit more", err=True)
+    limit, headers = asked["limit"], not asked["no_headers"]
+    session.run(lambda s: journal.show(s, wanted, form, limit=limit, headers=headers))

@@ -22,6 +22,7 @@ from kilnwork.cli import (
     render,
     session,
     set_objects,
+    task_names,
     waiting,
 )
 from kilnwork.kube import errors as kube_errors
@@ -89,7 +90,8 @@ def command(words: tuple[str, ...], wanted: str | None, timeout: float | None) -
     """
 
     async def work(s: session.Session) -> None:
-        for word in words:
+        for said in words:
+            word = said if file_names.said(said) else await task_names.resolved(s, said)
             job, name = await _job_or_task(s, word)
             if job is not None:
                 await _file_job(s, job, wanted or _FINAL, timeout_s=timeout)

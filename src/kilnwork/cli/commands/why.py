@@ -20,6 +20,7 @@ from kilnwork.cli import (
     render,
     session,
     set_objects,
+    task_clusters,
     waiting,
 )
 from kilnwork.kube import errors as kube_errors
@@ -104,6 +105,7 @@ def config_sentence(found: job_names.Item) -> str:
 _SENTENCES = {
     api_kinds.JOB_CONFIGS.kind: config_sentence,
     api_kinds.SYNC_SETS.kind: set_objects.sentence,
+    api_kinds.TASK_CLUSTERS.kind: task_clusters.sentence,
 }
 """Kinds that have more to tell than any other."""
 

@@ -3,7 +3,9 @@
 Used by `manager`, `dispatcher` and `embedded`.
 """
 
+import asyncio
 import contextlib
+import functools
 import hmac
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -276,8 +278,13 @@ class HubJournal:
         found = self._reader.find(namespace, name)
         return None if found is None else self._hub.view(found.task) or found
 
+    async def abbreviated(self, namespace: str, digits: str, *, limit: int) -> list[ids.TaskId]:
+        """In a thread: it looks at every id."""
+        find = functools.partial(self._reader.abbreviated, namespace, digits, limit=limit)
+        return await asyncio.to_thread(find)
+
     def tasks(
-        self, namespace: str, *, wanted: model.Wanted, limit: int, below: int | None
+        self, namespace: str | None, *, wanted: model.Wanted, limit: int, below: int | None
     ) -> ports.Page:
         """Tasks of a namespace, newest first, with the facts of the moment."""
         found, more = self._reader.tasks(namespace, wanted=wanted, limit=limit, below=below)

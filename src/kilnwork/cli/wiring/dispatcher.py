@@ -28,6 +28,7 @@ from kilnwork.server import (
     metrics,
     objects,
     pond_exchange,
+    pond_files,
     pond_ports,
     ponds,
     ports,
@@ -214,7 +215,7 @@ class Dispatcher:
             files,
             objects.Objects(jobs.store, callers.verifier),
             callbacks.Callbacks(urls, running),
-            pond_exchange.PondExchange(callers.ledger, callers.agents),
+            pond_exchange.PondExchange(callers.ledger, callers.agents, pond_files.PondFiles(jobs)),
         )
 
         async def close() -> None:

@@ -3,6 +3,8 @@
 Used by `ledger`, by the controllers that need data, and by the REST API.
 """
 
+from collections.abc import Collection, Mapping
+
 import msgspec
 
 from kilnwork.api import data_pond
@@ -30,15 +32,26 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
 class WantedSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot that a run needs on its nodes.
 
-    `name`: of its directory; `paths`: the files, None for all; `access`: `read` or `copy`;
-    `source`: where it was pinned from, for what no node has.
+    `name`: of its directory; `paths`: the files, None for all; `paths_by_node`: instead, what each
+    node needs, none where it is not named; `access`: `read` or `copy`; `source`: where it was
+    pinned from, for what no node has.
     """
 
     name: str
     digest: str
     paths: tuple[str, ...] | None = None
+    paths_by_node: Mapping[str, tuple[str, ...]] | None = None
     access: str = "read"
     source: data_pond.SnapshotSource | None = None
+
+    def paths_on(self, nodes: Collection[str]) -> tuple[str, ...] | None:
+        """Return the files that nodes need which share a disk, None for all."""
+        if self.paths_by_node is None:
+            return self.paths
+        found = [self.paths_by_node.get(node, ()) for node in sorted(nodes)]
+        if len(found) == 1:
+            return found[0]
+        return tuple(sorted({path for paths in found for path in paths}))
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):

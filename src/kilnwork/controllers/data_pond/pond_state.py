@@ -219,8 +219,10 @@ class PondState:
         *,
         live: Collection[str],
     ) -> model.Readiness:
-        total = sum(self._bytes(one) for one in snapshots)
-        agent = self.agents.get(self.owner(node, live))
+        owner = self.owner(node, live)
+        served = self._needing(lease, self._served_by(owner))
+        total = sum(self._bytes(one, node) for one in snapshots)
+        agent = self.agents.get(owner)
         if agent is None or node not in live:
             text = "has never reported" if agent is None else "does not report any more"
             where = f"{self.namespace}/{self.name}"
@@ -231,13 +233,20 @@ class PondState:
             )
         found = next((one for one in agent.report.leases if one.name == lease), None)
         reports = {one.name: one for one in found.snapshots} if found is not None else {}
-        return _summed(node, [_about(one, reports) for one in snapshots], total=total)
+        pairs = [(one, _about(one, reports, served)) for one in snapshots]
+        return _summed(node, pairs, total=total)
 
-    def _bytes(self, wanted: model.WantedSnapshot) -> int:
+    def _needing(self, lease: str, served: frozenset[str]) -> frozenset[str]:
+        """Of the nodes that an agent serves, those that a lease is for."""
+        nodes, _ = self._leases[lease]
+        return served if nodes is None else served & nodes
+
+    def _bytes(self, wanted: model.WantedSnapshot, node: str) -> int:
         known = self.manifests.get(wanted.digest)
         if known is None:
             return 0
-        paths = None if wanted.paths is None else set(wanted.paths)
+        needed = wanted.paths_on((node,))
+        paths = None if needed is None else set(needed)
         return sum(f.size for f in known.files if paths is None or f.path in paths)
 
     # what an agent is told
@@ -248,9 +257,12 @@ class PondState:
         for pinning in self._pins.values():
             self._assign(pinning, live)
         leases = tuple(
-            pond_messages.LeaseOrder(name=name, snapshots=tuple(map(self._ordered, snapshots)))
-            for name, (nodes, snapshots) in sorted(self._leases.items())
-            if nodes is None or nodes & served
+            pond_messages.LeaseOrder(
+                name=name,
+                snapshots=tuple(self._ordered(one, needing) for one in snapshots),
+            )
+            for name, (_, snapshots) in sorted(self._leases.items())
+            if (needing := self._needing(name, served))
         )
         wanted = {one.digest for lease in leases for one in lease.snapshots}
         holders = {digest: tuple(self._peers_with(digest, node)) for digest in sorted(wanted)}
@@ -270,7 +282,9 @@ class PondState:
             uploads=self._uploads(node, wanted),
         )
 
-    def _ordered(self, wanted: model.WantedSnapshot) -> pond_messages.SnapshotOrder:
+    def _ordered(
+        self, wanted: model.WantedSnapshot, needing: frozenset[str]
+    ) -> pond_messages.SnapshotOrder:
         try:
             source = None if wanted.source is None else sources.order(self.spec, wanted.source)
         except errors.PondError:
@@ -278,7 +292,7 @@ class PondState:
         return pond_messages.SnapshotOrder(
             name=wanted.name,
             digest=wanted.digest,
-            paths=wanted.paths,
+            paths=wanted.paths_on(needing),
             access=wanted.access,
             source=source,
         )
@@ -397,14 +411,17 @@ def _pinned(known: manifest.Manifest) -> model.Pin:
 
 
 def _about(
-    wanted: model.WantedSnapshot, reports: Mapping[str, pond_messages.SnapshotReport]
-) -> tuple[model.WantedSnapshot, pond_messages.SnapshotReport | None]:
+    wanted: model.WantedSnapshot,
+    reports: Mapping[str, pond_messages.SnapshotReport],
+    needing: frozenset[str],
+) -> pond_messages.SnapshotReport | None:
     """What was reported of a snapshot, if it is about what is wanted now."""
     found = reports.get(wanted.name)
-    now = (wanted.digest, pond_messages.paths_digest(wanted.paths), wanted.access)
+    paths = pond_messages.paths_digest(wanted.paths_on(needing))
+    now = (wanted.digest, paths, wanted.access)
     if found is None or (found.digest, found.paths_digest, found.access) != now:
-        return wanted, None
-    return wanted, found
+        return None
+    return found
 
 
 def _summed(

@@ -6,9 +6,12 @@ they see files of nodes, and know secrets.
 
 from urllib import parse
 
-from kilnwork.api import data_pond, pond_messages
+from kilnwork.api import data_pond, job_files, pond_messages
 from kilnwork.data import errors
 from kilnwork.data.pond import globs, manifest
+
+FILES = "files"
+"""Name of the source of `from.files`, for messages."""
 
 
 def order(
@@ -24,10 +27,13 @@ def order(
         )
     _check_selection(wanted)
     if wanted.files is not None:
-        raise errors.SourceRefused("from.files: results of file jobs are not served yet: use uri")
+        return _of_job("from.files", FILES, f"{wanted.files}/{wanted.path}", wanted)
     if wanted.inline is not None:
         return _inline(wanted)
     declared, uri = _declared(spec, wanted)
+    if uri.startswith(job_files.PREFIX):
+        path = f"{parse.unquote(uri.removeprefix(job_files.PREFIX))}/{wanted.path}"
+        return _of_job("from", declared.name, path, wanted)
     if wanted.path:
         uri = f"{uri.rstrip('/')}/{parse.quote(wanted.path)}"
         if wanted.paths and not uri.startswith("file:"):
@@ -40,6 +46,17 @@ def order(
         allow=declared.allow_addresses,
         below=uri.rstrip("/").count("/") - declared.uri.rstrip("/").count("/"),
     )
+
+
+def _of_job(
+    field: str, name: str, path: str, wanted: data_pond.SnapshotSource
+) -> pond_messages.SourceOrder:
+    """Of the pond's own namespace: agents can ask for no other."""
+    try:
+        found = job_files.of_path(path, path.strip("/"))
+    except ValueError as error:
+        raise errors.SourceRefused(f"{field}: {error}") from error
+    return pond_messages.SourceOrder(name=name, uri=found.uri, paths=wanted.paths, glob=wanted.glob)
 
 
 def _declared(
@@ -55,7 +72,8 @@ def _declared(
     if any(part in (".", "..") for part in parse.unquote(uri).split("/")):
         raise errors.SourceRefused(f"from.uri: {uri!r} has a component '..': write it without")
     for one in spec.sources:
-        if uri == one.uri or uri.startswith(one.uri.rstrip("/") + "/"):
+        base = one.uri if one.uri == job_files.PREFIX else one.uri.rstrip("/") + "/"
+        if uri == one.uri or uri.startswith(base):
             return one, uri
     raise errors.SourceRefused(
         f"from.uri: {uri!r} is not below the uri of a source of the pond: declare one in "

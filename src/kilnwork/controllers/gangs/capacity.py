@@ -23,13 +23,15 @@ _HOSTNAME = "kubernetes.io/hostname"
 
 class Member(msgspec.Struct, frozen=True):
     """A Pod that waits at its gate. `allowed`: nodes that it may go to, None: any. `near`: bytes of
-    its data by node."""
+    its data by node. `portions`: its share of the data, None while that is open, and where each
+    node holds all."""
 
     name: str
     group: str
     pod: meta.JsonObject
     allowed: frozenset[str] | None = None
     near: Mapping[str, int] = {}
+    portions: frozenset[int] | None = None
 
 
 class Room(msgspec.Struct, frozen=True, kw_only=True):

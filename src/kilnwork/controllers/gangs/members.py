@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from kilnwork.api import pod, reasons, sync_set_validation, task_cluster
-from kilnwork.controllers.gangs import port
+from kilnwork.controllers.gangs import port, sharing
 from kilnwork.dispatch import model
 from kilnwork.kit import clock
 
@@ -66,6 +66,18 @@ def is_gated(seen: pod.Pod) -> bool:
 def nodes(groups: tuple[Group, ...]) -> frozenset[str]:
     """The nodes that members are on."""
     return frozenset(p.spec.node_name for g in groups for p in g.live if p.spec.node_name)
+
+
+def held(groups: tuple[Group, ...]) -> dict[str, dict[str, frozenset[int]]]:
+    """What Pods tell of portions, by group and node."""
+    return sharing.merge(
+        *(
+            {g.spec.name: {p.spec.node_name: sharing.of_pod(p.metadata)}}
+            for g in groups
+            for p in g.live
+            if g.spec.portions and p.spec.node_name
+        )
+    )
 
 
 def opened(groups: tuple[Group, ...]) -> float | None:
@@ -137,6 +149,7 @@ def state(
         groups={g.spec.name: g.state() for g in groups},
         ready=ready,
         nodes=nodes(groups),
+        portions=held(groups),
         reason=Reason.GANG_READY if ready else reason,
         message="" if ready else message or missing(groups),
         broken=broken(groups, since=since),

@@ -14,7 +14,7 @@ import msgspec
 
 from kilnwork.api import meta, pod, reasons, resource, sync_set, sync_set_validation
 from kilnwork.controllers import ports, tools
-from kilnwork.controllers.gangs import capacity, clusters, members, port
+from kilnwork.controllers.gangs import capacity, clusters, members, port, sharing
 from kilnwork.kube import errors
 
 LOOK_S = 1.0
@@ -58,7 +58,8 @@ class PodsBackend:
             return await self._give_up(spec, groups, found)
         if any(g.gated for g in groups):
             async with self._checking:
-                found = await self._let_go(spec, groups)
+                groups, found = await self._let_go(spec, groups)
+        found = await self._share_lost(spec, groups, found)
         return self._with_wait(spec, groups, found)
 
     async def observe(self, spec: port.GangSpec) -> port.GangState:
@@ -131,15 +132,22 @@ class PodsBackend:
 
     async def _let_go(
         self, spec: port.GangSpec, groups: tuple[members.Group, ...]
-    ) -> port.GangState:
-        """Open the gates of members that have room, if all have that need it."""
-        found = members.state(groups, since=spec.running_since)
+    ) -> tuple[tuple[members.Group, ...], port.GangState]:
+        """Open the gates of members that have room, if all have that need it. Give the groups as
+        they are now, too: the caches may not have heard yet of gates that were opened before."""
         room = await self._room(spec)
         if room is None:
-            return await self._without_check(spec, groups, found)
+            found = members.state(groups, since=spec.running_since)
+            return groups, await self._without_check(spec, groups, found)
+        groups = _as_they_are(groups, room)
+        return groups, await self._let_go_in(spec, groups, room)
+
+    async def _let_go_in(
+        self, spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room
+    ) -> port.GangState:
+        found = members.state(groups, since=spec.running_since)
         placement, waiting = _place(spec, groups, room)
         going = _going(spec, groups, placement, waiting)
-        wanted = found.nodes | {placement.assigned[member.name] for member in going}
         if not going:
             text = capacity.lacks(placement, room)
             if not text:  # some Pods are not made yet
@@ -150,11 +158,12 @@ class PodsBackend:
                 message="" if found.ready else text,
                 again_s=LOOK_FOR_MORE_S if found.ready else LOOK_S,
             )
-        found = msgspec.structs.replace(found, nodes=wanted)
+        going = _with_portions(spec, groups, placement, going)
+        found = _with_places(found, placement, going)
         data = spec.data
         if data is not None and (data.lead or spec.running_since is not None):
             # The whole gang starts together; later each goes as soon as its own node has the data.
-            late = {m.name for m in going if placement.assigned[m.name] not in data.ready}
+            late = {m.name for m in going if placement.assigned[m.name] not in _holding(data, m)}
             if late and spec.running_since is None:
                 return _waits_for_data(found, placement, late)
             going = [member for member in going if member.name not in late]
@@ -168,8 +177,17 @@ class PodsBackend:
         came without the others."""
         if spec.data is not None and spec.data.lead and not spec.data.ready >= spec.data.nodes:
             text = "the manager may not read nodes: workers wait until all nodes have the data"
+            everywhere = {
+                g.spec.name: dict.fromkeys(spec.data.nodes, frozenset(range(g.spec.portions)))
+                for g in groups
+                if g.spec.portions
+            }
             return msgspec.structs.replace(
-                found, nodes=spec.data.nodes, reason=Reason.WAITING_FOR_DATA, message=text
+                found,
+                nodes=spec.data.nodes,
+                portions=everywhere,
+                reason=Reason.WAITING_FOR_DATA,
+                message=text,
             )
         if any(len(g.live) < g.spec.min for g in groups) and spec.running_since is None:
             return msgspec.structs.replace(found, again_s=LOOK_S)
@@ -178,7 +196,8 @@ class PodsBackend:
         going = [
             capacity.Member(p.metadata.name, g.spec.name, await self._raw(p)) for g, p in gated
         ]
-        await self._open(spec, going, room)
+        nowhere = capacity.Placement({})
+        await self._open(spec, _with_portions(spec, groups, nowhere, going), room)
         return found
 
     async def _raw(self, seen: pod.Pod) -> meta.JsonObject:
@@ -195,6 +214,40 @@ class PodsBackend:
         except errors.Forbidden:
             pods = await self._client.list(resource.PODS, spec.namespace, type=dict)
         return capacity.Room(nodes=tuple(nodes.items), pods=tuple(pods.items))
+
+    async def _share_lost(
+        self, spec: port.GangSpec, groups: tuple[members.Group, ...], found: port.GangState
+    ) -> port.GangState:
+        """Give portions that no worker has any more to others, if the one that takes its place has
+        none: before that is made, it is waited for."""
+        counts = {g.spec.name: g.spec.portions for g in groups}
+        lost = sharing.missing(counts, sharing.merge(found.portions, _told(groups)))
+        told: dict[str, dict[str, frozenset[int]]] = {}
+        for group in groups:
+            placed = [p for p in group.live if p.spec.node_name and not members.is_gated(p)]
+            if group.spec.name not in lost or not placed:
+                continue
+            if len(group.live) < group.spec.replicas:
+                found = msgspec.structs.replace(found, again_s=LOOK_S)
+                continue
+            others = [_holder(p) for p in group.live if not members.is_gated(p)]
+            shares = _shares(spec, group, others)
+            for seen in placed:
+                has = shares[seen.metadata.name]
+                if has != sharing.of_pod(seen.metadata):
+                    await self._tell_portions(seen, has)
+                    told.setdefault(group.spec.name, {})[seen.spec.node_name] = has
+        return msgspec.structs.replace(found, portions=sharing.merge(found.portions, told))
+
+    async def _tell_portions(self, seen: pod.Pod, has: frozenset[int]) -> None:
+        marks = {sharing.ANNOTATION: sharing.text(has)}
+        change = {"metadata": {"uid": seen.metadata.uid, "annotations": marks}}
+        try:
+            await self._client.merge_patch(
+                resource.PODS, seen.metadata.name, change, seen.metadata.namespace
+            )
+        except (errors.Conflict, errors.NotFound):
+            return  # another has its name: the next pass shares anew
 
     # Gates
 
@@ -234,16 +287,19 @@ def _opened(
     data = spec.data
     if data is not None and room.nodes:
         held = data.lead or spec.running_since is not None
-        allowed = data.ready if held else data.nodes
+        allowed = _holding(data, member) if held else data.nodes
         if member.allowed is not None:
             allowed &= member.allowed
         change["affinity"] = capacity.affinity_to(given, allowed, room.nodes)
     metadata = given["metadata"]
+    marks = {members.OPENED_ANNOTATION: f"{now:.3f}"}
+    if member.portions is not None:
+        marks[sharing.ANNOTATION] = sharing.text(member.portions)
     return {
         "metadata": {
             "uid": metadata["uid"],
             "resourceVersion": metadata["resourceVersion"],
-            "annotations": {members.OPENED_ANNOTATION: f"{now:.3f}"},
+            "annotations": marks,
         },
         "spec": change,
     }
@@ -314,6 +370,88 @@ def _going(
         if started + placement.count(waiting, group.spec.name) < group.spec.min:
             return []
     return placed
+
+
+def _holding(data: port.DataPlaces, member: capacity.Member) -> frozenset[str]:
+    """The nodes that hold all that a member needs."""
+    if member.portions is None:
+        return data.ready
+    held = data.held.get(member.group, {})
+    return frozenset(node for node, has in held.items() if member.portions <= has)
+
+
+def _as_they_are(
+    groups: tuple[members.Group, ...], room: capacity.Room
+) -> tuple[members.Group, ...]:
+    """Groups with their Pods as they were read now."""
+    raw = {p["metadata"]["uid"]: p for p in room.pods}
+    return tuple(
+        msgspec.structs.replace(
+            group,
+            pods=tuple(
+                msgspec.convert(raw[p.metadata.uid], pod.Pod)
+                for p in group.pods
+                if p.metadata.uid in raw
+            ),
+        )
+        for group in groups
+    )
+
+
+def _told(groups: tuple[members.Group, ...]) -> sharing.Places:
+    """What workers have that are on their way to a node, too."""
+    return sharing.merge(
+        *(
+            {g.spec.name: {p.spec.node_name: sharing.of_pod(p.metadata)}}
+            for g in groups
+            for p in g.live
+        )
+    )
+
+
+def _holder(seen: pod.Pod) -> sharing.Holder:
+    return sharing.Holder(seen.metadata.name, seen.spec.node_name, sharing.of_pod(seen.metadata))
+
+
+def _shares(
+    spec: port.GangSpec, group: members.Group, holders: Sequence[sharing.Holder]
+) -> dict[str, frozenset[int]]:
+    held = {} if spec.data is None else spec.data.held.get(group.spec.name, {})
+    return sharing.share(group.spec.portions, holders, held=held)
+
+
+def _with_portions(
+    spec: port.GangSpec,
+    groups: tuple[members.Group, ...],
+    placement: capacity.Placement,
+    going: Sequence[capacity.Member],
+) -> list[capacity.Member]:
+    """The members that are about to start, with their shares of the data."""
+    shares: dict[str, frozenset[int]] = {}
+    for group in groups:
+        if group.spec.portions:
+            started = [_holder(p) for p in group.live if not members.is_gated(p)]
+            new = [
+                sharing.Holder(m.name, placement.assigned.get(m.name, ""))
+                for m in going
+                if m.group == group.spec.name
+            ]
+            shares |= _shares(spec, group, [*started, *new])
+    return [msgspec.structs.replace(m, portions=shares.get(m.name)) for m in going]
+
+
+def _with_places(
+    found: port.GangState, placement: capacity.Placement, going: Sequence[capacity.Member]
+) -> port.GangState:
+    """Where members are, and will be, and their data has to be."""
+    coming = (
+        {m.group: {placement.assigned[m.name]: m.portions}} for m in going if m.portions is not None
+    )
+    return msgspec.structs.replace(
+        found,
+        nodes=found.nodes | {placement.assigned[m.name] for m in going},
+        portions=sharing.merge(found.portions, *coming),
+    )
 
 
 def _waits_for_data(

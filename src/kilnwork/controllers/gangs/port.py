@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from kilnwork.api import reasons, sync_set
+from kilnwork.controllers.gangs import sharing
 
 
 class GroupSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,6 +30,8 @@ class GroupSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the gang is broken when one of its workers ends."""
     elastic: bool = False
     """Whether it grows and shrinks while the flow runs."""
+    portions: int = 0
+    """How many portions of the data its workers share; 0: each node holds all that it needs."""
 
 
 class DataPlaces(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +42,9 @@ class DataPlaces(msgspec.Struct, frozen=True, kw_only=True):
     nodes: frozenset[str] = frozenset()
     """Nodes that have an agent of the pond: workers go nowhere else."""
     ready: frozenset[str] = frozenset()
-    """Nodes that hold all of it, checked, where workers can see it."""
+    """Nodes that hold all that is wanted of them, checked, where workers can see it."""
+    held: sharing.Places = {}
+    """Portions that nodes hold, in the same way, of groups that share their data."""
     near: Mapping[str, Mapping[str, int]] = {}
     """By group, how many bytes a node holds of what the group wants to be near to."""
     path: str = ""
@@ -78,7 +83,8 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
 class GangState(msgspec.Struct, frozen=True, kw_only=True):
     """What there is of a gang.
 
-    `nodes`: those that members are on, or will go to: where the data has to be. `reason` and
+    `nodes`: those that members are on, or will go to: where the data has to be. `portions`: what of
+    it has to be where, of groups that share it. `reason` and
     `message`: what is waited for and where, while it is not `ready`. `timed_out`: others were
     missing for too long, and `requeue` is False. `broken`: which member ended of a group that
     `fails`, "" if none. `again_s`: when to look again even if nothing is heard of.
@@ -87,6 +93,7 @@ class GangState(msgspec.Struct, frozen=True, kw_only=True):
     groups: Mapping[str, GroupState]
     ready: bool = False
     nodes: frozenset[str] = frozenset()
+    portions: sharing.Places = {}
     reason: reasons.SetReason = reasons.SetReason.WAITING_FOR_WORKERS
     message: str = ""
     timed_out: bool = False

@@ -12,7 +12,7 @@ import msgspec
 
 from kilnwork.api import reasons, sync_set, sync_set_validation
 from kilnwork.controllers.data_pond import model
-from kilnwork.controllers.gangs import port
+from kilnwork.controllers.gangs import port, sharing
 from kilnwork.controllers.sync_set import pinning, ports, status, wanted
 from kilnwork.jobs.flows import model as flow_model
 from kilnwork.kit import clock
@@ -28,10 +28,12 @@ FETCH_LOOK_S = 5.0
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """What nodes are to hold for a generation."""
+    """What nodes are to hold for a generation. `portions`: of groups that share data, in other
+    words."""
 
     nodes: frozenset[str]
     snapshots: tuple[model.WantedSnapshot, ...]
+    portions: sharing.Places = {}
 
 
 class Kill(msgspec.Struct, frozen=True):
@@ -48,7 +50,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     `known`: generations whose flows the engine has. `flow`: that of the newest admitted one;
     `stored_own`: what that was started with. `stored`: what the generation to be repeated was
     started with. `backend`: what starts its groups
-    together, None while that is not known. `pins`: by name of a snapshot. `near`: by group, bytes
+    together, None while that is not known. `pins`: by name of a snapshot. `held`: portions of the
+    data that nodes have, as far as this manager has asked for them. `near`: by group, bytes
     of what it is to be near to. `gang`: None before it was asked. `left`: whether groups of other
     generations, or of one that is over, are still there. `obstacle`: why an object of the set could
     not be made. `refused`: why the engine does not take its flow. `fetching_since`:
@@ -64,6 +67,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     pond: ports.Pond | None = None
     pins: Mapping[str, model.Pin] = {}
     readiness: Mapping[str, model.Readiness] = {}
+    held: sharing.Places = {}
     near: Mapping[str, Mapping[str, int]] = {}
     gang: port.GangState | None = None
     left: bool = False
@@ -78,7 +82,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     `forget`: generations whose flows nobody asks for any more. `release_groups`: all groups are to
     go. `objects`: those of the spec are to be made. `gang`: ask for it, and decide again.
-    `lease`: what nodes are to hold; `release_lease`: nothing. `again_s`: look again after so many
+    `lease`: what nodes are to hold; `release_lease`: nothing. `serve`: by TaskCluster and node, the
+    portions of which workers there get tasks. `again_s`: look again after so many
     seconds even if nothing changes.
     """
 
@@ -90,6 +95,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     objects: bool = False
     gang: port.GangSpec | None = None
     lease: Lease | None = None
+    serve: sharing.Places = {}
     start: flow_model.NewFlowRun | None = None
     status: sync_set.SyncSetStatus | None = None
     delete: bool = False
@@ -208,14 +214,18 @@ def _gathering(
     if gang.timed_out or gang.broken:
         reason = Reason.GANG_TIMED_OUT if gang.timed_out else Reason.WORKER_ENDED
         return _ends(facts, seen, _P.FAILED, status.Why(reason, gang.broken or gang.message))
-    data = _data(facts, seen, gathered.spec, gang)
+    data = _data(facts, seen, program, spec=gathered.spec, gang=gang)
     if data.failed is not None:
         return _ends(facts, seen, _P.FAILED, data.failed)
     late_s = _late_s(seen, facts.fetching_since, facts.now)
     if late_s is not None and late_s <= 0 and not data.ready and data.lease is not None:
         return _ends(facts, seen, _P.FAILED, _too_late(seen, "fetching", data.why))
     if gang.ready and data.ready:
-        return Plan(lease=data.lease, start=_new_run(seen, program, gathered.spec))
+        return Plan(
+            lease=data.lease,
+            serve=_serve(facts, gathered.spec),
+            start=_new_run(facts, seen, program, spec=gathered.spec),
+        )
     phase = _P.PLACING if data.ready or (not gang.ready and not data.lease) else _P.FETCHING
     if not gang.ready and gang.reason is not Reason.WAITING_FOR_DATA:
         phase = _P.PLACING
@@ -241,6 +251,7 @@ def _gang(facts: Facts, seen: sync_set.SyncSet, program: wanted.Program) -> port
             lead=wanted.leads(seen, program.snapshots),
             nodes=pond.nodes,
             ready=frozenset(name for name, one in facts.readiness.items() if one.ready),
+            held=facts.held,
             near=facts.near,
             path=pond.path,
             writable=wanted.is_writable(seen, facts.backend),
@@ -250,7 +261,7 @@ def _gang(facts: Facts, seen: sync_set.SyncSet, program: wanted.Program) -> port
         name=seen.metadata.name,
         uid=seen.metadata.uid,
         generation=generation,
-        groups=wanted.groups(seen, generation, program.snapshots),
+        groups=wanted.groups(seen, generation, program, backend=facts.backend),
         wait_s=gang.wait_seconds,
         requeue=gang.on_timeout is sync_set.OnTimeout.REQUEUE,
         data=data,
@@ -258,8 +269,12 @@ def _gang(facts: Facts, seen: sync_set.SyncSet, program: wanted.Program) -> port
     )
 
 
+def _serve(facts: Facts, spec: port.GangSpec) -> sharing.Places:
+    return {g.cluster: facts.held.get(g.name, {}) for g in spec.groups if g.portions}
+
+
 def _new_run(
-    seen: sync_set.SyncSet, program: wanted.Program, spec: port.GangSpec
+    facts: Facts, seen: sync_set.SyncSet, program: wanted.Program, *, spec: port.GangSpec
 ) -> flow_model.NewFlowRun:
     return flow_model.NewFlowRun(
         uid=seen.metadata.uid,
@@ -269,6 +284,8 @@ def _new_run(
         flow=program.flow,
         snapshots=dict(program.snapshots),
         clusters={group.name: group.cluster for group in spec.groups},
+        by_shard=wanted.by_shard(seen, program.snapshots, backend=facts.backend),
+        portions={group.name: group.portions for group in spec.groups if group.portions},
         priority=seen.spec.priority,
     )
 
@@ -286,7 +303,14 @@ class _Data(msgspec.Struct, frozen=True, kw_only=True):
     snapshots: Mapping[str, sync_set.SnapshotStatus] | None = None
 
 
-def _data(facts: Facts, seen: sync_set.SyncSet, spec: port.GangSpec, gang: port.GangState) -> _Data:
+def _data(
+    facts: Facts,
+    seen: sync_set.SyncSet,
+    program: wanted.Program,
+    *,
+    spec: port.GangSpec,
+    gang: port.GangState,
+) -> _Data:
     if spec.data is None:
         return _Data(ready=True, why=status.Why(Reason.NO_DATA, "it has no snapshots"))
     if facts.pond is None:
@@ -296,7 +320,7 @@ def _data(facts: Facts, seen: sync_set.SyncSet, spec: port.GangSpec, gang: port.
     nodes = gang.nodes
     if not nodes and facts.backend is sync_set.Backend.LOCAL:
         nodes = facts.pond.nodes  # there is one machine: its data need not wait for its workers
-    lease = Lease(nodes=nodes, snapshots=wanted.wanted_snapshots(seen)) if nodes else None
+    lease = _lease(facts, seen, program, spec=spec, gang=gang, nodes=nodes) if nodes else None
     found = {name: facts.readiness.get(name, model.Readiness()) for name in sorted(nodes)}
     ready_nodes = sum(one.ready for one in found.values())
     snapshots = {
@@ -308,9 +332,33 @@ def _data(facts: Facts, seen: sync_set.SyncSet, spec: port.GangSpec, gang: port.
         if one.lasting:
             reason = pinning.reason_of(one.reason, Reason.FETCH_FAILED)
             failed = status.Why(reason, f"node {name}: {_said(name, one)}")
-    ready = bool(nodes) and ready_nodes == len(nodes)
+    counts = {group.name: group.portions for group in spec.groups}
+    nowhere = sharing.missing(counts, facts.held)
+    ready = bool(nodes) and ready_nodes == len(nodes) and not nowhere
     why = status.Why(Reason.DATA_READY, "") if ready else _fetching(found)
     return _Data(ready=ready, why=why, lease=lease, failed=failed, snapshots=snapshots)
+
+
+def _lease(
+    facts: Facts,
+    seen: sync_set.SyncSet,
+    program: wanted.Program,
+    *,
+    spec: port.GangSpec,
+    gang: port.GangState,
+    nodes: frozenset[str],
+) -> Lease:
+    """What each node is to hold: its workers' portions, and what it has had before."""
+    kept = {
+        group: {node: has for node, has in by_node.items() if node in nodes}
+        for group, by_node in facts.held.items()
+    }
+    portions = sharing.merge(gang.portions, kept)
+    counts = {group.name: group.portions for group in spec.groups if group.portions}
+    snapshots = wanted.wanted_snapshots(
+        seen, program, counts=counts, portions=portions, backend=facts.backend
+    )
+    return Lease(nodes=nodes, snapshots=snapshots, portions=portions)
 
 
 def _fetching(found: Mapping[str, model.Readiness]) -> status.Why:
@@ -339,33 +387,43 @@ def _running(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView)
         phase, why = _outcome(flow)
         return _ends(facts, seen, phase, why)
     stored = facts.stored_own
-    snapshots = {} if stored is None else stored.snapshots
-    spec = _gang(facts, seen, wanted.Program(flow=seen.spec.flow, snapshots=snapshots))
+    program = wanted.Program(flow=seen.spec.flow, snapshots={})
+    if stored is not None:
+        program = wanted.Program(flow=stored.flow, snapshots=stored.snapshots)
+    spec = _gang(facts, seen, program)
     end = _end_asked(facts, seen)
-    if end is None and facts.gang is None:
-        return Plan(gang=spec)
-    if end is None and facts.gang is not None:
-        end = _broken(facts, seen, spec, facts.gang)
-    if end is not None or facts.gang is None:
-        end = end or status.Why(Reason.KILLED, "")
-        kill = Kill(seen.status.generation, str(end.reason), end.message)
-        shown = status.Shown(_P.KILLING, end, gang=facts.gang, flow=flow)
-        return Plan(kill=kill, status=status.make(seen, shown, now=facts.now))
-    return _goes_on(facts, seen, flow, data=_data(facts, seen, spec, facts.gang))
+    if facts.gang is None:
+        return Plan(gang=spec) if end is None else _kills(facts, seen, flow, end)
+    data = _data(facts, seen, program, spec=spec, gang=facts.gang)
+    end = end or _broken(facts.gang, data)
+    if end is not None:
+        return _kills(facts, seen, flow, end)
+    return _goes_on(facts, seen, flow, data=data, serve=_serve(facts, spec))
 
 
-def _broken(
-    facts: Facts, seen: sync_set.SyncSet, spec: port.GangSpec, gang: port.GangState
-) -> status.Why | None:
+def _kills(
+    facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView, end: status.Why
+) -> Plan:
+    kill = Kill(seen.status.generation, str(end.reason), end.message)
+    shown = status.Shown(_P.KILLING, end, gang=facts.gang, flow=flow)
+    return Plan(kill=kill, status=status.make(seen, shown, now=facts.now))
+
+
+def _broken(gang: port.GangState, data: _Data) -> status.Why | None:
     """Why the flow cannot go on. A node that comes late, and cannot have the data, is no reason."""
     if gang.broken:
         return status.Why(Reason.WORKER_ENDED, gang.broken)
-    failed = _data(facts, seen, spec, gang).failed
-    return failed if failed is not None and failed.reason == Reason.DATA_CORRUPT else None
+    corrupt = data.failed is not None and data.failed.reason == Reason.DATA_CORRUPT
+    return data.failed if corrupt else None
 
 
 def _goes_on(
-    facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView, *, data: _Data
+    facts: Facts,
+    seen: sync_set.SyncSet,
+    flow: flow_model.FlowRunView,
+    *,
+    data: _Data,
+    serve: sharing.Places,
 ) -> Plan:
     """Keep the gang complete while the flow runs; a node that fetches late holds up no other."""
     phase, why = _P.RUNNING, status.Why(Reason.FLOW_RUNNING, flow.message)
@@ -384,6 +442,7 @@ def _goes_on(
     return Plan(
         suspend=_suspend(seen, flow),
         lease=data.lease,
+        serve=serve,
         status=status.make(seen, shown, now=facts.now),
         again_s=_first(_next_end_s(facts, seen), gang_s),
     )

@@ -14,7 +14,7 @@ from kilnwork.api import kinds, resource, sync_set, task_cluster
 from kilnwork.controllers import ports as hub_ports
 from kilnwork.controllers import status_writer, tools
 from kilnwork.controllers.data_pond import model
-from kilnwork.controllers.gangs import local, pods, port, rendering
+from kilnwork.controllers.gangs import local, pods, port, rendering, sharing
 from kilnwork.controllers.sync_set import objects, pinning, plan, ports, status
 from kilnwork.executors import custom_resource
 from kilnwork.jobs import errors as jobs_errors
@@ -36,7 +36,8 @@ class _Memory(msgspec.Struct):
 
     `written`, `differs`: when its status was written, and since when it should be another
     (monotonic). `refused`: why the engine does not take the flow of a generation. `fetching`: a
-    generation, and since when its nodes fetch (wall clock).
+    generation, and since when its nodes fetch (wall clock). `leased`: portions that nodes are to
+    hold, of the generation that fetches; `held`: those that they do.
     """
 
     uid: str
@@ -44,6 +45,8 @@ class _Memory(msgspec.Struct):
     differs: float | None = None
     refused: dict[int, str] = msgspec.field(default_factory=dict)
     fetching: tuple[int, float] | None = None
+    leased: sharing.Places = {}
+    held: sharing.Places = {}
 
 
 class Reconciler:
@@ -59,6 +62,7 @@ class Reconciler:
         self._queue = work
         self._flows: ports.Flows | None = None
         self._ledger: ports.Ledger | None = None
+        self._hub: hub_ports.ClusterHub | None = None
         self._local = local.LocalBackend(given)
         self._pods = pods.PodsBackend(given)
         self._objects = objects.SetObjects(given.kube, served)
@@ -118,6 +122,7 @@ class Reconciler:
         """Ask these from now on."""
         self._local.use(hub)
         self._pods.use(hub)
+        self._hub = hub
         self._ledger = ledger
         ledger.subscribe(self.ponds_changed)
 
@@ -195,7 +200,9 @@ class Reconciler:
             stored = self._stored(flow_model.FlowKey(uid, repeated))
         own = flow_model.FlowKey(uid, seen.status.generation)
         view, pond = flows.view(own), self._pond(seen)
-        known = self._memory(key, seen)
+        known, readiness = self._memory(key, seen), self._readiness(seen)
+        ready = {node: one.ready for node, one in readiness.items()}
+        known.held = sharing.held(known.held, known.leased, ready)
         return plan.Facts(
             seen=seen,
             known=tuple(sorted(self._generations.get(uid, ()))),
@@ -205,7 +212,8 @@ class Reconciler:
             backend=await self._choose(seen, current=current),
             pond=pond,
             pins=self._pins(seen, stored) if current and pond is not None and not final else {},
-            readiness=self._readiness(seen),
+            readiness=readiness,
+            held=known.held,
             near=self._near(seen),
             left=any(c.metadata.labels.get(rendering.GENERATION_LABEL) != kept for c in owned),
             refused=known.refused.get(seen.status.generation, ""),
@@ -319,6 +327,8 @@ class Reconciler:
         if decided.suspend is not None:
             own = flow_model.FlowKey(uid, seen.status.generation)
             await flows.suspend(own, suspended=decided.suspend)
+        for cluster, by_node in decided.serve.items():
+            await self._workers().set_portions(key[0], cluster, by_node)
         if decided.start is not None:
             try:
                 await flows.start(decided.start)
@@ -334,9 +344,12 @@ class Reconciler:
         known, generation = self._memory(key, seen), seen.status.generation
         if decided.lease is None:
             known.fetching = None
+            known.leased = known.held = {}
         elif known.fetching is None or known.fetching[0] != generation:
             known.fetching = generation, self._clock.wall()
+            known.held = {}
         if decided.lease is not None:
+            known.leased = decided.lease.portions
             self._books().want(
                 key[0],
                 pond,
@@ -407,6 +420,11 @@ class Reconciler:
         if self._flows is None:
             raise errors.NotSynced("the engine of flows is not there yet")
         return self._flows
+
+    def _workers(self) -> hub_ports.ClusterHub:
+        if self._hub is None:
+            raise errors.NotSynced("the dispatcher is not there yet")
+        return self._hub
 
     def _books(self) -> ports.Ledger:
         if self._ledger is None:

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from kilnwork.api import flow, sync_set
+from kilnwork.api import flow, flow_program, sync_set
 from kilnwork.controllers.data_pond import model
-from kilnwork.controllers.gangs import port, rendering
+from kilnwork.controllers.gangs import port, rendering, sharing
 from kilnwork.data.pond import shards
 from kilnwork.jobs.flows import model as flow_model
 
@@ -34,13 +34,59 @@ def replicas(group: sync_set.Group, refs: Mapping[str, flow_model.SnapshotRef]) 
 
 
 def groups(
-    seen: sync_set.SyncSet, generation: int, refs: Mapping[str, flow_model.SnapshotRef]
+    seen: sync_set.SyncSet,
+    generation: int,
+    program: Program,
+    *,
+    backend: sync_set.Backend | None,
 ) -> tuple[port.GroupSpec, ...]:
     """The groups of workers that are wanted."""
+    refs = program.snapshots
+    readers = _readers(seen, program, backend=backend)
+    found = []
+    for group in seen.spec.resources.groups:
+        count = replicas(group, refs)
+        shards = [len(refs[name].shards or ()) for name in readers.get(group.name, ())]
+        most = count if group.elastic is None else max(count, group.elastic.max)
+        made = _group(seen, generation, group, count)
+        found.append(msgspec.structs.replace(made, portions=min(most, max(shards, default=0))))
+    return tuple(found)
+
+
+def by_shard(
+    seen: sync_set.SyncSet,
+    refs: Mapping[str, flow_model.SnapshotRef],
+    *,
+    backend: sync_set.Backend | None,
+) -> tuple[str, ...]:
+    """Snapshots of which a node gets only the shards of its workers: none where there is one
+    node."""
+    if backend is not sync_set.Backend.PODS:
+        return ()
     return tuple(
-        _group(seen, generation, group, replicas(group, refs))
-        for group in seen.spec.resources.groups
+        snapshot.name
+        for snapshot in seen.spec.data.snapshots
+        if snapshot.deliver is sync_set.Deliver.SHARD
+        and snapshot.name in refs
+        and refs[snapshot.name].shards
     )
+
+
+def _readers(
+    seen: sync_set.SyncSet, program: Program, *, backend: sync_set.Backend | None
+) -> dict[str, list[str]]:
+    """By group, the snapshots that are delivered by shards and that its steps read."""
+    names = by_shard(seen, program.snapshots, backend=backend)
+    if not names:
+        return {}
+    built, _ = flow_program.build(program.flow)
+    first = seen.spec.resources.groups[0].name
+    found: dict[str, list[str]] = {}
+    for name, steps in flow_program.shard_readers(built).items():
+        for group in {step.step.group or first for step in steps if not step.own_cluster}:
+            if name in names:
+                found.setdefault(group, []).append(name)
+    return found
 
 
 def _group(
@@ -98,8 +144,25 @@ def leads(seen: sync_set.SyncSet, refs: Mapping[str, flow_model.SnapshotRef]) ->
     return required or sum(ref.bytes for ref in refs.values()) > LEAD_BYTES
 
 
-def wanted_snapshots(seen: sync_set.SyncSet) -> tuple[model.WantedSnapshot, ...]:
-    """What each node is to hold: all of every snapshot that the status has."""
+def wanted_snapshots(
+    seen: sync_set.SyncSet,
+    program: Program,
+    *,
+    counts: Mapping[str, int],
+    portions: sharing.Places,
+    backend: sync_set.Backend | None,
+) -> tuple[model.WantedSnapshot, ...]:
+    """What each node is to hold: all of every snapshot that the status has, but of those that are
+    delivered by shards the files of its `portions`. `counts`: how many of those a group has."""
+    paths: dict[str, dict[str, set[str]]] = {
+        name: {} for name in by_shard(seen, program.snapshots, backend=backend)
+    }
+    for group, names in _readers(seen, program, backend=backend).items():
+        for name in names:
+            files = _files(program.snapshots[name], counts[group])
+            for node, has in portions.get(group, {}).items():
+                into = paths[name].setdefault(node, set())
+                into.update(*(files[portion] for portion in has))
     given = {snapshot.name: snapshot for snapshot in seen.spec.data.snapshots}
     access = {name: str(snapshot.access) for name, snapshot in given.items()}
     sources = {name: snapshot.source for name, snapshot in given.items()}
@@ -109,9 +172,23 @@ def wanted_snapshots(seen: sync_set.SyncSet) -> tuple[model.WantedSnapshot, ...]
             digest=found.digest,
             access=access.get(name, str(sync_set.Access.READ)),
             source=sources.get(name),
+            paths_by_node=(
+                {node: tuple(sorted(files)) for node, files in sorted(paths[name].items())}
+                if name in paths
+                else None
+            ),
         )
         for name, found in sorted(seen.status.snapshots.items())
     )
+
+
+def _files(ref: flow_model.SnapshotRef, portions: int) -> list[set[str]]:
+    """The files of each portion of a snapshot."""
+    found: list[set[str]] = [set() for _ in range(portions)]
+    for shard in ref.shards or ():
+        portion = shards.portion(shard["index"], shard["count"], portions)
+        found[portion].update(file["path"] for file in shard["files"])
+    return found
 
 
 def is_writable(seen: sync_set.SyncSet, backend: sync_set.Backend | None) -> bool:

@@ -113,28 +113,16 @@ def decide(facts: Facts, settings: worker_pods.Settings) -> Plan:
     if cluster.metadata.deletion_timestamp is not None:
         return _deleted(facts, cluster)
     problem = worker_pods.problem(cluster)
-    shown = status.make(
-        cluster,
-        status.Workers(facts.pods, facts.view, facts.heard),
-        account_exists=facts.account_exists,
-        refusal=status.Refusal(status.Reason.INVALID_SPEC, problem) if problem else facts.refusal,
-        now=facts.now,
-    )
-    finalizer, idle_s = closing.finalizer(cluster, facts.view, worked=facts.worked, now=facts.now)
-    base = Plan(
-        finalizer=finalizer,
-        status=shown,
-        missing=_missing(facts),
-        gone=_gone(facts),
-        again_s=min((s for s in (_again_s(facts), idle_s) if s is not None), default=None),
-    )
+    made_from = None
+    if facts.secret_uid and not problem:
+        made_from = worker_pods.template(cluster, settings, secret_uid=facts.secret_uid)
+    base = _base(facts, cluster, made_from, problem=problem)
     if problem:
         return base  # the Pods of a spec before this one go on
-    if not facts.secret_uid:
+    if made_from is None:
         return msgspec.structs.replace(base, make_secret=True)
     ca = worker_pods.ca_data(settings.ca)
     mend = {} if facts.secret_ca == ca.get(worker_pods.CA_KEY, facts.secret_ca) else ca
-    made_from = worker_pods.template(cluster, settings, secret_uid=facts.secret_uid)
     digest = worker_pods.digest_of(made_from)
     choose = functools.partial(
         leaving.choose, cluster, facts.pods, view=facts.view, digest=digest, used_up=facts.used_up
@@ -146,9 +134,39 @@ def decide(facts: Facts, settings: worker_pods.Settings) -> Plan:
         base,
         trial=_trial(facts, cluster, made_from) if tried else None,
         drain=going.draining,
-        create=_create(facts, cluster, made_from),
+        create=_create(facts, cluster, made_from, count=going.missing),
         remove=(*_ended(facts), *(_removal(p, going.why) for p in going.empty)),
         mend_secret=mend,
+    )
+
+
+def _base(
+    facts: Facts,
+    cluster: task_cluster.TaskCluster,
+    made_from: meta.JsonObject | None,
+    *,
+    problem: str,
+) -> Plan:
+    """What happens whatever the Pods are made from: the status, and what has gone."""
+    outdated = frozenset[str]()
+    if made_from is not None:
+        digest = worker_pods.digest_of(made_from)
+        found = (p for p in facts.pods if leaving.is_outdated(cluster, p, digest))
+        outdated = frozenset(p.metadata.uid for p in found)
+    shown = status.make(
+        cluster,
+        status.Workers(facts.pods, facts.view, facts.heard, outdated),
+        account_exists=facts.account_exists,
+        refusal=status.Refusal(status.Reason.INVALID_SPEC, problem) if problem else facts.refusal,
+        now=facts.now,
+    )
+    finalizer, idle_s = closing.finalizer(cluster, facts.view, worked=facts.worked, now=facts.now)
+    return Plan(
+        finalizer=finalizer,
+        status=shown,
+        missing=_missing(facts),
+        gone=_gone(facts),
+        again_s=min((s for s in (_again_s(facts), idle_s) if s is not None), default=None),
     )
 
 
@@ -176,15 +194,13 @@ def _deleted(facts: Facts, cluster: task_cluster.TaskCluster) -> Plan:
 
 
 def _create(
-    facts: Facts, cluster: task_cluster.TaskCluster, made_from: meta.JsonObject
+    facts: Facts, cluster: task_cluster.TaskCluster, made_from: meta.JsonObject, *, count: int
 ) -> tuple[meta.JsonObject, ...]:
     """Pods in place of those that are gone or on their way out: on a lost node that may last."""
     if not facts.account_exists:
         return ()
-    staying = (p for p in facts.pods if p.metadata.uid not in facts.used_up)
-    missing = cluster.spec.replicas - sum(not p.terminating for p in staying)
     taken = frozenset(p.metadata.name for p in facts.pods)
-    free = worker_pods.free_names(cluster, missing, taken)
+    free = worker_pods.free_names(cluster, count, taken)
     return tuple(worker_pods.named(made_from, name) for name in free)
 
 

@@ -31,12 +31,13 @@ class Refusal(msgspec.Struct, frozen=True):
 
 
 class Workers(NamedTuple):
-    """Pods as the cache has them, workers as the dispatcher has them, and by uid of a Pod when its
-    worker was last seen connected (wall clock, seconds)."""
+    """Pods as the cache has them, workers as the dispatcher has them, by uid of a Pod when its
+    worker was last seen connected (wall clock, seconds), and uids of Pods of an older template."""
 
     pods: tuple[pod.Pod, ...] = ()
     view: model.ClusterView | None = None
     heard: Mapping[str, float] = {}
+    outdated: frozenset[str] = frozenset()
 
 
 def make(
@@ -60,10 +61,14 @@ def make(
     )
     known = {condition.type for condition in conditions}
     before = tuple(c for c in cluster.status.conditions if c.type in known)
+    there = [p.metadata.uid for p in workers.pods if not p.terminating]
+    outdated = sum(uid in workers.outdated for uid in there)
     return task_cluster.TaskClusterStatus(
-        replicas=sum(1 for p in workers.pods if not p.terminating),
+        replicas=len(there),
         ready_replicas=ready,
         available_replicas=ready,
+        updated_replicas=len(there) - outdated,
+        outdated_replicas=outdated,
         slots=task_cluster.Slots(total=view.slots, busy=view.busy)
         if view
         else task_cluster.Slots(),
@@ -103,11 +108,11 @@ _TROUBLES = {
 
 
 def _progress(cluster: task_cluster.TaskCluster, workers: Workers) -> Refusal:
-    pods, view, heard = workers
-    connected = {w.pod_uid for w in view.workers if w.ready} if view else set()
-    ready = len(connected)
+    pods, view, heard, _ = workers
+    connected = {w.pod_uid for w in view.workers if w.serving} if view else set()
+    ready = sum(w.ready for w in view.workers) if view else 0
     if ready >= cluster.spec.replicas:
-        return Refusal(Reason.WORKERS_READY, "all workers are connected" + _leaving(pods, view))
+        return Refusal(Reason.WORKERS_READY, "all workers are connected" + _leaving(workers))
     waited_for = [p for p in pods if not p.terminating and p.metadata.uid not in connected]
     for trouble in filter(None, map(pod.trouble, waited_for)):
         return Refusal(_TROUBLES[trouble.kind], trouble.text)
@@ -121,6 +126,8 @@ def _progress(cluster: task_cluster.TaskCluster, workers: Workers) -> Refusal:
         where = f" on node {silent.spec.node_name}" if silent.spec.node_name else ""
         text = f"worker {silent.metadata.name}{where} has not been heard of since {since}"
         return Refusal(reason, text)
+    if left := _leaving(workers):
+        return Refusal(Reason.WORKERS_REPLACED, f"not all workers get tasks{left}")
     if ready:
         return Refusal(reason, "not all workers are connected yet")
     running = [p.metadata.name for p in waited_for if p.status.phase == "Running"]
@@ -130,17 +137,24 @@ def _progress(cluster: task_cluster.TaskCluster, workers: Workers) -> Refusal:
     return Refusal(reason, "no worker is connected yet")
 
 
-def _leaving(pods: tuple[pod.Pod, ...], view: model.ClusterView | None) -> str:
-    """Workers that are to go and have something to finish first."""
-    uids = {p.metadata.uid for p in pods}
-    workers = view.workers if view else ()
-    busy = [w for w in workers if w.draining and w.holding and w.pod_uid in uids]
+def _leaving(workers: Workers) -> str:
+    """Workers that are outdated, and those that are to go and have something to finish first."""
+    there = {p.metadata.uid for p in workers.pods if not p.terminating}
+    outdated = len(there & workers.outdated)
+    text = ""
+    if outdated:
+        was = "is" if outdated == 1 else "are"
+        text = f"; {outdated} of {len(there)} {was} made from an older template"
+    view = workers.view
+    busy = (
+        [w for w in view.workers if w.draining and w.holding and w.pod_uid in there] if view else []
+    )
     if not busy:
-        return ""
+        return text
     first = busy[0]
     more = f", and {len(busy) - 1} more like it" if len(busy) > 1 else ""
     tasks = "its task has" if first.holding == 1 else f"its {first.holding} tasks have"
-    return f"; worker {first.name} goes when {tasks} ended{more}"
+    return f"{text}; worker {first.name} goes when {tasks} ended{more}"
 
 
 def _eviction(leaving: pod.Pod) -> str:
@@ -197,6 +211,8 @@ def _class(known: task_cluster.TaskClusterStatus) -> tuple[object, ...]:
     return (
         known.replicas,
         known.ready_replicas,
+        known.updated_replicas,
+        known.outdated_replicas,
         known.slots.total,
         known.selector,
         known.observed_generation,

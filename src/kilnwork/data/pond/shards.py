@@ -117,6 +117,12 @@ def plan(
     ]
 
 
+def portion(index: int, count: int, portions: int) -> int:
+    """Return which of so many portions a shard belongs to: runs of neighbours, which may share
+    files, and much the same number of shards in each."""
+    return index * portions // count
+
+
 def bucket(text: str, count: int) -> int:
     """Return which of `count` a text belongs to: its SHA-256, first eight bytes, modulo."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % count

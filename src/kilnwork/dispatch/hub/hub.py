@@ -9,7 +9,7 @@ step. What callers get is stored: on disk, if the store is a journal.
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from kilnwork.dispatch.hub import (
     subscriptions,
     task_views,
 )
-from kilnwork.dispatch.journal import port, restore
+from kilnwork.dispatch.journal import port
 from kilnwork.dispatch.machine import inputs, instructions, records, views
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import coroutines, ids
@@ -122,6 +122,7 @@ class Hub:
             background=self._background,
             view=self.view,
         )
+        self._retrying = self._peers.retries
         self.new_link: Callable[[], links.Link] = self._peers.new_link
         """The protocol of one more connection, from wherever it comes."""
         self.join_executor = self._peers.join_executor
@@ -194,18 +195,22 @@ class Hub:
         if self._socket is not None:
             _make_room(self._socket)
 
-    async def submit(self, submission: model.Submission, *, force: bool = False) -> model.TaskView:
+    async def submit(
+        self, submission: model.Submission, *, force: bool = False, resume: bool = False
+    ) -> model.TaskView:
         """Accept a run; on disk when this returns. The same run again changes nothing.
 
         A higher run starts a finished task again; while the run before goes on it is killed, and
-        the view of *that* is returned: submit again when it is over. Raises `RunRefused` for a new
-        run after a success without `force`, `TaskTooLarge`, `HubStopped`.
+        the view of *that* is returned: submit again when it is over. `resume`: it goes on with the
+        children of the run before, of which only those that failed run again. Raises `RunRefused`
+        for a new run after a success without `force`, `TaskTooLarge`, `HubStopped`.
         """
         self._core.check()
         task = submission.task
         known = self._core.machine.task(task)
         past = self._past(task) if known is None else None
-        self._core.apply(inputs.Submit(submission, past, force))
+        earlier = self._retrying.earlier(task) if resume else None
+        self._core.apply(inputs.Submit(submission, past, force, earlier))
         await self._core.flush()
         view = self.view(task)
         if view is None:
@@ -222,14 +227,18 @@ class Hub:
 
         Raises `RunRefused` when it is unknown, not over, or has succeeded and `force` is False.
         """
-        self._core.check()
-        row = self._core.reader.task_row(task)
-        refusal = restore.rerun_refusal(row, force=force)
-        if row is None or refusal:
-            raise errors.RunRefused(refusal)
-        values = self._core.reader.values(row.namespace, row.needed)
-        self._core.apply(restore.rerun(row, values))
-        await self._core.flush()
+        await self._retrying.retry(task, force=force)
+
+    async def retry_failed(self, task: ids.TaskId, *, objects: bool = False) -> model.Retried:
+        """Run again what failed of a task: itself, and all failed tasks that are connected with it;
+        on disk when this returns, all of it or nothing.
+
+        What succeeded is used as it is: children of runs before are those of the new runs, and
+        only the failed ones among them run again, when they are asked for. Raises `RunRefused` when
+        it is unknown, not over, or has succeeded; and unless `objects`, which is for whoever can
+        raise the `spec.run` of those, when Task objects are among them.
+        """
+        return await self._retrying.retry_failed(task, objects=objects)
 
     async def kill(self, task: ids.TaskId, *, reason: str, message: str = "") -> None:
         """Kill a task and its unfinished children; on disk when this returns.
@@ -280,6 +289,16 @@ class Hub:
             self._core.apply(inputs.Drain(namespace, cluster, pods))
             await self._core.flush()
 
+    async def set_portions(
+        self, namespace: str, cluster: str, portions: Mapping[str, frozenset[int]]
+    ) -> None:
+        """Tasks that need a portion of a SyncSet's data go to workers of a cluster on nodes that
+        hold it: `portions` by node. What runs goes on."""
+        seen = self._core.machine.memory.clusters.get((namespace, cluster))
+        if ({} if seen is None else seen.portions) != portions:
+            self._core.apply(inputs.SetPortions(namespace, cluster, dict(portions)))
+            await self._core.flush()
+
     async def closing(self) -> None:
         """The node is about to end every worker: start nothing more, count no loss against a task.
 
@@ -316,7 +335,8 @@ class Hub:
         last = self._clusters.last
         if not 0 < since <= last:
             every = self._core.machine.memory.clusters.values()
-            return last, {cluster.key for cluster in every if not cluster.is_executor}
+            own = (one for one in every if not one.is_executor and one.base is None)
+            return last, {cluster.key for cluster in own}
         return last, set(self._clusters.since(since))
 
     def cluster(self, namespace: str, name: str) -> model.ClusterView | None:
@@ -363,7 +383,8 @@ class Hub:
             self._tasks.publish(batch.published.difference(changed))
             self._subscriptions.publish(batch)
         if batch.clusters:
-            self._clusters.publish(c.key for c in batch.clusters if not c.is_executor)
+            own = {c.base or c for c in batch.clusters if not c.is_executor}
+            self._clusters.publish(c.key for c in own)
 
     def failed(self, error: BaseException) -> None:
         """`commits.Observer`: the store cannot go on."""

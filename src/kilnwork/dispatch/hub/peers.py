@@ -19,6 +19,7 @@ from kilnwork.dispatch.hub import (
     delivery,
     executor_links,
     links,
+    retrying,
     submitters,
 )
 from kilnwork.dispatch.machine import inputs, instructions
@@ -54,7 +55,10 @@ class Peers:
         self._agents = agents.Agents(
             core, self._authenticator, logs, view, self.containers, self.concluded
         )
-        self._submitters = submitters.Submitters(core, logs)
+        self.retries = retrying.Retrying(core)
+        self._submitters = submitters.Submitters(
+            core, logs, retries=self.retries, background=background
+        )
         self._joins: dict[type, Join] = {
             messages.Hello: self._agents.join,
             messages.DriverHello: self._submitters.attach,

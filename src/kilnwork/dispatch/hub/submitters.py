@@ -12,9 +12,10 @@ import msgspec
 
 from kilnwork.api import attempts, calls, reasons
 from kilnwork.channel import messages
-from kilnwork.dispatch import model
-from kilnwork.dispatch.hub import attempt_logs, child_requests, commits, links
+from kilnwork.dispatch import errors, model
+from kilnwork.dispatch.hub import attempt_logs, child_requests, commits, links, retrying
 from kilnwork.dispatch.machine import inputs
+from kilnwork.kit import coroutines
 
 MAX_MESSAGE_LENGTH = 4096
 """Characters of a peer's message that are kept."""
@@ -25,15 +26,25 @@ Handlers = dict[type, Callable[[links.Link, Any], None]]
 class Submitters:
     """Takes in messages of drivers and slots that have joined."""
 
-    def __init__(self, core: commits.Core, logs: attempt_logs.AttemptLogs) -> None:
+    def __init__(
+        self,
+        core: commits.Core,
+        logs: attempt_logs.AttemptLogs,
+        *,
+        retries: retrying.Retrying,
+        background: coroutines.Crew,
+    ) -> None:
         self._core = core
         self._logs = logs
+        self._retries = retries
+        self._background = background
         all_submit: Handlers = {
             messages.Template: self._template,
             messages.Forget: self._forget,
             messages.Submit: self._submit,
             messages.Watch: self._watch,
             messages.Cancel: self._cancel,
+            messages.Retry: self._retry,
         }
         self._of_drivers: Handlers = {**all_submit, messages.DriverHello: _second_hello}
         self._of_calls: Handlers = {
@@ -126,6 +137,26 @@ class Submitters:
 
     def _cancel(self, link: links.Link, message: messages.Cancel) -> None:
         self._core.apply(inputs.CancelTasks(link.number, message.tasks, message.recursive))
+
+    def _retry(self, link: links.Link, message: messages.Retry) -> None:
+        self._background.start("retry", self._retry_now(link, message))
+
+    async def _retry_now(self, link: links.Link, message: messages.Retry) -> None:
+        """Answer when it is on disk; the result of the new run is pushed from then on."""
+        submitter = self._core.machine.memory.submitters.get(link.number)
+        if submitter is None:
+            return
+        refusal = ""
+        try:
+            await self._retries.ask(message, submitter.namespace)
+        except errors.RunRefused as error:
+            refusal = str(error)
+        except errors.HubStopped:
+            return
+        if not refusal:
+            watched = calls.Watched(message.number, message.task)
+            self._watch(link, messages.Watch((watched,)))
+        link.write_all([messages.Retried(message.number, refusal)])
 
     def _started(self, link: links.Link, message: messages.Started) -> None:
         self._core.apply(inputs.Started(link.number, message.serial, message.ref, message.at))

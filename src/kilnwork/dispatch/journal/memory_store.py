@@ -110,6 +110,8 @@ class MemoryStore(reading.RowReader):
             if not task.stored:
                 task.stored = True
                 self._add(task)
+        for parent, earlier, run in batch.taken_over:
+            self._take_over(parent, earlier, run)
         for task in batch.finals:
             self._end(task)
         self._released.update(batch.released)
@@ -152,6 +154,17 @@ class MemoryStore(reading.RowReader):
         family = self._children.get((parent, run), {})
         return ((child.state.value, 1) for child in family.values())
 
+    def unfinished_children(self, parent: ids.TaskId, run: int) -> list[ids.TaskId]:
+        family = self._children.get((parent, run), {})
+        return [child.id for child in family.values() if not child.state.final]
+
+    def failed_dependents(self, namespace: str) -> list[tuple[ids.TaskId, tuple[ids.TaskId, ...]]]:
+        return [
+            (task.id, task.needs)
+            for task in list(self._tasks.values())
+            if task.needs and task.namespace == namespace and _has_failed(task)
+        ]
+
     def past_attempts(self, row: task_rows.TaskRow) -> list[model.AttemptView]:
         return [self._attempt(row, past) for past in self._past.get(row.row, ())]
 
@@ -164,12 +177,12 @@ class MemoryStore(reading.RowReader):
         return (_row(task) for task in followed if task.id not in self._released)
 
     def page(
-        self, namespace: str, wanted: model.Wanted, *, limit: int, below: int | None
+        self, namespace: str | None, wanted: model.Wanted, *, limit: int, below: int | None
     ) -> tuple[list[task_rows.TaskRow], int | None]:
         found = [
             one
             for one in self._all()
-            if one.namespace == namespace
+            if namespace in (None, one.namespace)
             and (below is None or one.row < below)
             and _is_wanted(one, wanted)
         ]
@@ -189,10 +202,23 @@ class MemoryStore(reading.RowReader):
             same = self._tasks.get(task) if ended is None else _record(ended)
             found[number] = same or found.get(number)
         return {
-            number: inputs.StoredCall(_value(task), task.arguments, task.spec, _asked_by(task))
+            number: self._call_of(task)
             for number, task in found.items()
             if task is not None and task.namespace == lookups.namespace
         }
+
+    def _call_of(self, task: records.Task) -> inputs.StoredCall:
+        known = inputs.StoredCall(_value(task), task.arguments, task.spec, _asked_by(task))
+        if not _has_failed(task):
+            return known
+        newest = task if _asked_by(task) else self._tasks.get(task.id, task)
+        return msgspec.structs.replace(
+            known,
+            value=_value(newest),
+            run=newest.run,
+            earlier=self.earlier(_row(newest)),
+            source=newest.source,
+        )
 
     def values(
         self, namespace: str | None, tasks: Iterable[ids.TaskId]
@@ -269,16 +295,25 @@ class MemoryStore(reading.RowReader):
         """It will not change any more: keep as little as can still be read."""
         template, result = task.template, task.result
         size = OVERHEAD if result is None else OVERHEAD + len(result.data)
-        if template is not None and task.child_key is None and not task.declared:
+        ended_well = task.state is api_task.State.SUCCESS  # else it may have to run again
+        if ended_well and template is not None and task.child_key is None and not task.declared:
             del self._tasks[task.id]
             values: tuple[Any, ...] = (*_KEPT(task), tuple([getattr(task, n) for n in _OTHERS]))
             self._ended[task.id] = _Ended(*values)
         elif task.arguments is not None:
-            size += OVERHEAD + len(task.arguments.data)
+            size += OVERHEAD + len(task.arguments.data) + task.values_bytes
         self._order.append((task.id, size))
         self._left -= size
         if self._wanted:
             self._order += self._wanted.pop(task.id, ())
+
+    def _take_over(self, parent: ids.TaskId, earlier: int, run: int) -> None:
+        """The children of an earlier run are those of another one."""
+        family = self._children.pop((parent, earlier), {})
+        for child in family.values():
+            if child.parent is None or child.parent.run == earlier:
+                child.parent = attempts.AttemptRef(parent, run, 0)
+        self._children[parent, run] = family | self._children.get((parent, run), {})
 
     def _make_room(self) -> None:
         """Forget the oldest that is over; a child whose parent goes on waits for the end of it."""
@@ -333,6 +368,10 @@ def _is_wanted(task: "records.Task | _Ended", wanted: model.Wanted) -> bool:
 
 def _row(found: "records.Task | _Ended") -> task_rows.TaskRow:
     return task_rows.of_record(found if isinstance(found, records.Task) else _record(found))
+
+
+def _has_failed(task: records.Task) -> bool:
+    return task.state.final and task.state is not api_task.State.SUCCESS
 
 
 def _asked_by(task: records.Task) -> int:

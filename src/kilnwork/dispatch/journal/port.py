@@ -99,6 +99,16 @@ class TaskReader(Protocol):
         """How tasks of that namespace (None: any) ended; those that have not are left out."""
         ...
 
+    def earlier(self, row: task_rows.TaskRow) -> inputs.Earlier | None:
+        """The children that another run goes on with, None if this one has succeeded, or is not
+        over."""
+        ...
+
+    def failed_dependents(self, namespace: str) -> list[tuple[ids.TaskId, tuple[ids.TaskId, ...]]]:
+        """Tasks that have failed, and whose results they take. Called in a thread: it looks at
+        every task."""
+        ...
+
 
 class ListReader(Protocol):
     """Lists tasks for the server and the command line."""
@@ -113,13 +123,14 @@ class ListReader(Protocol):
 
     def tasks(
         self,
-        namespace: str,
+        namespace: str | None,
         *,
         wanted: model.Wanted = ...,
         limit: int = ...,
         below: int | None = ...,
     ) -> tuple[list[model.TaskView], int | None]:
-        """Newest runs, newest first, and what to give as `below` for the next page."""
+        """Newest runs, newest first, and what to give as `below` for the next page; a namespace of
+        None means all."""
         ...
 
     def attempts(self, task: ids.TaskId, *, run: int | None = None) -> list[model.AttemptView]:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import attempts, calls
+from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.dispatch.journal import task_rows
 from kilnwork.dispatch.machine import inputs, instructions, transitions
@@ -48,6 +49,14 @@ class RowReader(abc.ABC):
         """How many children of one run are in each state."""
 
     @abc.abstractmethod
+    def unfinished_children(self, parent: ids.TaskId, run: int) -> list[ids.TaskId]:
+        """Children of one run that are not over."""
+
+    @abc.abstractmethod
+    def failed_dependents(self, namespace: str) -> list[tuple[ids.TaskId, tuple[ids.TaskId, ...]]]:
+        """Tasks that have failed, and whose results they take. Called in a thread."""
+
+    @abc.abstractmethod
     def past_attempts(self, row: task_rows.TaskRow) -> list[model.AttemptView]:
         """Attempts of one run that are over and did not succeed, in order."""
 
@@ -61,9 +70,10 @@ class RowReader(abc.ABC):
 
     @abc.abstractmethod
     def page(
-        self, namespace: str, wanted: model.Wanted, *, limit: int, below: int | None
+        self, namespace: str | None, wanted: model.Wanted, *, limit: int, below: int | None
     ) -> tuple[list[task_rows.TaskRow], int | None]:
-        """Newest runs, newest first, and what to give as `below` for the next page."""
+        """Newest runs, newest first, and what to give as `below` for the next page. A namespace of
+        None means all."""
 
     @abc.abstractmethod
     def old_runs(
@@ -91,13 +101,14 @@ class RowReader(abc.ABC):
 
     def tasks(
         self,
-        namespace: str,
+        namespace: str | None,
         *,
         wanted: model.Wanted = ANYTHING,
         limit: int = DEFAULT_LIMIT,
         below: int | None = None,
     ) -> tuple[list[model.TaskView], int | None]:
-        """Return newest runs, newest first, and what to give as `below` for the next page.
+        """Return newest runs, newest first, and what to give as `below` for the next page; a
+        namespace of None means all.
 
         A page never takes long: it may hold fewer tasks than `limit`, even none, and still be
         followed by another.
@@ -133,7 +144,35 @@ class RowReader(abc.ABC):
         row = self.child_row(parent, run, child_key)
         if row is None:
             return None
-        return inputs.StoredChild(row.task, row.digest or b"", row.parent_attempt or 0)
+        requested_by = row.parent_attempt or 0
+        newest = self._newest(row)
+        return inputs.StoredChild(
+            row.task,
+            row.digest or b"",
+            requested_by,
+            api_task.State(newest.state),
+            newest.run,
+            self.earlier(newest),
+        )
+
+    def earlier(self, row: task_rows.TaskRow) -> inputs.Earlier | None:
+        """Return the children that another run goes on with, None if this one has succeeded, or is
+        not over."""
+        state = api_task.State(row.state)
+        if not state.final or state is api_task.State.SUCCESS:
+            return None
+        counts = task_rows.counts(self.child_states(row.task, row.run))
+        unfinished = self.unfinished_children(row.task, row.run) if counts.running else ()
+        return inputs.Earlier(
+            row.run, counts.total, counts.succeeded, counts.failed, tuple(unfinished)
+        )
+
+    def _newest(self, child: task_rows.TaskRow) -> task_rows.TaskRow:
+        """The newest run of a child that failed under an earlier run of its parent: somebody may
+        have started it anew by hand."""
+        if child.parent_attempt or child.state == api_task.State.SUCCESS:
+            return child
+        return self.task_row(child.task) or child
 
     def known(self, lookups: inputs.Lookups) -> dict[int, inputs.StoredCall]:
         """Return the calls that are stored, by the number of the call in the request."""
@@ -145,13 +184,30 @@ class RowReader(abc.ABC):
         ]
         rows += [(number, self.task_row(task)) for number, task in lookups.calls]
         for number, row in rows:
-            if (
-                row is not None
-                and row.namespace == namespace
-                and (known := _known(row)) is not None
-            ):
-                found[number] = known
+            if row is not None and row.namespace == namespace:
+                known = self._known(row)
+                if known is not None:
+                    found[number] = known
         return found
+
+    def _known(self, row: task_rows.TaskRow) -> inputs.StoredCall | None:
+        """Return None for a spec that cannot be read, which is then as good as no call."""
+        try:
+            spec = row.decoded_spec()
+        except msgspec.MsgspecError as error:
+            extra = {"task": ids.task_text(row.task), "why": str(error)}
+            log.warning("a task of the journal cannot be read", extra=extra)
+            return None
+        newest = row if row.parent is None else self._newest(row)
+        return inputs.StoredCall(
+            newest.value,
+            row.argument_payload,
+            spec,
+            row.parent_attempt or 0,
+            newest.run,
+            self.earlier(newest),
+            newest.source or b"",
+        )
 
     def values(
         self, namespace: str | None, tasks: Iterable[ids.TaskId]
@@ -165,17 +221,6 @@ class RowReader(abc.ABC):
             if namespace is None or row.namespace == namespace:
                 found[task] = row.value
         return found
-
-
-def _known(row: task_rows.TaskRow) -> inputs.StoredCall | None:
-    """Return None for a spec that cannot be read, which is then as good as no call."""
-    try:
-        spec = row.decoded_spec()
-    except msgspec.MsgspecError as error:
-        text = ids.task_text(row.task)
-        log.warning("a task of the journal cannot be read", extra={"task": text, "why": str(error)})
-        return None
-    return inputs.StoredCall(row.value, row.argument_payload, spec, row.parent_attempt or 0)
 
 
 def _was_lost(attempt: model.AttemptView) -> bool:

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from kilnwork.api import calls, reasons
+from kilnwork.api import attempts, calls, reasons
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import errors
 from kilnwork.dispatch.journal import port, task_rows
 from kilnwork.dispatch.machine import (
-    children,
     completion,
     dependencies,
+    families,
     inputs,
     lifecycle,
     memory,
@@ -59,7 +59,7 @@ def restore(mem: memory.Memory, saved: port.Saved, values: Values, now: inputs.M
         parent_ref = row.parent_ref
         if parent_ref is not None and row.child_key is not None:
             siblings = sizes[parent_ref.task, parent_ref.run]
-            children.adopt(siblings, task, parent_ref, child_key=row.child_key)
+            families.adopt(siblings, task, parent_ref, child_key=row.child_key)
         mem.index_key(task)
         if spec is None and not task.held:
             broken.append(task)
@@ -208,16 +208,32 @@ def rerun_refusal(row: task_rows.TaskRow | None, *, force: bool) -> str:
     """Return why the newest run of a task cannot be followed by another; "" when it can."""
     if row is None:
         return "the journal does not know this task: it was never accepted, or is forgotten"
-    if row.finished is None:
+    if not api_task.State(row.state).final:
         return f"task {row.shown_name} is {row.state}, not over: cancel it first"
     if row.state == api_task.State.SUCCESS and not force:
         return f"task {row.shown_name} has succeeded: `kiln retry --force` runs it again"
     return ""
 
 
-def rerun(row: task_rows.TaskRow, values: Mapping[ids.TaskId, calls.Value]) -> inputs.Rerun:
+def failed_refusal(row: task_rows.TaskRow | None) -> str:
+    """Return why there is nothing of a task that failed and could run again; "" when there is."""
+    refusal = rerun_refusal(row, force=True)
+    if row is None or refusal:
+        return refusal
+    if row.state == api_task.State.SUCCESS:
+        return f"task {row.shown_name} has succeeded: nothing of it failed that could run again"
+    return ""
+
+
+def rerun(
+    row: task_rows.TaskRow,
+    values: Mapping[ids.TaskId, calls.Value],
+    *,
+    earlier: inputs.Earlier | None = None,
+    family: attempts.AttemptRef | None = None,
+) -> inputs.Rerun:
     """Return the request for the run after that of `row`. `values`: how those ended whose results
-    it takes.
+    it takes. `earlier`: the children that it goes on with. `family`: it is a child of that run.
 
     Raises `RunRefused` when its spec cannot be read.
     """
@@ -237,7 +253,10 @@ def rerun(row: task_rows.TaskRow, values: Mapping[ids.TaskId, calls.Value]) -> i
         arguments=row.argument_payload,
         needs=row.needed,
         values=values,
-        parent=row.parent_ref,
-        key=row.child_key if row.parent is None else None,
+        parent=family or row.parent_ref,
+        key=row.child_key if row.parent is None or family else None,
         source=row.source or b"",
+        digest=row.digest,
+        earlier=earlier,
+        of_family=family is not None,
     )

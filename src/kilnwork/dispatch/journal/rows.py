@@ -49,6 +49,8 @@ class Rows:
     blobs: list[tuple[Value, ...]] = field(default_factory=list)
     past: list[records.PastAttempt] = field(default_factory=list)
     released: list[tuple[Value, ...]] = field(default_factory=list)
+    taken_over: Sequence[tuple[Value, ...]] = ()
+    superseded: Sequence[tuple[Value, ...]] = ()
     forgotten: Sequence[Value] = ()
     writes: list[tuple[str, Iterable[instructions.Row]]] = field(default_factory=list)
 
@@ -60,6 +62,8 @@ def of_batch(batch: instructions.Batch) -> Rows:
         outputs=[value for output in batch.outputs for value in output],
         past=batch.past,
         released=[(task,) for task in batch.released],
+        taken_over=batch.taken_over,
+        superseded=batch.superseded,
         forgotten=batch.forgotten,
         writes=batch.writes,
     )

@@ -223,7 +223,7 @@ class TaskRow(NamedTuple):
     @property
     def needed(self) -> tuple[ids.TaskId, ...]:
         """Tasks whose results it takes."""
-        return tuple(ids.TaskId(task) for task in _cut(self.needs, _ID_BYTES))
+        return tasks(self.needs)
 
     @property
     def value(self) -> calls.Value:
@@ -253,6 +253,11 @@ def _payload(
         return None
     blobs_of = _cut(blobs, _DIGEST_BYTES)
     return attempts.Payload(media_type, data or b"", digest, size or 0, blobs_of)
+
+
+def tasks(packed: bytes | None) -> tuple[ids.TaskId, ...]:
+    """Return the ids of tasks that are stored in one value."""
+    return tuple(ids.TaskId(task) for task in _cut(packed, _ID_BYTES))
 
 
 def _cut(packed: bytes | None, size: int) -> tuple[bytes, ...]:

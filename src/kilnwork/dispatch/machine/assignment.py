@@ -84,7 +84,7 @@ def _assign_in(
             worker.spare_timer_set = True
             mem.set_timer(now.mono + SPARE_SLOT_S, memory.Timer.SPARE, worker)
     if not len(queue):
-        _take_back(mem, workers, now)
+        _take_back(mem, cluster, workers, now)
 
 
 def _assign_to_executors(
@@ -230,7 +230,7 @@ def credit(seconds: float) -> int:
 def _send_ahead(
     mem: memory.Memory,
     cluster: records.Cluster,
-    workers: Iterable[records.Worker],
+    workers: Sequence[records.Worker],
     now: inputs.Moment,
 ) -> None:
     """Short calls queue in slots that run short ones; slots that open will take one each."""
@@ -244,7 +244,8 @@ def _send_ahead(
         return
     heapq.heapify(slots)
     template, room = None, 0
-    while len(queue) > cluster.openings:
+    openings = _openings(cluster, workers)
+    while len(queue) > openings:
         task = queue.pop()
         if task is None:
             return
@@ -281,7 +282,7 @@ def _open_slots(
     now: inputs.Moment,
 ) -> None:
     """Ask for slot processes where capacity is free: one for each call that waits."""
-    while cluster.openings < len(cluster.queue) - cluster.queue.commands:
+    while _openings(cluster, workers) < len(cluster.queue) - cluster.queue.commands:
         best, most = None, 0
         for worker in workers:
             free = worker.slots - worker.busy
@@ -293,6 +294,13 @@ def _open_slots(
         slot = reservations.add(mem, best, name)
         mem.send(instructions.OpenSlot(best.link, name))
         mem.set_timer(now.mono + mem.lease_s, memory.Timer.RETURN, slot, attempt=slot.terms)
+
+
+def _openings(cluster: records.Cluster, workers: Iterable[records.Worker]) -> int:
+    """How many slots are to join that could take what waits."""
+    if cluster.base is None:
+        return cluster.openings
+    return sum(slot.opening for worker in workers for slot in worker.processes.values())
 
 
 def _may_open(
@@ -307,8 +315,14 @@ def _may_open(
     return all(other.busy == 0 for other in workers)  # all wait, perhaps for what is queued
 
 
-def _take_back(mem: memory.Memory, workers: Sequence[records.Worker], now: inputs.Moment) -> None:
-    """A slot that has nothing to do gets half of what waits in the slot that has most.
+def _take_back(
+    mem: memory.Memory,
+    cluster: records.Cluster,
+    workers: Sequence[records.Worker],
+    now: inputs.Moment,
+) -> None:
+    """A slot that has nothing to do gets half of what waits in the slot that has most, if what
+    waits there may go to any of these workers.
 
     What waits behind a call that turned out to be long is worth a new slot.
     """
@@ -322,11 +336,18 @@ def _take_back(mem: memory.Memory, workers: Sequence[records.Worker], now: input
             queued = len(slot.held) - len(slot.stack) - 1
             if queued <= most or not slot.link or slot.take_back_sent:
                 continue
+            if (cluster.queues or cluster.base) and not _is_all_of(cluster, slot):
+                continue
             if _is_blocked(slot) or (idle and _is_worth_moving(slot, queued)):
                 longest, most = slot, queued
     if longest is not None:
         longest.take_back_sent = True
         mem.send(instructions.TakeBack(longest.link, (most + 1) // 2))
+
+
+def _is_all_of(cluster: records.Cluster, slot: records.Slot) -> bool:
+    """What it holds was queued in this cluster, in no other of its workers."""
+    return all(task.cluster is cluster for task in slot.held.values())
 
 
 def _is_blocked(slot: records.Slot) -> bool:

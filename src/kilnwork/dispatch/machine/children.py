@@ -4,17 +4,22 @@ Used by `machine`. A child is known by the parent's run and its key, so that a p
 again finds the children of the attempt before.
 """
 
-from kilnwork.api import attempts, reasons
+import msgspec
+
+from kilnwork.api import reasons
 from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import (
     completion,
+    families,
     inputs,
     instructions,
     lifecycle,
     memory,
     notifications,
     records,
+    reruns,
 )
+from kilnwork.kit import ids
 
 _R = reasons.Reason
 
@@ -29,14 +34,16 @@ def spawn(mem: memory.Memory, item: inputs.Spawn, now: inputs.Moment) -> None:
         return
     # an attempt that asks for a child runs, though its executor may not have seen it yet
     lifecycle.start(mem, parent, now, at=now.wall)
-    family = family_of(parent)
+    family = families.of_run(parent)
     known = family.members.get(item.child_key)
-    found = _stored(known) if known is not None else item.found
+    found = _stored(known) if known is not None else _newest(mem, item.found)
     if found is None:
         _respond_created(mem, item, _make(mem, parent, family, item, now))
         return
     if found.digest == item.digest:
-        if known is not None and known.parent != item.parent:
+        if found.to_be_retried:
+            _make_again(mem, parent, family, item, found, now)
+        elif known is not None and known.parent != item.parent:
             known.parent = item.parent
             mem.mark(known)
         mem.send(instructions.Respond(item.link, item.serial, 200, found.task, item.warning))
@@ -70,14 +77,24 @@ def _key_conflict(item: inputs.Spawn) -> str:
 
 def _stored(known: records.Task) -> inputs.StoredChild:
     requested_by = known.parent.attempt if known.parent else 0
-    return inputs.StoredChild(known.id, known.digest or b"", requested_by)
+    return inputs.StoredChild(
+        known.id,
+        known.digest or b"",
+        requested_by,
+        known.state,
+        known.run,
+        reruns.earlier_of(known) if known.state.final else None,
+    )
 
 
-def family_of(parent: records.Task) -> records.Family:
-    """The children of this run of `parent`."""
-    if parent.family is None:
-        parent.family = records.Family(parent.id, parent.run, declared=parent.declared)
-    return parent.family
+def _newest(mem: memory.Memory, found: inputs.StoredChild | None) -> inputs.StoredChild | None:
+    """What the journal knows of a child, whose newest run may be in memory: started by hand."""
+    task = None if found is None else mem.tasks.get(found.task)
+    if found is None or task is None:
+        return found
+    return msgspec.structs.replace(
+        _stored(task), digest=found.digest, requested_by=found.requested_by
+    )
 
 
 def _make(
@@ -87,8 +104,36 @@ def _make(
     item: inputs.Spawn,
     now: inputs.Moment,
 ) -> records.Task:
+    child = _record(mem, parent, item, item.task)
+    families.adopt(family, child, item.parent, child_key=item.child_key)
+    family.total += 1
+    notifications.publish_parent(mem, family)
+    lifecycle.admit(mem, child, now)
+    return child
+
+
+def _make_again(
+    mem: memory.Memory,
+    parent: records.Task,
+    family: records.Family,
+    item: inputs.Spawn,
+    found: inputs.StoredChild,
+    now: inputs.Moment,
+) -> None:
+    """The next run of a child that failed under an earlier run of its parent."""
+    child = _record(mem, parent, item, found.task)
+    child.run = found.run + 1
+    families.adopt(family, child, item.parent, child_key=item.child_key)
+    reruns.replace_failed(mem, child, family)
+    reruns.take_over(mem, child, found.earlier)
+    lifecycle.admit(mem, child, now)
+
+
+def _record(
+    mem: memory.Memory, parent: records.Task, item: inputs.Spawn, task: ids.TaskId
+) -> records.Task:
     submission = model.Submission(
-        task=item.task,
+        task=task,
         namespace=parent.namespace,
         name=item.name,
         spec=item.spec,
@@ -98,21 +143,7 @@ def _make(
     cluster = mem.cluster(parent.namespace, item.spec.queue_name)
     child = lifecycle.new_run(next(mem.task_rows), submission, cluster)
     child.digest = item.digest
-    adopt(family, child, item.parent, child_key=item.child_key)
-    family.total += 1
-    notifications.publish_parent(mem, family)
-    lifecycle.admit(mem, child, now)
     return child
-
-
-def adopt(
-    family: records.Family, child: records.Task, parent: attempts.AttemptRef, *, child_key: str
-) -> None:
-    """Make `child` a member of `family`."""
-    child.child_key = child_key
-    child.parent = parent
-    child.siblings = family
-    family.members[child_key] = child
 
 
 def replace(

@@ -405,7 +405,7 @@ def _kill_unrequested(
     mem: memory.Memory, parent: records.Task, family: records.Family, now: inputs.Moment
 ) -> None:
     """End the children that the successful attempt did not request."""
-    if parent.attempt == 1:
+    if parent.attempt == 1 and parent.run == 1:
         return
     for child in list(family.members.values()):
         if child.id == parent.delegate:

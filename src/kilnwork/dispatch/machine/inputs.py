@@ -29,11 +29,13 @@ class Past(msgspec.Struct, frozen=True):
 
 
 class Submit(msgspec.Struct, frozen=True):
-    """Run a task; `past` is what the journal knows of it. `force`: even after a success."""
+    """Run a task; `past` is what the journal knows of it. `force`: even after a success.
+    `earlier`: children that the run goes on with."""
 
     submission: model.Submission
     past: Past | None = None
     force: bool = False
+    earlier: "Earlier | None" = None
 
 
 class SubmitNew(msgspec.Struct, frozen=True):
@@ -43,11 +45,24 @@ class SubmitNew(msgspec.Struct, frozen=True):
     submissions: Sequence[model.Submission]
 
 
+class Earlier(msgspec.Struct, frozen=True, gc=False):
+    """The children of an earlier run, for a run that goes on with them: how many there are in all
+    and how they ended, and the ids of those that have not, as far as the journal knows."""
+
+    run: int
+    total: int
+    succeeded: int
+    failed: int
+    unfinished: tuple[ids.TaskId, ...] = ()
+
+
 class Rerun(msgspec.Struct, frozen=True, kw_only=True):
     """Start a spawned task again whose run before `run` is over; all else is unchanged.
 
     `arguments` is None for a command. `values`: how those ended of `needs` that have. `key`: by
-    which its driver finds it.
+    which its driver finds it, or its parent's run if `of_family`. `earlier`: the children that
+    the run goes on with; None: it makes its own. `of_family`: it is one of the children of
+    `parent`, whose run is in memory. `digest`: of a command that is a child.
     """
 
     task: ids.TaskId
@@ -62,6 +77,16 @@ class Rerun(msgspec.Struct, frozen=True, kw_only=True):
     parent: attempts.AttemptRef | None
     key: str | None
     source: bytes
+    digest: bytes | None = None
+    earlier: Earlier | None = None
+    of_family: bool = False
+
+
+class RetryFailed(msgspec.Struct, frozen=True):
+    """Run again what failed: in order, each after what it needs and after its parent. One that
+    has been started again meanwhile is left as it is."""
+
+    reruns: Sequence[Rerun]
 
 
 class Kill(msgspec.Struct, frozen=True):
@@ -113,6 +138,14 @@ class Drain(msgspec.Struct, frozen=True):
     namespace: str
     cluster: str
     pods: frozenset[str]
+
+
+class SetPortions(msgspec.Struct, frozen=True):
+    """Which portions of a SyncSet's data nodes hold, where workers of a cluster are."""
+
+    namespace: str
+    cluster: str
+    portions: Mapping[str, frozenset[int]]
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True):
@@ -213,11 +246,30 @@ class Finished(msgspec.Struct, frozen=True):
 
 
 class StoredChild(msgspec.Struct, frozen=True):
-    """A child that the journal has and memory has not: it is final."""
+    """A child that the journal has and memory has not: it is final.
+
+    `requested_by`: the newest attempt of its parent's run that requested it; 0: none, since it is
+    a child of an earlier run which the parent's goes on with. `run`: its newest one, which ended
+    as `state` says; `earlier`: the children of that, if it may be followed by another.
+    """
 
     task: ids.TaskId
     digest: bytes
     requested_by: int
+    state: api_task.State = api_task.State.SUCCESS
+    run: int = 1
+    earlier: Earlier | None = None
+
+    @property
+    def to_be_retried(self) -> bool:
+        """It failed under an earlier run of its parent, and runs again now."""
+        return to_be_retried(self.state, self.requested_by)
+
+
+def to_be_retried(state: api_task.State, requested_by: int) -> bool:
+    """Return whether a child failed that no attempt of its parent's run has requested: an earlier
+    run has, and this one goes on with what succeeded of it."""
+    return requested_by == 0 and state.final and state is not api_task.State.SUCCESS
 
 
 class Spawn(msgspec.Struct, frozen=True, kw_only=True):
@@ -290,14 +342,21 @@ class Lookups(msgspec.Struct):
 class StoredCall(msgspec.Struct, frozen=True):
     """What the journal has of a call which memory has not: it is final.
 
-    `arguments` (None: not a call) and `spec` show whether it is the same call. `requested_by`: the
-    newest attempt of its parent that requested it.
+    `arguments` (None: not a call) and `spec` show whether it is the same call. `requested_by`,
+    `run`, `earlier`: as of `StoredChild`. `source`: whose turn that run took in the queue.
     """
 
     value: calls.Value
     arguments: attempts.Payload | None
     spec: api_task.TaskSpec
     requested_by: int
+    run: int = 1
+    earlier: Earlier | None = None
+    source: bytes = b""
+
+
+Values = Mapping[ids.TaskId, calls.Value]
+"""How tasks ended, by task."""
 
 
 class SubmitCalls(msgspec.Struct, frozen=True):
@@ -417,6 +476,7 @@ Input = (
     Submit
     | SubmitNew
     | Rerun
+    | RetryFailed
     | Kill
     | Suspend
     | Release
@@ -424,6 +484,7 @@ Input = (
     | Close
     | CloseCluster
     | Drain
+    | SetPortions
     | Join
     | JoinExecutor
     | JoinAttempt

@@ -172,6 +172,10 @@ class Batch(msgspec.Struct):
     `acknowledged` numbers, and the links whose peer waits for the former (`awaited`).
     `templates`: new ones.
 
+    `taken_over`: task, an earlier run of it, and the run that goes on with the children of that.
+    `superseded`: task and the run of it that is its parent's child from now on, instead of those
+    before.
+
     `writes`: rows of tables that are a participant's (`hub.commits.Participant`), in order: the
     name of a statement of the store, and its rows, which may be read again after a failed commit.
     """
@@ -182,6 +186,8 @@ class Batch(msgspec.Struct):
     workers: list[records.Worker] = []
     released: list[ids.TaskId] = []
     forgotten: list[ids.TaskId] = []
+    taken_over: list[tuple[ids.TaskId, int, int]] = []
+    superseded: list[tuple[ids.TaskId, int]] = []
     sends: list[Send] = []
     published: set[ids.TaskId] = set()
     finals: list[records.Task] = []
@@ -204,6 +210,8 @@ class Batch(msgspec.Struct):
             or self.workers
             or self.released
             or self.forgotten
+            or self.taken_over
+            or self.superseded
             or self.templates
             or self.writes
         )

@@ -26,6 +26,7 @@ from kilnwork.dispatch.machine import (
     lifecycle,
     memory,
     records,
+    reruns,
     slots,
     submissions,
     submitters,
@@ -48,7 +49,8 @@ class Machine:
         self._handlers: dict[type, Callable[[Any, inputs.Moment], None]] = {
             inputs.Submit: self._submit,
             inputs.SubmitNew: self._submit_new,
-            inputs.Rerun: functools.partial(submissions.rerun, mem),
+            inputs.Rerun: functools.partial(reruns.rerun, mem),
+            inputs.RetryFailed: functools.partial(reruns.retry_failed, mem),
             inputs.Kill: self._kill,
             inputs.Suspend: self._suspend,
             inputs.Release: lambda item, _: self._release(item),
@@ -56,6 +58,7 @@ class Machine:
             inputs.Close: lambda *_: mem.close(),
             inputs.CloseCluster: self._close_cluster,
             inputs.Drain: lambda item, _: workers.drain(mem, item),
+            inputs.SetPortions: lambda item, _: workers.set_portions(mem, item),
             inputs.Join: functools.partial(workers.join, mem),
             inputs.JoinExecutor: functools.partial(executors.join, mem),
             inputs.JoinAttempt: lambda item, _: executors.join_attempt(mem, item),
@@ -184,6 +187,7 @@ class Machine:
                     "running it again needs force"
                 )
         self._submit_new(inputs.SubmitNew((submission,)), now)
+        reruns.take_over(self.memory, self.memory.tasks[submission.task], item.earlier)
 
     def _submit_new(self, item: inputs.SubmitNew, now: inputs.Moment) -> None:
         mem, spec = self.memory, None
@@ -227,13 +231,20 @@ class Machine:
         message = f"there is no TaskCluster {item.cluster}"
         if not item.running:
             message = f"TaskCluster {item.cluster} is being deleted"
-        for task in [t for t in self.memory.tasks.values() if t.cluster is cluster]:
+        for task in self._tasks_of(cluster):
             if not item.running and (task.held or task.delegate is not None):
                 continue
             completion.stop(
                 self.memory, task, now,
                 intent=_I.CLUSTER, reason=_R.CLUSTER_DELETED, message=message,
             )  # fmt: skip
+
+    def _tasks_of(self, cluster: records.Cluster | None) -> list[records.Task]:
+        """Those that only workers of a cluster may run."""
+        if cluster is None:
+            return []
+        own = {cluster, *cluster.queues}
+        return [task for task in self.memory.tasks.values() if task.cluster in own]
 
     def _link_closed(self, item: inputs.LinkClosed, now: inputs.Moment) -> None:
         slot = self.memory.slot_links.get(item.link)

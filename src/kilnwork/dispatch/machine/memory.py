@@ -58,6 +58,9 @@ _SUMMARIES: dict[type, Callable[[Any], Summary]] = {
         len(item.submissions), *(one.task for one in item.submissions[:3]),
     ),
     inputs.Rerun: lambda item: (item.task, item.run),
+    inputs.RetryFailed: lambda item: (
+        len(item.reruns), *(one.task for one in item.reruns[:3]),
+    ),
     inputs.Spawn: lambda item: (item.link, item.serial, item.parent, item.child_key, item.task),
     inputs.Finished: lambda item: (
         item.link, item.serial, item.ref, item.outcome.ending, item.outcome.proof,
@@ -182,6 +185,9 @@ class Memory:
                 everybody, required = api_task.queue_labels(name)
                 if required:
                     self._restrict(cluster, self.cluster("", everybody), required)
+            elif not cluster.is_executor and (named := api_task.queue_portion(name)) is not None:
+                cluster.portion = named[1]
+                self._restrict(cluster, self.cluster(namespace, named[0]), {})
         return cluster
 
     def _restrict(
@@ -258,6 +264,10 @@ class Memory:
     def touch(self, cluster: records.Cluster) -> None:
         """Its view changed, and tasks may fit now."""
         self.batch.clusters.add(cluster)
+        self.starve(cluster)
+
+    def starve(self, cluster: records.Cluster) -> None:
+        """Tasks may fit now that wait for workers of a cluster."""
         if cluster.queues:  # several queues for the same workers, in the order of their turns
             self.starved |= {queue: None for queue in cluster.queues if len(queue.queue)}
         self.starved[cluster] = None

@@ -255,13 +255,13 @@ class Cluster:
     """Workers, waiting tasks and unfinished declared tasks of one TaskCluster, or of one executor.
 
     An executor's workers are what carries out its instructions: one, if it is in the manager, else
-    any number of processes. Tasks that need labels wait in a cluster of their own, whose workers
-    are some of those of its `base`.
+    any number of processes. Tasks that need labels, or a portion of a SyncSet's data, wait in a
+    cluster of their own, whose workers are some of those of its `base`.
     """
 
     __slots__ = (
-        "base", "declared", "draining", "is_executor", "key", "openings", "queue", "queues",
-        "required", "workers",
+        "base", "declared", "draining", "is_executor", "key", "openings", "portion", "portions",
+        "queue", "queues", "required", "workers",
     )  # fmt: skip
 
     def __init__(
@@ -274,6 +274,10 @@ class Cluster:
         """Whose workers it uses; None: its own."""
         self.required = required
         """Labels that those must have."""
+        self.portion: int | None = None
+        """Portion of the data that their nodes must hold; None: it does not matter."""
+        self.portions: Mapping[str, frozenset[int]] = {}
+        """Portions that nodes hold, of a cluster whose tasks ask for that."""
         self.queues: deque[Cluster] = deque()
         """Itself and all clusters of which it is the base; empty if there are none."""
         self.queue: task_queue.Queue[Task] = task_queue.Queue()
@@ -289,6 +293,9 @@ class Cluster:
         """Workers that may run its tasks."""
         if self.base is None:
             return self.workers.values()
+        if self.portion is not None:
+            held = self.base.portions
+            return [w for w in self.base.workers.values() if self.portion in held.get(w.node, ())]
         needed = self.required.items()
         return [one for one in self.base.workers.values() if needed <= one.labels.items()]
 

@@ -20,7 +20,7 @@ def update(mem: memory.Memory, slot: records.Slot) -> None:
         worker.idle.pop(slot.id, None)
     else:
         worker.idle[slot.id] = slot
-        mem.starved[worker.cluster] = None
+        mem.starve(worker.cluster)
     if waits and not taken:
         mem.waiting_slots[slot] = None
 

@@ -1,29 +1,27 @@
-"""Calls enter by the batch, and runs of spawned tasks again. Pure.
+"""Calls enter by the batch. Pure.
 
 Used by `machine`. Whatever is known is found and not made again: by id, by a key, or by its
 parent's run and key. JSON arguments are compared, pickled ones cannot be, since equal values may
 pickle differently.
 """
 
-from collections.abc import Mapping
-
 import msgspec
 
 from kilnwork.api import attempts, calls, reasons
 from kilnwork.api import task as api_task
-from kilnwork.dispatch import errors
 from kilnwork.dispatch.machine import (
     children,
     dependencies,
+    families,
     inputs,
     instructions,
     lifecycle,
     memory,
     notifications,
     records,
+    reruns,
     submitters,
 )
-from kilnwork.kit import ids
 
 _S = api_task.State
 _R = reasons.Reason
@@ -52,7 +50,7 @@ def lookups(
             again
             or call.needs
             or call.key is not None
-            or (parent is not None and parent.attempt > 1)
+            or (parent is not None and _may_have_had_it(parent))
         ):
             _look_up(mem, submitter, call, request, again=again)
     if request.values:
@@ -60,6 +58,11 @@ def lookups(
     if request.values or request.calls or request.children or request.keys:
         return request
     return None
+
+
+def _may_have_had_it(parent: attempts.AttemptRef) -> bool:
+    """Return whether an attempt may find children of one before it, or of a run before."""
+    return parent.attempt > 1 or parent.run > 1
 
 
 def _lookups_of_ends(mem: memory.Memory, item: inputs.CallsEnded) -> inputs.Lookups | None:
@@ -115,10 +118,10 @@ def submit(mem: memory.Memory, item: inputs.SubmitCalls, now: inputs.Moment) -> 
         if call.task in mem.tasks:
             submitters.subscribe(mem, mem.tasks[call.task], submitter, call.number)
         elif call.parent is None and call.key is None and not item.known:
-            _admit(mem, _new(mem, submitter, template, call, now), item.values, now)
+            reruns.admit_call(mem, _new(mem, submitter, template, call, now), item.values, now)
         else:
             _find_or_create(mem, submitter, template, call, item, now)
-            if call.key is not None or (call.parent is not None and call.parent.attempt > 1):
+            if call.key is not None or (call.parent is not None and _may_have_had_it(call.parent)):
                 mem.batch.awaited.add(submitter.link)  # its id is known only when it is accepted
         submitter.accepted = call.number
     if template is not None:
@@ -171,25 +174,6 @@ def _new(
     )
 
 
-def _admit(
-    mem: memory.Memory,
-    task: records.Task,
-    values: Mapping[ids.TaskId, calls.Value],
-    now: inputs.Moment,
-) -> None:
-    """It is there: it waits for its turn, or for what it needs. `values`: how those have ended."""
-    mem.tasks[task.id] = task
-    mem.batch.dirty[task] = None
-    template = task.template
-    if template is not None and template.timed:
-        lifecycle.watch_deadlines(mem, task, now)
-    if task.needs:
-        dependencies.attach(mem, task, values)
-        dependencies.ready(mem, (task,), now)
-    else:
-        lifecycle.enqueue(mem, task)
-
-
 def _find_or_create(
     mem: memory.Memory,
     submitter: records.Submitter,
@@ -208,7 +192,7 @@ def _find_or_create(
         return
     key = _key_of(call, template)
     if key is None:
-        _admit(mem, _new(mem, submitter, template, call, now), item.values, now)
+        reruns.admit_call(mem, _new(mem, submitter, template, call, now), item.values, now)
         return
     task = mem.keys.get((submitter.namespace, key))
     known = _known_of(task) if task is not None else known
@@ -216,7 +200,12 @@ def _find_or_create(
         task = _new(mem, submitter, template, call, now)
         task.child_key = key
         mem.keys[submitter.namespace, key] = task
-        _admit(mem, task, item.values, now)
+        reruns.admit_call(mem, task, item.values, now)
+    elif call.retry_failed and _may_be_retried(known, template, submitter):
+        task = _next_run(mem, submitter, template, call, known, now)
+        task.child_key = key
+        mem.keys[submitter.namespace, key] = task
+        reruns.admit_call(mem, task, item.values, now)
     elif _same(known, template, call):
         _found(mem, submitter, call, task, known.value)
     else:
@@ -234,7 +223,54 @@ def _key_of(call: calls.CallItem, template: records.Template) -> str | None:
 
 def _known_of(task: records.Task) -> inputs.StoredCall:
     requested_by = 0 if task.parent is None else task.parent.attempt
-    return inputs.StoredCall(dependencies.value(task), task.arguments, task.spec, requested_by)
+    return inputs.StoredCall(
+        dependencies.value(task),
+        task.arguments,
+        task.spec,
+        requested_by,
+        task.run,
+        reruns.earlier_of(task) if task.state.final else None,
+        task.source,
+    )
+
+
+def _stored(mem: memory.Memory, known: inputs.StoredCall | None) -> inputs.StoredCall | None:
+    """What the journal knows of a child, whose newest run may be in memory: started by hand."""
+    task = None if known is None else mem.tasks.get(known.value.task)
+    if known is None or task is None:
+        return known
+    return msgspec.structs.replace(_known_of(task), requested_by=known.requested_by)
+
+
+def _may_be_retried(
+    known: inputs.StoredCall, template: records.Template, submitter: records.Submitter
+) -> bool:
+    """Return whether a call with a key failed before this session of a driver began, so that it may
+    run again, with other arguments and another version of its function.
+
+    What has failed in the session itself has failed: a call that is sent twice runs once.
+    """
+    state = known.value.state
+    if not state.final or state is _S.SUCCESS or known.source == submitter.source:
+        return False
+    return known.spec.function_name == template.function
+
+
+def _next_run(
+    mem: memory.Memory,
+    submitter: records.Submitter,
+    template: records.Template,
+    call: calls.CallItem,
+    known: inputs.StoredCall,
+    now: inputs.Moment,
+) -> records.Task:
+    """The next run of a call that failed, as it is requested now. It goes on with the children of
+    the run before."""
+    task = _new(mem, submitter, template, call, now)
+    task.id, task.run = known.value.task, known.run + 1
+    reruns.take_over(mem, task, known.earlier)
+    mem.send(instructions.FoundCall(submitter.link, call.number, task.id))
+    return task
 
 
 def _same(known: inputs.StoredCall, template: records.Template, call: calls.CallItem) -> bool:
@@ -295,14 +331,21 @@ def _submit_child(
         submitters.report(mem, submitter, refusal)
         return
     lifecycle.start(mem, parent, now, at=now.wall)
-    family = children.family_of(parent)
+    family = families.of_run(parent)
     task = family.members.get(key)
-    known = _known_of(task) if task is not None else item.known.get(call.number)
+    known = _known_of(task) if task is not None else _stored(mem, item.known.get(call.number))
     if known is not None and _same(known, template, call):
+        if inputs.to_be_retried(known.value.state, known.requested_by):
+            child = _next_run(mem, submitter, template, call, known, now)
+            child.source = parent.source
+            families.adopt(family, child, call.parent, child_key=key)
+            reruns.replace_failed(mem, child, family)
+            reruns.admit_call(mem, child, item.values, now)
+            return
         if task is not None and task.parent != call.parent:
             task.parent = call.parent
             mem.mark(task)
-        _found(mem, submitter, call, task, known.value)
+        _found(mem, submitter, call, task or mem.tasks.get(known.value.task), known.value)
         return
     if known is not None and known.requested_by == parent.attempt:
         _refuse_key(mem, submitter, call)
@@ -311,10 +354,10 @@ def _submit_child(
         children.replace(mem, parent, task, key, now)
     child = _new(mem, submitter, template, call, now)
     child.source = parent.source
-    children.adopt(family, child, call.parent, child_key=key)
+    families.adopt(family, child, call.parent, child_key=key)
     family.total += 1
     notifications.publish_parent(mem, family)
-    _admit(mem, child, item.values, now)
+    reruns.admit_call(mem, child, item.values, now)
 
 
 def _parent(
@@ -333,57 +376,3 @@ def _parent(
         ):
             return None
     return None if task is None or task.intent is not records.Intent.NONE else task
-
-
-def rerun(mem: memory.Memory, item: inputs.Rerun, now: inputs.Moment) -> None:
-    """Admit a new run of a spawned task that is over, or raise `RunRefused` if it runs already.
-
-    It keeps parent and driver's key, to be shown and found again; it is no child of the parent's
-    run any more, whose counts stay unchanged.
-    """
-    current = mem.tasks.get(item.task)
-    if current is not None and not current.state.final:
-        raise errors.RunRefused(f"run {current.run} of it has been started already")
-    is_call = item.arguments is not None
-    task = _call_again(mem, item) if is_call else _command_again(mem, item)
-    task.run, task.parent = item.run, item.parent
-    if item.key is not None:
-        task.child_key = item.key
-        mem.index_key(task)
-    if is_call:
-        task.created = task.pending_since = now.wall
-        _admit(mem, task, item.values, now)
-    else:
-        lifecycle.admit(mem, task, now)
-
-
-def _call_again(mem: memory.Memory, item: inputs.Rerun) -> records.Task:
-    template = mem.template(item.namespace, item.spec)
-    return records.Task(
-        next(mem.task_rows),
-        item.task,
-        item.run,
-        item.namespace,
-        item.name or "",
-        template.cluster,
-        False,
-        template.spec,
-        template=template,
-        arguments=item.arguments,
-        needs=item.needs,
-        source=item.source,
-    )
-
-
-def _command_again(mem: memory.Memory, item: inputs.Rerun) -> records.Task:
-    return records.Task(
-        next(mem.task_rows),
-        item.task,
-        item.run,
-        item.namespace,
-        item.name or ids.task_text(item.task),
-        mem.cluster(item.namespace, item.spec.queue_name),
-        False,
-        item.spec,
-        inputs=item.inputs,
-    )

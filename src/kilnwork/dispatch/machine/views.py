@@ -36,14 +36,18 @@ def shown_reason(task: records.Task) -> tuple[str, str] | None:
 def explain(task: records.Task) -> tuple[str, str]:
     """Reason and message of a task that waits in the queue of its cluster."""
     cluster = task.cluster
-    name = cluster.key[1]
+    name = (cluster.base or cluster).key[1]
     if cluster.is_executor:
         return _explain_executor(task)
-    ready = [worker for worker in cluster.workers.values() if worker.ready]
+    eligible = list(cluster.eligible)
+    ready = [worker for worker in eligible if worker.ready]
     ahead = cluster.queue.ahead(task, priority=task.spec.priority)
     line = f"; {ahead} wait before it" if ahead else ""
     again = f" ({task.message})" if task.reason == _R.TAKEN_BACK and task.message else ""
-    if not ready and any(worker.connected for worker in cluster.workers.values()):
+    if not eligible and cluster.portion is not None:
+        text = f"no worker of TaskCluster {name} is on a node that holds portion {cluster.portion}"
+        return _R.NO_WORKER, f"{text} of the data{line}{again}"
+    if not ready and any(worker.connected for worker in eligible):
         text = f"the workers of TaskCluster {name} are to go, and get nothing new"
         return _R.NO_WORKER, f"{text}{line}{again}"
     if not ready:
@@ -126,6 +130,7 @@ def of_cluster(seen: records.Cluster) -> model.ClusterView:
             ready=worker.ready,
             holding=worker.holding,
             draining=worker.draining,
+            connected=worker.connected,
         )
         for worker in seen.workers.values()
     )
@@ -134,6 +139,6 @@ def of_cluster(seen: records.Cluster) -> model.ClusterView:
         namespace=namespace,
         cluster=name,
         workers=workers,
-        queued=len(seen.queue),
+        queued=sum(len(one.queue) for one in seen.queues or (seen,)),
         draining=seen.draining,
     )

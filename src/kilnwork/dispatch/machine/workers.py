@@ -212,6 +212,14 @@ def drain(mem: memory.Memory, item: inputs.Drain) -> None:
         mem.touch(cluster)
 
 
+def set_portions(mem: memory.Memory, item: inputs.SetPortions) -> None:
+    """Tasks that need a portion go to workers on these nodes from now on; what runs goes on."""
+    cluster = mem.cluster(item.namespace, item.cluster)
+    if cluster.portions != item.portions:
+        cluster.portions = item.portions
+        mem.touch(cluster)
+
+
 def worker_gone(mem: memory.Memory, item: inputs.WorkerGone, now: inputs.Moment) -> None:
     """The Pod is gone, or its container has ended: proof for everything that ran in it."""
     for worker in list(mem.workers.values()):

@@ -70,6 +70,11 @@ class NewFlowRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     snapshots: dict[str, SnapshotRef] = {}
     clusters: dict[str, str] = {}
     """Names of TaskClusters by group."""
+    by_shard: tuple[str, ...] = ()
+    """Snapshots of which a node holds the shards of its portions, no others."""
+    portions: dict[str, int] = {}
+    """By group whose steps read those: how many portions their shards are in. The task of a shard
+    goes to a worker whose node holds its portion (`data.pond.shards.portion`)."""
     memo: bool = True
     """Steps that are deterministic use results of earlier generations."""
     priority: int = 0

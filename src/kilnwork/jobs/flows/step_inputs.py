@@ -36,6 +36,9 @@ class StepWork(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """What else those name: members by root."""
     items: tuple[msgspec.Raw, ...] = ()
     """JSON each."""
+    portions: int = 0
+    """Items are shards, of so many portions of the data: each needs a worker next to its own; 0:
+    any worker will do."""
     max_failed: int = 0
     parallel: int | None = None
     wanted: bool = False

@@ -15,6 +15,7 @@ from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.data import blobs as blob_store
 from kilnwork.data import errors as data_errors
+from kilnwork.data.pond import shards
 from kilnwork.jobs import errors, gathering, index_items, item_source, records, rows, steps
 from kilnwork.jobs.flows import model, step_inputs
 
@@ -23,6 +24,13 @@ KIND = "flow"
 _O = filejobs.Outcome
 
 _decode_work = msgspec.json.Decoder(step_inputs.StepWork).decode
+
+
+class ShardNumber(msgspec.Struct, frozen=True):
+    """What a shard's document says of its place (`data.pond.shards.Shard`)."""
+
+    index: int
+    count: int
 
 
 class StepProgress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -41,6 +49,7 @@ class StepDetail(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _decode_progress = msgspec.json.Decoder(StepProgress).decode
+_decode_number = msgspec.json.Decoder(ShardNumber).decode
 _decode_spec = msgspec.json.Decoder(index_items.IndexSpec).decode
 
 
@@ -99,7 +108,8 @@ class StepItems:
         )
         self.keeps_tasks = definition.wanted
         self.inputs = step_inputs.Inputs(definition)
-        self._shared: tuple[tuple[int, int], api_task.TaskSpec] | None = None
+        self._shared: dict[tuple[int, int, int | None], api_task.TaskSpec] = {}
+        """By run, priority and portion."""
 
     def work(self, job: records.Job, item: int) -> item_source.Work:
         """Return what works on an item. Raises `ItemUnusable`."""
@@ -107,7 +117,7 @@ class StepItems:
             given = self.inputs.of(item - 1)
         except expressions.ExpressionError as error:
             raise errors.ItemUnusable(str(error)) from error
-        spec = self._spec(job, job.run_of(item))
+        spec = self._spec(job, job.run_of(item), self._portion(item - 1))
         template = self.definition.template
         is_call = template.call is not None and template.executor == api_task.WORKER
         large = len(given) > inputs.MAX_INPUT_BYTES
@@ -132,25 +142,42 @@ class StepItems:
             raise errors.ItemUnusable(f"its inputs cannot be stored: {error}") from error
         return attempts.Payload(attempts.JSON, b"", digest, size)
 
-    def _spec(self, job: records.Job, run: int) -> api_task.TaskSpec:
-        """Return the spec that all tasks share: the same object for calls."""
-        priority = cast(index_items.IndexSpec, job.spec).priority
-        if self._shared is None or self._shared[0] != (run, priority):
+    def _portion(self, number: int) -> int | None:
+        """Return which portion of the data an item needs, None if it is anywhere. Raises
+        `ItemUnusable`."""
+        if not self.definition.portions:
+            return None
+        try:
+            shard = _decode_number(self.definition.items[number])
+        except msgspec.MsgspecError as error:
+            raise errors.ItemUnusable(
+                "it is no shard, and workers are next to the shards of their snapshot: have `of` "
+                f"give shards as they are, or deliver all of it ({error})"
+            ) from error
+        return shards.portion(shard.index, shard.count, self.definition.portions)
+
+    def _spec(self, job: records.Job, run: int, portion: int | None) -> api_task.TaskSpec:
+        """Return the spec that all tasks share, those of one portion if there are any: the same
+        object for calls."""
+        key = (run, cast(index_items.IndexSpec, job.spec).priority, portion)
+        if key not in self._shared:
             work = self.definition
             template = work.template
+            if portion is not None:
+                queue = api_task.portion_queue(template.cluster_name, portion)
+                template = msgspec.structs.replace(template, cluster_name=queue)
             if template.call is not None and template.executor == api_task.WORKER:
                 bare = msgspec.structs.replace(template.call, args=(), kwargs={})
                 template = msgspec.structs.replace(template, call=bare)
             given = {name: getattr(template, name) for name in _TEMPLATE_FIELDS}
-            spec = api_task.TaskSpec(
+            self._shared[key] = api_task.TaskSpec(
                 **given,
-                priority=priority,
+                priority=key[1],
                 retry=work.retry or api_task.Retry(),
                 timeouts=api_task.Timeouts(running_seconds=work.attempt_seconds),
                 run=run,
             )
-            self._shared = ((run, priority), spec)
-        return self._shared[1]
+        return self._shared[key]
 
     def task_name(self, job: records.Job, item: int) -> str:
         """Return `<set>-g<N>-<step>`, with the number of the item if there are any."""

@@ -52,6 +52,7 @@ def make(
         own=node.own,
         scope=_scope(node, here),
         items=items,
+        portions=_portions(run, node),
         max_failed=most,
         parallel=step.parallel,
         wanted=node.wanted or bool(memo),
@@ -110,7 +111,20 @@ def _template(run: records.Run, node: flow_program.Node) -> api_task.TaskTemplat
         raise StepFailure(_R.INVALID_SPEC, "it has nothing to run")
     if node.own_cluster:
         return template
-    group = node.step.group or next(iter(clusters), "")
+    group = _group(run, node)
     if group not in clusters:
         raise StepFailure(_R.INVALID_SPEC, f"there is no group {group or 'of workers'} in the set")
     return msgspec.structs.replace(template, cluster_name=clusters[group])
+
+
+def _group(run: records.Run, node: flow_program.Node) -> str:
+    return node.step.group or next(iter(run.new.clusters), "")
+
+
+def _portions(run: records.Run, node: flow_program.Node) -> int:
+    if node.items is None or node.own_cluster:
+        return 0
+    snapshots = {name.member for name in node.items.names if name.root == "data"}
+    if snapshots.isdisjoint(run.new.by_shard):
+        return 0
+    return run.new.portions.get(_group(run, node), 0)

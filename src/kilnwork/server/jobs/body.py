@@ -120,7 +120,7 @@ def _has_gzip(data: bytes) -> bool:
     return kinds.GZIP[:1] in data and kinds.GZIP in data
 
 
-async def run(pool: futures.Executor, work: Callable[[], _T]) -> _T:
+async def run(pool: futures.Executor | None, work: Callable[[], _T]) -> _T:
     """Do what blocks, in a thread; it is over when this ends, also when that is cancelled."""
     running = asyncio.get_running_loop().run_in_executor(pool, work)
     try:

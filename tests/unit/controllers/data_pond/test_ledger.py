@@ -28,6 +28,7 @@ class World:
         self.ledger.subscribe(self._tell)
         sources = (
             data_pond.PondSource(name="disk", uri="file:///data"),
+            data_pond.PondSource(name="work", uri="kiln:2026-11-1"),
             data_pond.PondSource(name="web", uri="https://x/base/"),
         )
         self.spec = data_pond.DataPondSpec(sources=sources)
@@ -204,7 +205,10 @@ def test_without_a_pond_a_pin_waits(world: World) -> None:
         (data_pond.SnapshotSource(inline={}), "from.inline"),
         (data_pond.SnapshotSource(inline={"../a": ""}), "from.inline"),
         (data_pond.SnapshotSource(inline={"a": "x" * 600_000}), "600,000 bytes"),
-        (data_pond.SnapshotSource(files="2026-11-1"), "not served yet"),
+        (data_pond.SnapshotSource(files="2026-11-1", path="out"), "no 'out'"),
+        (data_pond.SnapshotSource(files=""), "names no file job"),
+        (data_pond.SnapshotSource(source="work", path="../x"), "from.path"),
+        (data_pond.SnapshotSource(uri="kiln:2026-11-2"), "not below"),
     ],
 )
 def test_sources_that_may_not_be_read(
@@ -229,6 +233,11 @@ def test_sources_that_may_not_be_read(
         (data_pond.SnapshotSource(source="disk", path="d/e"), "file:///data/d/e"),
         (data_pond.SnapshotSource(source="disk", path="%2e%2e/e"), "file:///data/%252e%252e/e"),
         (data_pond.SnapshotSource(source="disk", path="a#b?c"), "file:///data/a%23b%3Fc"),
+        (data_pond.SnapshotSource(files="2026-11-1"), "kiln:2026-11-1/results"),
+        (data_pond.SnapshotSource(files="a b?", path="parts"), "kiln:a%20b%3F/parts"),
+        (data_pond.SnapshotSource(source="work"), "kiln:2026-11-1/results"),
+        (data_pond.SnapshotSource(source="work", path="input"), "kiln:2026-11-1/input"),
+        (data_pond.SnapshotSource(uri="kiln:2026-11-1/errors"), "kiln:2026-11-1/errors"),
     ],
 )
 def test_addresses_of_sources(world: World, source: data_pond.SnapshotSource, uri: str) -> None:
@@ -441,6 +450,32 @@ def test_a_lease_stays_while_one_of_the_nodes_that_share_needs_it(world: World) 
     world.want(nodes=["n2"])
 
     assert world.order("n1").released == ()
+
+
+def test_nodes_get_the_files_that_each_of_them_needs(world: World) -> None:
+    """An agent that serves two nodes gets those of both."""
+    world.report("n1")
+    world.report("n2", store="disk-2")
+    world.report("n3", store="disk-2", shares=True, address="")
+    needs = {"n1": ("a",), "n2": ("b",), "n3": ("b", "c")}
+    world.want(nodes=["n1", "n2", "n3"], paths_by_node=needs)
+
+    wanted = {node: world.order(node).leases[0].snapshots[0].paths for node in ("n1", "n2")}
+    assert wanted == {"n1": ("a",), "n2": ("b", "c")}
+
+    both = pond_messages.paths_digest(("b", "c"))
+    reported = lease_report(ready=True, paths_digest=both)
+    world.report("n1", leases=(reported,))  # of other files than it needs
+    world.report("n2", store="disk-2", leases=(reported,))
+    ready = {node: one.ready for node, one in world.ready().items()}
+    assert ready == {"n1": False, "n2": True, "n3": True}
+
+
+def test_a_node_that_is_not_named_needs_no_files(world: World) -> None:
+    world.want(nodes=["n1", "n2"], paths_by_node={"n1": ("a",)})
+    world.report("n2", leases=(lease_report(),))
+
+    assert world.order("n2").leases[0].snapshots[0].paths == ()
 
 
 # messages

@@ -397,3 +397,74 @@ def test_used_up_pods_are_drained_and_replaced_at_once() -> None:
     view = _view(*workers, drained="c-0 c-1")
     decided = _decide(cluster, pods=(*pods, *more), view=view, used_up=used_up)
     assert (_made(decided), _removed(decided)) == ([], ["c-1"])
+
+
+def _busy(count: int) -> tuple[model.WorkerView, ...]:
+    return tuple(_worker(f"c-{n}", holding=2) for n in range(count))
+
+
+def _strategy(**update: Any) -> task_cluster.Strategy:
+    return task_cluster.Strategy(rolling_update=task_cluster.RollingUpdate(**update))
+
+
+@pytest.mark.parametrize(
+    ("update", "drained", "made"),
+    [
+        ({}, "c-3", []),
+        ({"max_unavailable": 2}, "c-2 c-3", []),
+        ({"max_unavailable": "50%"}, "c-2 c-3", []),
+        ({"max_unavailable": 0}, "c-3", []),
+        ({"max_unavailable": 0, "max_surge": 1}, "", ["c-4"]),
+        ({"max_unavailable": "20%", "max_surge": "20%"}, "", ["c-4"]),
+        ({"max_unavailable": 1, "max_surge": 2}, "c-3", ["c-4", "c-5"]),
+        ({"max_unavailable": 4}, "c-0 c-1 c-2 c-3", ["c-4"]),
+    ],
+)
+def test_busy_outdated_workers_drain_within_the_bounds(
+    update: dict[str, Any], drained: str, made: list[str]
+) -> None:
+    cluster = _cluster(replicas=4, slots_per_worker=2, strategy=_strategy(**update))
+    pods = tuple(_pod(f"c-{n}") for n in range(4))
+    decided = _decide(cluster, pods=pods, view=_view(*_busy(4), queued=100))
+    assert (_drained(decided), _made(decided), _removed(decided)) == (drained, made, [])
+    assert decided.status is not None
+    assert (decided.status.updated_replicas, decided.status.outdated_replicas) == (0, 4)
+
+
+def test_what_does_not_connect_counts_as_unavailable() -> None:
+    """A template that no worker can start from ends as many as the bound says."""
+    cluster = _cluster(replicas=4, slots_per_worker=2, strategy=_strategy(max_unavailable=2))
+    new = (_pod("c-4", digest=_digest(cluster)), _pod("c-5", digest=_digest(cluster)))
+    pods = (_pod("c-0"), _pod("c-1"), *new)
+    stays = _decide(cluster, pods=pods, view=_view(*_busy(2)))
+    assert (_drained(stays), _removed(stays), _made(stays)) == ("", [], [])
+    one = _decide(cluster, pods=pods, view=_view(*_busy(2), _worker("c-4", holding=2)))
+    assert _drained(one) == "c-1"
+
+
+def test_the_last_worker_drains_beside_a_new_one() -> None:
+    """What it runs may wait for tasks that only another worker can take."""
+    cluster = _cluster(replicas=1, slots_per_worker=2)
+    drains = _decide(cluster, pods=(_pod("c-0"),), view=_view(*_busy(1)))
+    assert (_drained(drains), _made(drains)) == ("c-0", ["c-1"])
+    pods = (_pod("c-0"), _pod("c-1", digest=_digest(cluster)))
+    empty = _decide(cluster, pods=pods, view=_view(_worker("c-0"), drained="c-0"))
+    assert (_drained(empty), _made(empty), _removed(empty)) == ("c-0", [], ["c-0"])
+
+
+def test_tasks_that_wait_for_others_keep_a_worker_until_another_is_there() -> None:
+    cluster = _cluster(replicas=1, slots_per_worker=2)
+    waits = msgspec.structs.replace(_worker("c-0", holding=1), busy=0)
+    pods = (_pod("c-0"), _pod("c-1", digest=_digest(cluster)))
+    alone = _decide(cluster, pods=pods, view=_view(waits, drained="c-0"))
+    assert _drained(alone) == ""
+    with_new = _decide(cluster, pods=pods, view=_view(waits, _worker("c-1")))
+    assert _drained(with_new) == "c-0"
+
+
+@pytest.mark.parametrize("share", ["many", "101%", "-1%", -1, 1001, True, 1.5, "", None])
+def test_bounds_that_are_no_share_are_a_reason(share: object) -> None:
+    decided = _decide(_cluster(strategy=_strategy(max_surge=share)), pods=(_pod("c-0"),))
+    message = _condition(decided, "Ready").message
+    assert message.startswith("spec.strategy.rollingUpdate.maxSurge must be a number from 0")
+    assert (decided.create, decided.remove) == ((), ())

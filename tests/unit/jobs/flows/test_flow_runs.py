@@ -223,3 +223,38 @@ async def test_items_may_be_any_list(tmp_path: Path) -> None:
 async def test_no_items_are_no_work(tmp_path: Path) -> None:
     found = await both(tmp_path, HEADLINE, {"trades": []})
     assert (found.phase, found.value) == (_P.SUCCEEDED, 0)
+
+
+READS_SHARDS = {
+    "do": [
+        {"read": {"each": "s", "of": "data.trades", "call": "f.index", "with": {"s": "${ s }"}}},
+        {"total": {"join": "read", "call": "f.sum"}},
+    ]
+}
+
+
+async def test_shards_go_to_the_queue_of_their_portion(tmp_path: Path) -> None:
+    functions = {**FUNCTIONS, "f:index": lambda s: s["index"]}
+    shards = [{"index": number, "count": 7} for number in range(7)]
+    new = flow_world.new(
+        READS_SHARDS, data={"trades": shards}, by_shard=("trades",), portions={"workers": 3}
+    )
+    async with flow_world.FlowWorld(tmp_path, functions) as world:
+        found = await world.run(new)
+        assert (found.phase, found.value) == (_P.SUCCEEDED, sum(range(7)))
+        sent = [one.submission for one in world.dispatcher.tasks.values()]
+    queues = {one.name: one.spec.cluster_name for one in sent}
+    assert [queues[f"flow-g1-read-{number}"] for number in range(7)] == [
+        f"flow-g1-workers#{portion}" for portion in (0, 0, 0, 1, 1, 2, 2)
+    ]
+    assert queues["flow-g1-total"] == "flow-g1-workers"  # it reads no shard: any worker will do
+
+
+async def test_items_that_are_no_shards_have_no_place(tmp_path: Path) -> None:
+    new = flow_world.new(
+        READS_SHARDS, data={"trades": [1]}, by_shard=("trades",), portions={"workers": 2}
+    )
+    async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
+        found = await world.run(new)
+    assert found.phase is _P.FAILED
+    assert "it is no shard" in found.message

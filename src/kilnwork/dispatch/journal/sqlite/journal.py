@@ -217,6 +217,8 @@ def _write(cursor: apsw.Cursor, batch: rows.Rows) -> None:
         ("use_blobs", batch.blobs),
         ("insert_past_attempt", batch.past),
         ("release_task", batch.released),
+        ("take_over", batch.taken_over),
+        ("supersede", batch.superseded),
     )
     if batch.calls:
         _INSERT_CALLS.run(cursor, batch.calls)

@@ -56,6 +56,17 @@ class Queries(reading.RowReader):
     def child_states(self, parent: ids.TaskId, run: int) -> Iterator[tuple[str, int]]:
         return self._all("child_states", (parent, run))
 
+    def unfinished_children(self, parent: ids.TaskId, run: int) -> list[ids.TaskId]:
+        return [ids.TaskId(task) for (task,) in self._all("unfinished_children", (parent, run))]
+
+    def failed_dependents(self, namespace: str) -> list[tuple[ids.TaskId, tuple[ids.TaskId, ...]]]:
+        """Over a connection of its own: a look at every task, in a thread beside the others."""
+        with contextlib.closing(connections.reading(self._path)) as connection:
+            found: list[Any] = connection.execute(
+                _SQL["failed_dependents"], (namespace,)
+            ).fetchall()
+        return [(ids.TaskId(task), task_rows.tasks(needs)) for task, needs in found]
+
     def past_attempts(self, row: task_rows.TaskRow) -> list[model.AttemptView]:
         return [_attempt(row, values) for values in self._all("past_attempts", (row.row,))]
 
@@ -68,18 +79,35 @@ class Queries(reading.RowReader):
         return self._task_rows("declared", ())
 
     def page(
-        self, namespace: str, wanted: model.Wanted, *, limit: int, below: int | None
+        self, namespace: str | None, wanted: model.Wanted, *, limit: int, below: int | None
     ) -> tuple[list[task_rows.TaskRow], int | None]:
-        """Look at `PAGE_ROWS` rows at most."""
+        """Look at `PAGE_ROWS` rows at most, at unfinished ones if only such are wanted."""
         below = below or _NEWEST
-        [(lowest,)] = self._all("looked_at", (below, PAGE_ROWS))
+        kind = "" if wanted.state is None or wanted.state.final else "unfinished_"
+        [(lowest,)] = self._all(f"{kind}looked_at", (below, PAGE_ROWS))
         if lowest is None:
             return [], None
-        only = (wanted.state, wanted.declared, wanted.parent, wanted.function)
-        found = list(self._task_rows("listed", (namespace, below, lowest, limit, *only)))
+        arguments = (namespace, below, lowest, limit, *_filters(wanted))
+        found = list(self._task_rows(f"{kind}listed", arguments))
         last = found[-1].row if len(found) == limit else lowest
-        more = any(row is not None for (row,) in self._all("looked_at", (last, 1)))
+        more = any(row is not None for (row,) in self._all(f"{kind}looked_at", (last, 1)))
         return found, last if more else None
+
+    def abbreviated(self, namespace: str, digits: str, *, limit: int) -> list[ids.TaskId]:
+        """Tasks whose ids begin or end with these hexadecimal digits, as `ids.abbreviated` has
+        them.
+
+        Looks at every id, 0.1 s at a million: over a connection of its own, so that it may run in
+        a thread.
+        """
+        first, last = (bytes.fromhex(digits.ljust(32, filler)) for filler in "0f")
+        end = bytes.fromhex(digits[len(digits) % 2 :])
+        with contextlib.closing(connections.reading(self._path)) as connection:
+            begins = connection.execute(_SQL["begins_with"], (namespace, first, last, limit))
+            found: list[Any] = begins.fetchall()
+            ends = connection.execute(_SQL["ends_with"], (namespace, end, digits.upper(), limit))
+            found += ends.fetchall()
+        return [ids.TaskId(task) for task in dict.fromkeys(task for (task,) in found)][:limit]
 
     def referenced(self, digests: Sequence[bytes]) -> set[bytes]:
         """Over a connection of its own, so that it may run in a thread beside the others."""
@@ -123,6 +151,10 @@ class Queries(reading.RowReader):
 
     def _task_rows(self, name: str, arguments: tuple[Any, ...]) -> Iterator[task_rows.TaskRow]:
         return map(task_rows.TaskRow._make, self._all(name, arguments))
+
+
+def _filters(wanted: model.Wanted) -> tuple[instructions.Value, ...]:
+    return (wanted.state, wanted.declared, wanted.parent, wanted.function)
 
 
 def _attempt(row: task_rows.TaskRow, values: tuple[Any, ...]) -> model.AttemptView:

@@ -17,6 +17,18 @@ _TASK_ROW = (
     "(SELECT {} FROM task t LEFT JOIN worker w ON w.worker = t.worker "
     "LEFT JOIN template p ON p.template = t.template LEFT JOIN argument a ON a.row = t.row)"
 )
+_WANTED = """(?1 IS NULL OR f.namespace = ?1)
+    AND (?5 IS NULL OR f.state = ?5)
+    AND (?6 IS NULL OR f.declared = ?6)
+    AND (?7 IS NULL OR f.parent = ?7)
+    AND (?8 IS NULL
+        OR f.template IN (SELECT template FROM template
+            WHERE (?1 IS NULL OR namespace = ?1)
+                AND json_extract(CAST(spec AS TEXT), '$.call.function') = ?8)
+        OR (f.template IS NULL
+            AND json_extract(CAST(f.spec AS TEXT), '$.call.function') = ?8))
+    AND f.run = (SELECT max(run) FROM task WHERE task = f.task)"""
+"""What lists show, of a run `f`."""
 _BRACES = re.compile(r"\{([a-z_]+)\}")
 _FOLDER = resources.files("kilnwork.dispatch.journal.sqlite") / "sql"
 
@@ -59,6 +71,7 @@ def _pieces() -> dict[str, str]:
     chosen = ", ".join(f"{column.select} AS {column.name}" for column in task_rows.COLUMNS)
     return {
         "task_row": _TASK_ROW.format(chosen),
+        "wanted": _WANTED,
         "stored": ", ".join(column.name for column in task_rows.OWN_SPEC),
         "stored_marks": ", ".join("?" for _ in task_rows.OWN_SPEC),
         "changes": ", ".join(f"{name} = ?{number}" for number, name in enumerate(changing, 1)),

@@ -176,26 +176,41 @@ ORDER BY f.row;
 -- The last of ?2 rows below row ?1: a list looks at so many at once, whatever it is to show of them.
 SELECT min(row) FROM (SELECT row FROM task WHERE row < ?1 ORDER BY row DESC LIMIT ?2);
 
+-- name: unfinished_looked_at
+-- The same of rows that have not ended.
+SELECT min(row) FROM (
+    SELECT row FROM task WHERE finished IS NULL AND row < ?1 ORDER BY row DESC LIMIT ?2
+);
+
 -- name: listed
--- The newest runs of one namespace, newest first: ?1 namespace, rows below ?2 and from ?3 on, ?4 how
--- many. Only these, unless null: ?5 state, ?6 declared, ?7 parent, ?8 function.
+-- The newest runs, newest first: rows below ?2 and from ?3 on, ?4 how many.
+-- `_WANTED` of statements.py leaves out all but ?1 namespace, ?5 state, ?6 declared, ?7 parent and
+-- ?8 function, unless they are null, and runs before the newest.
+SELECT * FROM {task_row} f WHERE f.row < ?2 AND f.row >= ?3 AND {wanted}
+ORDER BY f.row DESC LIMIT ?4;
+
+-- name: unfinished_listed
+-- The same of rows that have not ended: however many have, they are found at once.
 SELECT * FROM {task_row} f
-WHERE f.namespace = ?1 AND f.row < ?2 AND f.row >= ?3
-    AND (?5 IS NULL OR f.state = ?5)
-    AND (?6 IS NULL OR f.declared = ?6)
-    AND (?7 IS NULL OR f.parent = ?7)
-    AND (?8 IS NULL
-        OR f.template IN (SELECT template FROM template
-            WHERE namespace = ?1 AND json_extract(CAST(spec AS TEXT), '$.call.function') = ?8)
-        OR (f.template IS NULL
-            AND json_extract(CAST(f.spec AS TEXT), '$.call.function') = ?8))
-    AND f.run = (SELECT max(run) FROM task WHERE task = f.task)
+WHERE f.row IN (SELECT row FROM task WHERE finished IS NULL AND row < ?2 AND row >= ?3) AND {wanted}
 ORDER BY f.row DESC LIMIT ?4;
 
 -- name: named
 -- Tasks of that name, declared ones first, then the newest: ?1 namespace, ?2 name.
 SELECT * FROM {task_row} f WHERE f.namespace = ?1 AND f.name = ?2
 ORDER BY f.declared DESC, f.row DESC LIMIT 1;
+
+-- name: begins_with
+-- Tasks of namespace ?1 whose ids are from ?2 to ?3, at most ?4.
+SELECT DISTINCT task FROM task WHERE task BETWEEN ?2 AND ?3 AND namespace = ?1 LIMIT ?4;
+
+-- name: ends_with
+-- Tasks of namespace ?1 whose ids end with the bytes ?2, and with the hexadecimal digits ?3, at most
+-- ?4: a look at every id, in the index alone.
+SELECT DISTINCT t.task FROM task t
+WHERE t.row IN (SELECT row FROM task WHERE substr(task, -length(?2)) = ?2)
+    AND t.namespace = ?1 AND substr(hex(t.task), -length(?3)) = ?3
+LIMIT ?4;
 
 -- name: child
 -- The newest child of that key: ?1 parent, ?2 parent's run, ?3 key.
@@ -212,6 +227,30 @@ ORDER BY f.row DESC LIMIT 1;
 -- started anew by hand has a row without a key, which does not count.
 SELECT state, count(*) FROM task
 WHERE parent = ?1 AND parent_run = ?2 AND child_key IS NOT NULL GROUP BY state;
+
+-- name: unfinished_children
+-- Children of one run that are not over: ?1 parent, ?2 parent's run.
+SELECT task FROM task
+WHERE parent = ?1 AND parent_run = ?2 AND child_key IS NOT NULL AND finished IS NULL ORDER BY row;
+
+-- name: failed_dependents
+-- Tasks of a namespace that take results of others and whose newest run has failed: a look at every
+-- task.
+SELECT t.task, t.needs FROM task t
+WHERE t.needs IS NOT NULL AND t.state IN ('Failed', 'Killed') AND t.namespace = ?
+    AND t.run = (SELECT max(run) FROM task WHERE task = t.task)
+ORDER BY t.row;
+
+-- name: take_over
+-- The children of an earlier run of a task are those of another run of it, which has not requested
+-- them yet: ?1 task, ?2 the earlier run, ?3 the other one.
+UPDATE task SET parent_run = ?3, parent_attempt = 0
+WHERE parent = ?1 AND parent_run = ?2 AND child_key IS NOT NULL;
+
+-- name: supersede
+-- The rows of a child before its newest run are no children any more: ?1 task, ?2 that run.
+UPDATE task SET child_key = NULL
+WHERE task = ?1 AND run < ?2 AND parent IS NOT NULL AND child_key IS NOT NULL;
 
 -- name: family_sizes
 -- Children by state, for each parent run that is unfinished or has an unfinished child.

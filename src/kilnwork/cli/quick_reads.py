@@ -1,0 +1,101 @@
+"""Reads of a server for completion: blocking, over one connection, and soon.
+
+Used by `completing`. Stands on the client of the sdk, which loads in a third of the time that
+`session` takes once it has aiohttp; whoever pressed Tab waits for it.
+"""
+
+import contextlib
+import functools
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import resource
+from kilnwork.cli import options
+from kilnwork.endpoints import client, connector
+from kilnwork.kit import clock, http_types
+from kilnwork.kube import config
+
+PATIENCE_S = 1.0
+"""How long all reads together may take."""
+
+NEWEST = 100
+"""So many are offered of what may be many."""
+
+_NAMES_ONLY = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
+"""Accept header by which a list comes without what is in its objects."""
+
+
+class Reader:
+    """Reads of the server that the options mean. Raises what `kube.config.load` raises."""
+
+    def __init__(self, target: options.Target) -> None:
+        path = Path(target.kubeconfig) if target.kubeconfig else None
+        load = functools.partial(config.load, path, context=target.context)
+        self._server = connector.ServerConnector(load, clock.SystemClock())
+        self.namespace = target.namespace or self._server.settings.namespace
+        self._manager = connector.ManagerConnector(load, namespace=self.namespace)
+        self._http = client.Client(self._server)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def names(self, served: resource.Resource) -> list[str]:
+        """Names of objects of one kind, so many."""
+        found = self.get(
+            served.base(self.namespace), {"limit": str(NEWEST)}, accept=_NAMES_ONLY
+        ).document()
+        return [str(item["metadata"]["name"]) for item in found.get("items") or ()]
+
+    def get(
+        self, path: str, query: Mapping[str, str] | None = None, *, accept: str = http_types.JSON
+    ) -> http_types.Response:
+        """The response of the API server."""
+        return self._http.exchange(_request(self._server.path(path), query, accept))
+
+    def of_manager(self, path: str, query: Mapping[str, str]) -> Any:
+        """What the manager has at a path, wherever the manager is; None if it has nothing."""
+        response = self.get(path, query)
+        if response.is_kubernetes_status():  # of an API server with a manager behind it
+            self._manager.find()
+            http = client.Client(self._manager)
+            try:
+                response = http.exchange(_request(self._manager.path(path), query))
+            finally:
+                http.close()
+        with contextlib.suppress(msgspec.MsgspecError):
+            return msgspec.json.decode(response.body) if response.ok else None
+        return None
+
+
+def _request(
+    path: str, query: Mapping[str, str] | None, accept: str = http_types.JSON
+) -> http_types.Request:
+    return http_types.Request(
+        method="GET", path=path, query=query, accept=accept, timeout_s=PATIENCE_S
+    )
+
+
+@contextlib.contextmanager
+def impatient() -> Iterator[None]:
+    """Raise TimeoutError in what takes longer than `PATIENCE_S`, whatever it waits for."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, _give_up)
+    signal.setitimer(signal.ITIMER_REAL, PATIENCE_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _give_up(_: int, __: FrameType | None) -> None:
+    raise TimeoutError

@@ -1,0 +1,28 @@
+"""TaskClusters for people: what one says of its workers, in a sentence.
+
+Used by `kiln why`. Reads the object as the API server gives it.
+"""
+
+from typing import Any
+
+
+def sentence(found: dict[str, Any]) -> str:
+    """Say how many workers there are, what they do, and how many are outdated."""
+    name, spec, status = found["metadata"]["name"], found["spec"], found.get("status") or {}
+    if not status.get("conditions"):
+        return f"TaskCluster {name} has not been looked at yet."
+    slots = status.get("slots") or {}
+    text = (
+        f"TaskCluster {name}: {status.get('readyReplicas', 0)} of {spec.get('replicas', 1)} workers"
+        f" connected, {slots.get('busy', 0)} of {slots.get('total', 0)} slots busy,"
+        f" {status.get('queued', 0)} tasks queued"
+    )
+    outdated = status.get("outdatedReplicas", 0)
+    if outdated:
+        text += f", {outdated} of {status.get('replicas', 0)} workers outdated"
+    ready = next((c for c in status["conditions"] if c["type"] == "Ready"), {})
+    text += f" ({ready.get('reason', 'Unknown')}): {ready.get('message', '')}"
+    others = [c for c in status["conditions"] if c["type"] not in ("Ready", "Available")]
+    for condition in others:
+        text += f"; {condition['type']}: {condition.get('message', '')}"
+    return f"{text}."

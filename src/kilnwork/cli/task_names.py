@@ -1,0 +1,38 @@
+"""Which task a word means that may be digits of an id, as `kiln tasks` shows them.
+
+Used by the commands that take tasks, before they look for an object of that name. The manager finds
+tasks by the beginning or end of their ids; see `server.api`.
+"""
+
+from kilnwork.api import kinds as api_kinds
+from kilnwork.cli import errors, kinds, session
+from kilnwork.kit import ids
+from kilnwork.kube import errors as kube_errors
+
+
+async def resolved(s: session.Session, word: str) -> str:
+    """The word, with the name of a Task object or the id of another task for digits of its id.
+
+    A word that is the name of something, or digits of no id, stays as it is. Raises
+    `kube.errors.Conflict` for digits of several ids.
+    """
+    kind, slash, name = word.rpartition("/")
+    if slash and kinds.named(kind, api_kinds.ALL) != (api_kinds.TASKS,):
+        return word
+    if ids.abbreviated(name) is None or await _is_object(s, name):
+        return word
+    try:
+        found = await s.get_json(s.tasks_path(name))
+    except kube_errors.Conflict:
+        raise
+    except errors.SERVER_ERRORS:
+        return word  # whoever asks for what it names is told
+    return f"{kind}{slash}{found['name'] if found['declared'] else found['id']}"
+
+
+async def _is_object(s: session.Session, name: str) -> bool:
+    try:
+        await s.ask("GET", s.path(api_kinds.TASKS, name, namespace=s.one_namespace()))
+    except errors.SERVER_ERRORS:
+        return False
+    return True

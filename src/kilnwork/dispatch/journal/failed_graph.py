@@ -1,0 +1,160 @@
+"""What runs again when what failed of a task is retried: failed tasks around it, in order. Pure.
+
+Used by the hub. Tasks are connected if one takes the result of the other, has delegated to it, or
+has spawned it. All that failed and are connected with the one that is retried run again, by way of
+failed ones; what succeeded is used as it is. A child runs again when the new run of its parent asks
+for it, with what that asks for; only those run before that which were named, or which others take
+the results of.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import msgspec
+
+from kilnwork.api import task as api_task
+from kilnwork.dispatch.journal import task_rows
+from kilnwork.kit import ids
+
+RowOf = Callable[[ids.TaskId], task_rows.TaskRow | None]
+"""The row of the newest run of a task."""
+
+Rows = dict[ids.TaskId, task_rows.TaskRow]
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """`rows`: of the runs that others follow now, in order: each after its parent and after what it
+    needs. `declared`: of those tasks that are objects, whose `spec.run` has to be raised. `left`:
+    how many children of all these failed as well and wait for their parents to ask for them."""
+
+    rows: tuple[task_rows.TaskRow, ...]
+    declared: tuple[task_rows.TaskRow, ...]
+    left: int
+
+
+def has_failed(row: task_rows.TaskRow) -> bool:
+    """Return whether a run is over without success."""
+    return api_task.State(row.state).final and row.state != api_task.State.SUCCESS
+
+
+def dependents_of(
+    needs: Iterable[tuple[ids.TaskId, tuple[ids.TaskId, ...]]],
+) -> dict[ids.TaskId, list[ids.TaskId]]:
+    """From what each task needs to who needs each."""
+    found: dict[ids.TaskId, list[ids.TaskId]] = {}
+    for task, needed in needs:
+        for one in needed:
+            found.setdefault(one, []).append(task)
+    return found
+
+
+def plan(
+    start: task_rows.TaskRow,
+    row_of: RowOf,
+    dependents: Mapping[ids.TaskId, list[ids.TaskId]],
+) -> Plan:
+    """Return what runs again when what failed of `start` is retried, which has failed itself."""
+    failed = _connected(start, row_of, dependents)
+    now = _without_waiting(start, failed)
+    return Plan(
+        tuple(row for row in _ordered(now, failed) if not row.declared),
+        tuple(row for row in failed.values() if row.declared),
+        sum(1 for task in failed if task not in now and not failed[task].declared),
+    )
+
+
+def _connected(
+    start: task_rows.TaskRow,
+    row_of: RowOf,
+    dependents: Mapping[ids.TaskId, list[ids.TaskId]],
+) -> Rows:
+    """All failed tasks that are connected with `start` by failed ones, as far up and aside as they
+    go; down only along what they need: children are asked for by their parents."""
+    failed: Rows = {start.task: start}
+    seen = {start.task}
+    front = [start]
+    while front:
+        row = front.pop()
+        for task in (*_needed(row), *dependents.get(row.task, ()), *_parent(row)):
+            if task in seen:
+                continue
+            seen.add(task)
+            found = row_of(task)
+            if found is None or not has_failed(found) or found.namespace != row.namespace:
+                continue
+            if task == row.parent and found.run != row.parent_run:
+                seen.discard(task)  # another way may lead to it: that run has not spawned this one
+                continue
+            failed[task] = found
+            front.append(found)
+    return failed
+
+
+def _needed(row: task_rows.TaskRow) -> Iterator[ids.TaskId]:
+    yield from row.needed
+    if row.delegate is not None:
+        yield row.delegate
+
+
+def _parent(row: task_rows.TaskRow) -> Iterator[ids.TaskId]:
+    if row.parent is not None:
+        yield row.parent
+
+
+def parent_in(row: task_rows.TaskRow, failed: Mapping[ids.TaskId, task_rows.TaskRow]) -> bool:
+    """Return whether it is a child of the newest run of one of these."""
+    if row.parent is None or row.child_key is None:
+        return False
+    parent = failed.get(row.parent)
+    return parent is not None and parent.run == row.parent_run
+
+
+def _without_waiting(start: task_rows.TaskRow, failed: Rows) -> set[ids.TaskId]:
+    """Those that do not wait for their parents to ask for them. A child of an object always does:
+    the next run of that is not here."""
+    front = [row for row in failed.values() if row is start or not parent_in(row, failed)]
+    front += [
+        failed[task]
+        for row in failed.values()
+        for task in _needed(row)
+        if task in failed and failed[task].parent not in (row.parent, row.task)
+    ]
+    now = set[ids.TaskId]()
+    while front:
+        row = front.pop()
+        if row.task in now or row.declared or _below_object(row, failed):
+            continue
+        now.add(row.task)
+        wanted = [row.parent] if row.parent is not None and parent_in(row, failed) else []
+        wanted += [task for task in _needed(row) if not _is_child(task, row, failed)]
+        front += [failed[task] for task in wanted if task in failed]
+    return now
+
+
+def _is_child(task: ids.TaskId, row: task_rows.TaskRow, failed: Rows) -> bool:
+    child = failed.get(task)
+    return child is not None and child.parent == row.task and parent_in(child, failed)
+
+
+def _below_object(row: task_rows.TaskRow, failed: Rows) -> bool:
+    while row.parent is not None and parent_in(row, failed):
+        row = failed[row.parent]
+        if row.declared:
+            return True
+    return False
+
+
+def _ordered(tasks: set[ids.TaskId], failed: Rows) -> Iterator[task_rows.TaskRow]:
+    """Each after its parent and after what it needs; in a circle, in any order."""
+    done = set[ids.TaskId]()
+    for first in sorted(tasks, key=lambda task: failed[task].row):
+        stack: list[tuple[ids.TaskId, bool]] = [(first, False)]
+        while stack:
+            task, ready = stack.pop()
+            if ready:
+                yield failed[task]
+            elif task not in done:
+                done.add(task)
+                row = failed[task]
+                before = [*_parent(row), *_needed(row)]
+                stack.append((task, True))
+                stack += [(one, False) for one in before if one in tasks and one not in done]

@@ -1,0 +1,165 @@
+"""Files of file jobs for the agents of ponds: `/ponds/NAMESPACE/NAME/jobs/JOB/FOLDER[/FILE]`.
+
+Used by `pond_exchange`, which has checked that an agent of a pond of that namespace asks. A job of
+files has four folders, of files that do not change once they can be read: `results`, its result as
+one file; `parts`, the result of each part; `errors`, its bad records; `input`, what it was given. A
+job that still runs has no results (409: ask again), one that failed never will (410).
+"""
+
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from kilnwork.api import filejobs, pond_messages
+from kilnwork.jobs import model, service
+from kilnwork.kit import asgi
+from kilnwork.server import errors
+from kilnwork.server.jobs import pieces
+
+_BYTES = "application/octet-stream"
+_SUFFIXES = {filejobs.Format.CSV: "csv", filejobs.Format.TEXT: "txt"}
+"""Of a stored input; the elements of a JSON array are stored as lines."""
+
+_PART = "{:05d}.ndjson"
+
+
+class _File(NamedTuple):
+    path: str
+    body: pieces.Body
+
+    @property
+    def size(self) -> int:
+        return sum(piece.size for piece in self.body.pieces)
+
+
+class PondFiles:
+    """See the module."""
+
+    def __init__(self, jobs: service.Jobs) -> None:
+        self._jobs = jobs
+        self._folders: dict[str, Callable[[model.JobView], Awaitable[list[_File]]]] = {
+            "results": self._results,
+            "parts": self._parts,
+            "errors": self._errors,
+            "input": self._input,
+        }
+
+    async def listing(self, namespace: str, job: str, folder: str) -> bytes:
+        """Return a `FileList` as JSON. Raises NotFound, Conflict, Gone."""
+        found = await self._found(namespace, job, folder)
+        listed = [
+            pond_messages.ListedFile(path=one.path, size=one.size, digest=one.body.whole)
+            for one in found
+        ]
+        return msgspec.json.encode(pond_messages.FileList(files=tuple(listed)))
+
+    async def send(
+        self,
+        request: asgi.Request,
+        place: tuple[str, str, str, str],
+        response: asgi.Response,
+    ) -> None:
+        """Send one file, or a range of it. `place`: namespace, job, folder, file. Raises as
+        `listing`."""
+        namespace, job, folder, path = place
+        if folder == "parts":
+            found = await self._part(self._view(namespace, job), path)
+        else:
+            found = await self._found(namespace, job, folder)
+        for one in found:
+            if one.path == path:
+                await pieces.send(
+                    request,
+                    response,
+                    one.body,
+                    store=self._jobs.store,
+                    pool=None,
+                    slot=contextlib.nullcontext(),
+                )
+                return
+        raise errors.NotFound(f"job {job} has no file {folder}/{path}")
+
+    def _view(self, namespace: str, job: str) -> model.JobView:
+        found = self._jobs.job(namespace, job)
+        if found is None:
+            raise errors.NotFound(f"there is no file job {job!r} in namespace {namespace}")
+        return found
+
+    async def _found(self, namespace: str, job: str, folder: str) -> list[_File]:
+        view = self._view(namespace, job)
+        files = self._folders.get(folder)
+        if files is None:
+            known = ", ".join(self._folders)
+            raise errors.NotFound(f"a file job has the folders {known}, and no {folder!r}")
+        return await files(view)
+
+    async def _results(self, view: model.JobView) -> list[_File]:
+        output = self._output(view)
+        if output.key == filejobs.OUTPUTS:
+            commits = await self._jobs.commits(view.namespace, view.id)
+            found = [pieces.of_file(view, output) for _, output in _outputs(commits)]
+        else:
+            found = [pieces.of_file(view, output)]
+        return [_File("results.ndjson", pieces.Body(found, _BYTES, output.sha256))]
+
+    async def _parts(self, view: model.JobView) -> list[_File]:
+        self._output(view)
+        commits = await self._jobs.commits(view.namespace, view.id)
+        return [_one(view, _PART.format(part), output) for part, output in _outputs(commits)]
+
+    async def _part(self, view: model.JobView, path: str) -> list[_File]:
+        """That part only: a job has up to ten thousand."""
+        self._output(view)
+        text = path.partition(".")[0]
+        if not (text.isascii() and text.isdigit() and _PART.format(int(text)) == path):
+            return []
+        part = await self._jobs.part(view.namespace, view.id, int(text))
+        found = () if part is None or part.commit is None else _outputs([part.commit])
+        return [_one(view, path, output) for _, output in found]
+
+    async def _errors(self, view: model.JobView) -> list[_File]:
+        if not view.phase.final:
+            raise _not_yet(view)
+        commits = await self._jobs.commits(view.namespace, view.id)
+        return [
+            _one(view, _PART.format(one.part), one.errors)
+            for one in commits
+            if one.errors is not None
+        ]
+
+    async def _input(self, view: model.JobView) -> list[_File]:
+        small = self._jobs.small_input(view.namespace, view.id)
+        key = view.progress.source or f"{view.folder}/{model.FOLDER_INPUT}"
+        piece = pieces.Piece(key, view.progress.bytes, view.progress.sha256, small)
+        name = f"input.{_SUFFIXES.get(view.spec.input.format, 'jsonl')}"
+        return [_File(name, pieces.Body([piece], _BYTES, piece.sha256))]
+
+    def _output(self, view: model.JobView) -> filejobs.StoredFile:
+        if view.progress.output is not None:
+            return view.progress.output
+        if view.phase.final:
+            raise errors.Gone(
+                f"file job {view.id} is {view.phase} and has no result: "
+                f"{view.message or view.reason}; `kiln redrive {view.id}` runs what failed again"
+            )
+        raise _not_yet(view)
+
+
+def _outputs(
+    commits: Iterable[filejobs.Commit],
+) -> Iterator[tuple[int, filejobs.StoredFile]]:
+    """Number and result of each part that has succeeded."""
+    for one in commits:
+        if one.outcome == filejobs.Outcome.SUCCEEDED and one.output is not None:
+            yield one.part, one.output
+
+
+def _one(view: model.JobView, path: str, found: filejobs.StoredFile) -> _File:
+    return _File(path, pieces.Body([pieces.of_file(view, found)], _BYTES, found.sha256))
+
+
+def _not_yet(view: model.JobView) -> errors.Conflict:
+    done, parts = view.parts.succeeded, view.parts.total
+    return errors.Conflict(f"file job {view.id} is {view.phase}: {done} of {parts} parts are done")
