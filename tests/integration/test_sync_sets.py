@@ -84,6 +84,7 @@ async def test_set_that_may_not_wait_again_fails(world: set_world.SetWorld) -> N
     await world.set(resources={"groups": world.groups(), "gang": gang})
     status = await world.set_is("Failed", "GangTimedOut")
     assert status["message"].startswith("not all workers came within 1 s: ")
+    assert "1 worker has no node in group worker: each needs cpu 1" in status["message"]
     await world.pods_end()
 
 
