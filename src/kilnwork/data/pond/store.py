@@ -276,7 +276,9 @@ class PondStore:
         self, lease: leases.Lease, snapshot: leases.LeasedSnapshot, files: Sequence[manifest.File]
     ) -> None:
         """Let the run read none of these files, whose blobs are missing, if it was damaged."""
-        trees.withdraw(self.run(lease.namespace, lease.name), snapshot.name, files)
+        run = self.run(lease.namespace, lease.name)
+        if snapshot.access == trees.READ:
+            trees.withdraw(run, snapshot.name, digest=snapshot.digest, files=files)
 
     # room
 

@@ -84,13 +84,14 @@ def make(
     return wanted
 
 
-def withdraw(run: Path, name: str, files: Sequence[manifest.File]) -> None:
+def withdraw(run: Path, name: str, *, digest: str, files: Sequence[manifest.File]) -> None:
     """Take from a tree those of these files that somebody has written to: nobody shall read them.
 
-    Then it is not complete, and to be made again. Copies are left alone. Raises OSError.
+    Then it is not complete, and to be made again. A tree that is a copy, or of another digest, is
+    left alone. Raises OSError.
     """
     seen = marker(run, name)
-    if seen is not None and seen.access == COPY:
+    if seen is not None and (seen.digest, seen.access) != (digest, READ):
         return
     for file in files:
         path = run / name / file.path
