@@ -137,12 +137,20 @@ bench-peers: $(VENV)/.dev ## Put kilnwork beside Ray, Dask and others, installed
 crds: $(VENV)/.dev ## Write the CRDs anew from the structs
 	$(BIN)/python -m kilnwork.api.crd
 
-docs: $(VENV)/.runtime ## Write the generated pages of docs/reference anew
+$(VENV)/.docs: $(VENV)/.runtime
+	$(BIN)/python -m pip install --quiet --group docs
+	touch $@
+
+docs: $(VENV)/.docs ## Write the generated pages of docs/reference, and the site with search: build/site
 	$(BIN)/python -m kilnwork.api.reasons > docs/reference/reasons.md
 	$(BIN)/python -m kilnwork.cli.field_page > docs/reference/fields.md
 	$(BIN)/python -m kilnwork.cli.installing.rights > docs/reference/rights.md
 	$(BIN)/python -m kilnwork.server.jobs.reference docs/reference/jobs-api.md
 	$(BIN)/python -m kilnwork.executors.state_pages docs/reference
+	rm -rf build/pages build/site
+	mkdir -p build/pages
+	cp -r README.md CHANGELOG.md CONTRIBUTING.md LICENSE docs examples build/pages
+	$(BIN)/zensical build --strict
 
 clean: ## Remove everything that was built
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
