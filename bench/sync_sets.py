@@ -24,6 +24,7 @@ sys.path.insert(0, str(HERE.parent / "tests"))
 
 import frame  # noqa: E402
 import jobs  # noqa: E402
+import machine  # noqa: E402
 from figures import Figure, Gate  # noqa: E402
 
 from kilnwork.api import kinds, meta, resource  # noqa: E402
@@ -164,8 +165,8 @@ async def starts(server: up_support.Up, folder: Path, repeat: int) -> list[Figur
     ]
 
 
-async def shards(server: up_support.Up, folder: Path, count: int) -> list[Figure]:
-    """Shards a second of one step, beside spawned tasks."""
+async def shards(server: up_support.Up, folder: Path, *, count: int, repeat: int) -> list[Figure]:
+    """What one more shard of a step takes, in turn with spawned tasks."""
     call = {"call": "work:nothing_with", "with": {"shard": "${ shard }"}}
     flow = [{"price": {"each": "shard", "of": f"data.{SNAPSHOT}", **call}}]
     group = {"replicas": 1, "slotsPerWorker": jobs.SLOTS}
@@ -176,22 +177,38 @@ async def shards(server: up_support.Up, folder: Path, count: int) -> list[Figure
         await kube.delete(kinds.SYNC_SETS, name, NS, propagation="Background")
         return story.phases["Succeeded"] - story.phases["Running"]
 
+    async def cost(name: str) -> tuple[float, float]:
+        """Seconds and CPU seconds of the server that each shard takes, more than a few do."""
+        small_s = await run(f"small-{name}", SMALL)
+        before = machine.cpu_s(pids)
+        large_s = await run(f"large-{name}", count)
+        each = count - SMALL
+        return (large_s - small_s) / each, (machine.cpu_s(pids) - before) / each
+
+    assert server.process is not None
+    pids = {server.process.pid}
+    taken, spawned, cpu, spawned_cpu = [], [], [], []
     async with jobs.connected(server) as kube:
         await jobs.run_all(kube, [jobs.job("warm", 2_000)])
         await make_pond(kube, folder, files=1, size=1 << 20)
         await run("warm", SMALL)
-        spawned = [await asyncio.to_thread(jobs.spawn, server, jobs.TASKS)]
-        small_s, large_s = await run("small", SMALL), await run("large", count)
-        spawned.append(await asyncio.to_thread(jobs.spawn, server, jobs.TASKS))
-    each_us = 1e6 * (large_s - small_s) / (count - SMALL)
-    floor_us = 1e6 / statistics.mean(spawned)
-    more = {"small s": round(small_s, 2), "large s": round(large_s, 2)}
+        for number in range(repeat):
+            before = machine.cpu_s(pids)
+            spawned.append(1 / await asyncio.to_thread(jobs.spawn, server, jobs.TASKS))
+            spawned_cpu.append((machine.cpu_s(pids) - before) / jobs.TASKS)
+            each_s, each_cpu_s = await cost(str(number))
+            taken.append(each_s)
+            cpu.append(each_cpu_s)
+    more = {
+        "CPU µs of the server": round(1e6 * statistics.median(cpu)),
+        "of a spawned task": round(1e6 * statistics.median(spawned_cpu)),
+    }
     return [
         Figure(
             f"a shard of {count:,}, no-op",
-            each_us,
+            1e6 * statistics.median(taken),
             "µs",
-            floor_us,
+            1e6 * statistics.median(spawned),
             Gate(at_most=2.0, ratio=True),
             more=more,
         )
@@ -213,7 +230,9 @@ def shapes(options: Any) -> dict[str, frame.Shape]:
     repeat, count = options.repeat, SHARDS // (5 if options.short else 1)
     return {
         "starts": lambda: measured(lambda up, folder: starts(up, folder, repeat), WORKERS),
-        "shards": lambda: measured(lambda up, folder: shards(up, folder, count), jobs.SLOTS),
+        "shards": lambda: measured(
+            lambda up, folder: shards(up, folder, count=count, repeat=min(repeat, 3)), jobs.SLOTS
+        ),
     }
 
 
