@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,7 +98,7 @@ def test_tasks_are_counted_by_function_and_state(
 ) -> None:
     call = {"function": "math:sqrt", "args": [4]}
     waits = {"command": ["true"], "inputObject": "missing"}
-    specs: dict[str, dict[str, object]] = {"root": {"call": call}, "far": waits}
+    specs: dict[str, dict[str, Any]] = {"root": {"call": call}, "far": waits}
     for name, spec in specs.items():
         manifest = {
             "apiVersion": "kilnwork.dev/v1alpha1",
