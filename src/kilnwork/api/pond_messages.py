@@ -31,7 +31,8 @@ class SourceOrder(Message, frozen=True):
     """Where files are. `name`: of the source, for messages and its credentials; `uri`: with the
     path; `allow`: addresses that may be connected to; `inline`: the files themselves; `below`: so
     many of the last components of `uri` are not the pond's own, and of a file none may be a
-    link."""
+    link; `attempts`: it is the directory of a run's outputs, and these directories in it are read
+    as one."""
 
     name: str
     uri: str = ""
@@ -40,6 +41,7 @@ class SourceOrder(Message, frozen=True):
     allow: tuple[str, ...] = ()
     inline: dict[str, str] | None = None
     below: int = 0
+    attempts: tuple[str, ...] = ()
 
 
 class PinOrder(Message, frozen=True):
@@ -61,10 +63,12 @@ class SnapshotOrder(Message, frozen=True):
 
 
 class LeaseOrder(Message, frozen=True):
-    """Have these snapshots, and keep them until the lease is released."""
+    """Have these snapshots, and keep them until the lease is released. `outputs`: have a directory
+    too, into which tasks of the run write."""
 
     name: str
     snapshots: tuple[SnapshotOrder, ...]
+    outputs: bool = False
 
 
 class LimitsOrder(Message, frozen=True):
@@ -74,6 +78,8 @@ class LimitsOrder(Message, frozen=True):
     high: float = 0.9
     low: float = 0.7
     parallel: int = 8
+    scrub: int = 0
+    """Bytes a second of blobs at rest that are checked; 0: none."""
 
 
 class Order(Message, frozen=True):
@@ -92,6 +98,8 @@ class Order(Message, frozen=True):
     peers: dict[str, str] = {}
     holders: dict[str, tuple[str, ...]] = {}
     uploads: tuple[str, ...] = ()
+    remove: bool = False
+    """The last one: the DataPond is deleted, remove all that is on the node."""
 
 
 class Trouble(Message, frozen=True):
@@ -146,7 +154,8 @@ class HoldingReport(Message, frozen=True):
 
 class Counters(Message, frozen=True):
     """Since this agent was started: bytes, but for `hits` and `misses`, which are files that were
-    wanted and here already, or not; `quarantined`: files that were damaged."""
+    wanted and here already, or not; `quarantined`: files that were damaged. `scrubbed`: of blobs at
+    rest that were checked."""
 
     fetched_source: int = 0
     fetched_peers: int = 0
@@ -155,6 +164,7 @@ class Counters(Message, frozen=True):
     hits: int = 0
     misses: int = 0
     quarantined: int = 0
+    scrubbed: int = 0
 
 
 class Report(Message, frozen=True):
@@ -179,6 +189,8 @@ class Report(Message, frozen=True):
     """Keys of those that this node has pinned, and need not read again as long as they are as
     then."""
     counters: Counters = Counters()
+    removed: bool = False
+    """Nothing of the pond is on this node any more."""
     trouble: Trouble | None = None
 
 
@@ -200,6 +212,8 @@ class FileList(Message, frozen=True):
 def source_key(order: SourceOrder) -> str:
     """Return a name for a source and what is selected of it, the same wherever it is computed."""
     facts = [order.uri, sorted(order.paths), order.glob, sorted(order.inline or ())]
+    if order.attempts:
+        facts.append(sorted(order.attempts))
     return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:32]
 
 

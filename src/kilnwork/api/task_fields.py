@@ -92,9 +92,9 @@ TASK_CLAIM: Sequence[Row] = tuple(
 DATA_POND: Sequence[Row] = tuple(
     _same(f"spec.{field}", Effect.HONOURED)
     for field in (
-        "nodeSelector", "path", "capacity", "highWatermark", "lowWatermark", "fetch.parallel",
-        "fetch.fromPeers", "sources[].name", "sources[].uri", "sources[].secretName",
-        "sources[].allowAddresses[]",
+        "nodeSelector", "path", "capacity", "highWatermark", "lowWatermark", "scrubRate",
+        "fetch.parallel", "fetch.fromPeers", "sources[].name", "sources[].uri",
+        "sources[].secretName", "sources[].allowAddresses[]",
     )
 )  # fmt: skip
 
@@ -146,20 +146,16 @@ JOB_CONFIG: Sequence[Row] = (
     *_job_template("spec.template.spec"),
 )  # fmt: skip
 
-_DRIVEN = "the manager drives the flow"
-_STORED = "results are in the status and in the journal"
-
 SYNC_SET: Sequence[Row] = (
     *(
         _same(f"spec.{field}", Effect.HONOURED, whole=True)
         for field in (
-            "backend", "data.pin", "data.pond", "data.snapshots", "deadlineSeconds", "flow",
-            "generation", "keep", "killTimestamp", "priority", "replay",
-            "resources.gang", "resources.groups", "resources.objects", "suspend",
+            "backend", "data.outputs", "data.pin", "data.pond", "data.snapshots", "deadlineSeconds",
+            "flow", "generation", "keep", "killTimestamp", "priority", "replay",
+            "resources.controller", "resources.gang", "resources.groups", "resources.objects",
+            "suspend",
         )
     ),
-    _same("spec.resources.controller", Effect.INVALID, _DRIVEN, whole=True),
-    _same("spec.data.outputs", Effect.INVALID, _STORED, whole=True),
 )  # fmt: skip
 
 TABLES = {

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from kilnwork.cli import render, session
+from kilnwork.cli import file_jobs, render, session
 from kilnwork.kit import clock
 
 Item = dict[str, Any]
@@ -32,6 +32,8 @@ _WIDE = {
     "CLUSTER": "clusterName",
     "RUN": "run",
     "LOSSES": "losses",
+    "CPU": "cpuSeconds",
+    "PEAK": "peakMemoryBytes",
     "WORKER": "podName",
     "CREATED": "creationTime",
     "MESSAGE": "message",
@@ -93,25 +95,30 @@ async def show(
 ) -> None:
     """Print tasks: the newest `limit` (None: `LIMIT` in a table, else all; 0: all)."""
     if form in ("json", "yaml"):
-        every = listed(s, wanted=wanted, limit=limit or None)
-        click.echo(render.document({"items": [item async for item in every]}, form), nl=False)
+        every = [item async for item in listed(s, wanted=wanted, limit=limit or None)]
+        if not every:
+            await s.check_namespace()
+        click.echo(render.document({"items": every}, form), nl=False)
     elif form == "name":
+        number = 0
         async for item in listed(s, wanted=wanted, limit=limit or None):
             click.echo(item["id"])
+            number += 1
+        if not number:
+            await s.check_namespace()
     elif limit == 0:
         found = Newest([item async for item in listed(s, wanted=wanted)])
-        _show_table(s, found, wide=form == "wide", headers=headers)
+        await _show_table(s, found, wide=form == "wide", headers=headers)
     else:
         found = await newest(s, wanted=wanted, limit=limit or LIMIT)
-        _show_table(s, found, wide=form == "wide", headers=headers)
+        await _show_table(s, found, wide=form == "wide", headers=headers)
 
 
-def _show_table(s: session.Session, found: Newest, *, wide: bool, headers: bool) -> None:
-    everywhere = s.target.all_namespaces
+async def _show_table(s: session.Session, found: Newest, *, wide: bool, headers: bool) -> None:
     if not found.items:
-        where = "" if everywhere else f" in namespace {s.namespace}"
-        click.echo(f"nothing found{where}", err=True)
+        await s.say_nothing_found("nothing found")
         return
+    everywhere = s.target.all_namespaces
     lines = table(found.items, now=s.clock.wall(), wide=wide, namespaces=everywhere)
     for line in lines if headers else lines[1:]:
         click.echo(line)
@@ -136,7 +143,7 @@ def table(
     if wide:
         header = (*header, *_WIDE)
         rows = [
-            (item["id"], *row[1:], *(item.get(member) or None for member in _WIDE.values()))
+            (item["id"], *row[1:], *(_wide(item, member) for member in _WIDE.values()))
             for item, row in zip(items, rows, strict=True)
         ]
     if namespaces:
@@ -145,6 +152,16 @@ def table(
     if wide:
         return render.columns(header, rows)
     return render.fitted(header, rows, width=WIDTH, flexible=_FLEXIBLE)
+
+
+def _wide(item: Item, member: str) -> object:
+    """What an attempt has used, as people read it; else the member as it is."""
+    value = item.get(member)
+    if value is None:
+        return None
+    if member == "cpuSeconds":
+        return f"{value:.1f}s"
+    return file_jobs.size_text(value) if member == "peakMemoryBytes" else value or None
 
 
 def short_ids(known: Sequence[str]) -> dict[str, str]:

@@ -20,11 +20,15 @@ the tasks of all namespaces as `/tasks` below does those of one.
 | POST /tasks/REF/cancel | stop it |
 | DELETE /tasks/REF | forget a task that is over and no object, with its runs and output |
 | POST /prune | forget what is over: `olderThan`, `keep`, `free`, `keyed`, `dryRun` |
+| POST /tasks/REF/suspend, /resume | start no attempt of a spawned task; go on |
 | POST /tasks/REF/retry | a new run of a spawned task; `force` for one that has succeeded |
+| POST /tasks/REF/retry?failed=true | of what failed of it and around it; what succeeded is reused |
 
 An ASGI app. Authentication is done by whoever mounts it; rights are asked of `ports.Rights`.
 """
 
+import functools
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -70,7 +74,8 @@ _Handler = Callable[[asgi.Request, model.TaskView, asgi.Response], Awaitable[Non
 
 class Api:
     """The app. `channel`: path of the dispatcher's Unix socket; `blobs`: root of the folders of
-    blobs; `time`: only for sentences and deadlines; the others are ports."""
+    blobs; `worker_dir`: where workers on this machine run, with this Python; `time`: only for
+    sentences and deadlines; the others are ports."""
 
     def __init__(  # noqa: PLR0913 - its ports, and where things are
         self,
@@ -85,11 +90,13 @@ class Api:
         channel: str,
         blobs: Path,
         time: clock.Clock,
+        worker_dir: str | None = None,
     ) -> None:
         self._outputs = outputs
         self._ponds = ponds
         self._channel = channel
         self._blobs = blobs
+        self._worker_dir = worker_dir
         self._journal = journal
         self._rights = rights
         self._clusters = clusters
@@ -106,6 +113,8 @@ class Api:
             ("POST", "cancel"): self._cancel,
             ("POST", "retry"): self._retry,
             ("DELETE", ""): self._forget,
+            ("POST", "suspend"): functools.partial(self._suspend, suspended=True),
+            ("POST", "resume"): functools.partial(self._suspend, suspended=False),
         }
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
@@ -198,7 +207,12 @@ class Api:
     async def _endpoints(self, request: asgi.Request, response: asgi.Response) -> None:
         if request.method != "GET":
             raise errors.MethodNotAllowed
-        document = {"version": version.__version__, "channel": {"unix": self._channel}}
+        document: dict[str, Any] = {
+            "version": version.__version__,
+            "channel": {"unix": self._channel},
+        }
+        if self._worker_dir is not None:
+            document["workers"] = {"python": sys.executable, "directory": self._worker_dir}
         await response.json(document)
 
     async def _list_clusters(
@@ -235,7 +249,8 @@ class Api:
             if known:
                 raise errors.MethodNotAllowed
             raise errors.NotFound(
-                f"a task has no {sub!r}: it has result, logs, why, cancel and retry"
+                f"a task has no {sub!r}: it has result, logs, why, cancel, suspend, resume and "
+                "retry"
             )
         await self._check(request, _question(request.method, namespace, ref, sub=sub))
         await handler(request, await self._known(request, namespace, ref), response)
@@ -322,6 +337,22 @@ class Api:
         after = self._journal.view(view.task) or view
         await response.json(documents.task(after), status=202)
 
+    async def _suspend(
+        self,
+        _: asgi.Request,
+        view: model.TaskView,
+        response: asgi.Response,
+        *,
+        suspended: bool,
+    ) -> None:
+        if view.declared:
+            raise errors.Conflict(
+                f"task {view.name} is an object: change its spec.suspend, as `kiln suspend` does"
+            )
+        await self._journal.suspend(view.task, suspended=suspended)
+        after = self._journal.view(view.task) or view
+        await response.json(documents.task(after), status=202)
+
     async def _retry(
         self, request: asgi.Request, view: model.TaskView, response: asgi.Response
     ) -> None:
@@ -329,12 +360,22 @@ class Api:
             raise errors.Conflict(
                 f"task {view.name} is an object: raise its spec.run, as `kiln retry` does"
             )
+        failed, force = request.flag("failed"), request.flag("force")
+        if failed and force:
+            raise errors.UnprocessableContent("failed and force: give one of them")
+        retried = None
         try:
-            await self._journal.retry(view.task, force=request.flag("force"))
+            if failed:
+                retried = await self._journal.retry_failed(view.task)
+            else:
+                await self._journal.retry(view.task, force=force)
         except dispatch_errors.RunRefused as error:
             raise errors.Conflict(str(error)) from error
         after = self._journal.view(view.task) or view
-        await response.json(documents.task(after), status=202)
+        document = documents.task(after)
+        if retried is not None:
+            document["retried"] = documents.retried(retried)
+        await response.json(document, status=202)
 
     async def _forget(self, _: asgi.Request, view: model.TaskView, response: asgi.Response) -> None:
         try:
@@ -448,7 +489,7 @@ async def _drain(reader: logs.Reader, response: asgi.Response) -> None:
 def _question(method: str, namespace: str, ref: str, *, sub: str) -> ports.Question:
     if method == "DELETE":
         return ports.Question(verb="delete", namespace=namespace, name=ref)
-    if sub in ("cancel", "retry"):
+    if sub in ("cancel", "retry", "suspend", "resume"):
         return ports.Question(verb="patch", namespace=namespace, name=ref)
     subresource = "log" if sub == "logs" else ""
     return ports.Question(verb="get", namespace=namespace, name=ref, subresource=subresource)

@@ -21,6 +21,16 @@ _decode_error: msgspec.msgpack.Decoder[attempts.ErrorInfo] = msgspec.msgpack.Dec
 )
 
 
+def retried(value: model.Retried) -> dict[str, Any]:
+    """What runs again: ids of `tasks`, in order; names of `objects` whose `spec.run` has to be
+    raised; how many failed children are `waiting` until their parents ask for them."""
+    return {
+        "tasks": [ids.task_text(one) for one in value.tasks],
+        "objects": list(value.declared),
+        "waiting": value.left,
+    }
+
+
 def task(view: model.TaskView, *, parent: model.TaskView | None = None) -> dict[str, Any]:
     """The document of one task; members without a value are left out. `parent`: if it has one and
     that is known."""

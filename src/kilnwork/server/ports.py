@@ -153,6 +153,13 @@ class Journal(Protocol):
         """Ask for the task to be stopped, durably; nothing happens to one that is over."""
         ...
 
+    async def suspend(self, task: ids.TaskId, *, suspended: bool) -> None:
+        """Start no attempt of a spawned task until it is resumed, durably; one that runs goes on.
+
+        Nothing happens to one that is over.
+        """
+        ...
+
     async def retry(self, task: ids.TaskId, *, force: bool) -> None:
         """Start a new run of a spawned task that is over, durably.
 
@@ -169,6 +176,13 @@ class Journal(Protocol):
         """Forget a task that is over, with its runs and output.
 
         Raises `dispatch.errors.RunRefused` when it is not over, is an object, or is needed.
+        """
+        ...
+
+    async def retry_failed(self, task: ids.TaskId) -> model.Retried:
+        """Run again what failed of a spawned task and around it, durably.
+
+        Raises `dispatch.errors.RunRefused` when it is not over, works for a job, or has succeeded.
         """
         ...
 

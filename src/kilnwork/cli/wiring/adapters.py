@@ -4,18 +4,29 @@ Used by `manager`, `dispatcher` and `embedded`.
 """
 
 import asyncio
+import base64
 import contextlib
 import functools
 import hmac
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from kilnwork import controllers
-from kilnwork.api import attempts, job_config, kinds, manager, reasons, task, task_cluster
+from kilnwork.api import (
+    attempts,
+    job_config,
+    kinds,
+    manager,
+    reasons,
+    resource,
+    task,
+    task_cluster,
+    variables,
+)
 from kilnwork.channel import errors as channel_errors
 from kilnwork.controllers import caches as known_caches
 from kilnwork.controlplane import cluster
@@ -28,6 +39,7 @@ from kilnwork.jobs import index_jobs, index_model, service
 from kilnwork.jobs.flows import model as flow_model
 from kilnwork.jobs.flows import runs
 from kilnwork.kit import asgi, ids
+from kilnwork.kube import client
 from kilnwork.kube import errors as kube_errors
 from kilnwork.server import errors as server_errors
 from kilnwork.server import metrics, ports
@@ -185,6 +197,25 @@ class KnownClusters:
         )
 
 
+class KubeVariables:
+    """`dispatch.hub.variables.VariableSource`: Secrets and ConfigMaps of the API server."""
+
+    def __init__(self, kube: client.Client) -> None:
+        self._kube = kube
+
+    async def read(self, namespace: str, source: variables.Source) -> Mapping[str, bytes] | None:
+        """The data of an object, None if there is none. Raises KubeError."""
+        kind = resource.SECRETS if source.kind == "Secret" else resource.CONFIG_MAPS
+        try:
+            found = await self._kube.get(kind, source.name, namespace)
+        except kube_errors.NotFound:
+            return None
+        data = found.get("data") or {}
+        if kind is resource.SECRETS:
+            return {key: base64.b64decode(value) for key, value in data.items()}
+        return {key: value.encode() for key, value in data.items()}
+
+
 def _memory(cluster: task_cluster.TaskCluster | None) -> str | msgspec.UnsetType:
     """What the first container of a worker may use, else what it asks for; of a template that the
     API server has checked."""
@@ -322,15 +353,26 @@ class HubJournal:
     async def kill(self, task: ids.TaskId) -> None:
         await self._hub.kill(task, reason=reasons.Reason.KILLED)
 
+    async def suspend(self, task: ids.TaskId, *, suspended: bool) -> None:
+        await self._hub.suspend(task, suspended=suspended)
+
     async def retry(self, task: ids.TaskId, *, force: bool) -> None:
         """Start a new run of a task that is over, unless a job says which run of it counts."""
+        self._check_retry(task)
+        await self._hub.retry(task, force=force)
+
+    async def retry_failed(self, task: ids.TaskId) -> model.Retried:
+        """As `retry`, of what failed."""
+        self._check_retry(task)
+        return await self._hub.retry_failed(task, objects=True)
+
+    def _check_retry(self, task: ids.TaskId) -> None:
         view = self._hub.view(task)
         if view is not None and (job := self._job_of(view)) is not None:
             raise dispatch_errors.RunRefused(
-                f"task {view.name} is part of file job {job}: `kiln redrive {job}` runs again what "
-                "has failed"
+                f"task {view.name} is part of file job {job}: `kiln retry {job} --failed` runs "
+                "again what has failed"
             )
-        await self._hub.retry(task, force=force)
 
     async def prune(self, asked: model.Pruning, *, dry_run: bool) -> model.Pruned:
         return await self._hub.prune(asked, dry_run=dry_run)

@@ -8,7 +8,7 @@ what they need, agents report what they have, and nothing is let go in between.
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
@@ -70,6 +70,42 @@ class Ledger:
         found.forget_pin(request)
         self._wake(found, before)
 
+    def want_output(
+        self,
+        namespace: str,
+        pond: str,
+        *,
+        request: str,
+        lease: str,
+        attempts: Mapping[str, tuple[str, ...]],
+        glob: str = "",
+    ) -> model.Pin:
+        """Return how far the files that attempts of a run have written are on their way to be one
+        snapshot; ask again when told of a change.
+
+        `attempts`: by node, names of directories below `outputs_directory(lease)`, `glob`: which of
+        their files. Its nodes hold it once a lease wants it there: `paths_by_node`.
+        """
+        if (namespace, pond) not in self._known:
+            return model.Pin(reason="WaitingForPond", message=_no_pond(namespace, pond))
+        found = self._pond(namespace, pond)
+        before = found.revision
+        pin = found.want_output(request, lease=lease, attempts=attempts, glob=glob)
+        self._wake(found, before)
+        return pin
+
+    def forget_output(self, namespace: str, pond: str, request: str) -> None:
+        """The digest is noted elsewhere; repeatable."""
+        found = self._pond(namespace, pond)
+        before = found.revision
+        found.forget_output(request)
+        self._wake(found, before)
+
+    def outputs_directory(self, namespace: str, pond: str, lease: str) -> str:
+        """Where tasks of a run write on every node; below it, each attempt in a directory of its
+        own."""
+        return self._pond(namespace, pond).outputs_directory(lease)
+
     def want(
         self,
         namespace: str,
@@ -78,8 +114,11 @@ class Ledger:
         *,
         nodes: Collection[str] | None,
         snapshots: Sequence[model.WantedSnapshot],
+        outputs: bool = False,
     ) -> None:
         """Have these snapshots on these nodes, on all of the pond for None, until the release.
+
+        `outputs`: and a directory for what tasks of the run write.
 
         Said again with other nodes or snapshots, that counts. Raises LeaseRefused for names that
         cannot be.
@@ -91,7 +130,7 @@ class Ledger:
         pond_leases.check(pond_leases.Lease(namespace=namespace, name=lease, snapshots=leased))
         found = self._pond(namespace, pond)
         before = found.revision
-        found.want(lease, nodes=nodes, snapshots=snapshots)
+        found.want(lease, nodes=nodes, snapshots=snapshots, outputs=outputs)
         self._wake(found, before)
 
     def release(self, namespace: str, pond: str, lease: str) -> None:
@@ -113,6 +152,11 @@ class Ledger:
         """Nodes whose agents report."""
         return self._pond(namespace, pond).live()
 
+    def obstacle(self, namespace: str, pond: str) -> str:
+        """Why its agents do not report, as the condition `Ready` of the DataPond says; "" when
+        they do."""
+        return self._pond(namespace, pond).obstacle
+
     def leases(self, namespace: str) -> frozenset[tuple[str, str]]:
         """Pond and lease of all that are wanted, or that an agent has and nobody has released."""
         return frozenset(
@@ -130,12 +174,19 @@ class Ledger:
     # for the controller of DataPonds
 
     def pond_changed(
-        self, namespace: str, name: str, spec: data_pond.DataPondSpec, *, root: str
+        self,
+        namespace: str,
+        name: str,
+        spec: data_pond.DataPondSpec,
+        *,
+        root: str,
+        deleted: bool = False,
     ) -> None:
-        """There is such a DataPond; its data is in `root` on each node."""
+        """There is such a DataPond; its data is in `root` on each node. `deleted`: not for long."""
         self._known.add((namespace, name))
         found = self._pond(namespace, name)
         before = found.revision
+        found.deleted = deleted
         found.set_spec(spec, root)
         self._wake(found, before)
 
@@ -143,6 +194,28 @@ class Ledger:
         self._known.discard((namespace, name))
         self._ponds.pop((namespace, name), None)
         self._tell((namespace, name))
+
+    def remove(self, namespace: str, name: str) -> None:
+        """Have the agents of a pond remove all that is on their nodes; repeatable."""
+        found = self._pond(namespace, name)
+        before = found.revision
+        found.remove()
+        self._wake(found, before)
+
+    def note_silence(self, namespace: str, name: str) -> float | None:
+        """Tell everybody of agents that report no more; returns when to look again, in seconds."""
+        found = self._pond(namespace, name)
+        before = found.revision
+        again_s = found.note_silence()
+        self._wake(found, before)
+        return again_s
+
+    def explain(self, namespace: str, name: str, obstacle: str) -> None:
+        """Say why agents of a pond do not report, "" when they do."""
+        found = self._pond(namespace, name)
+        if found.obstacle != obstacle:
+            found.obstacle = obstacle
+            self._tell((namespace, name), agents=False)
 
     def node_gone(self, namespace: str, name: str, node: str) -> None:
         """That node has no agent any more."""
@@ -175,8 +248,11 @@ class Ledger:
         To be repeated until it is ready, or has failed, which is said once: then it begins anew.
         None if there is no such DataPond; raises LeaseRefused.
         """
-        if self.state(namespace, pond) is None:
+        found = self.state(namespace, pond)
+        if found is None:
             return None
+        if found.deleted:
+            raise errors.LeaseRefused(f"DataPond {pond} is being deleted: name another one")
         pins = {one.name: self._asked_pin(namespace, pond, lease, one) for one in request.snapshots}
         name = f"{pond_views.LEASE_PREFIX}{lease}"
         if all(pin.state == model.PINNED for pin in pins.values()):
@@ -275,7 +351,11 @@ class Ledger:
             pass
         finally:
             self._waiting[key].discard(event)
-        return self._pond(*key).order(node)
+        found = self._pond(*key)
+        before = found.revision
+        made = found.order(node)
+        self._wake(found, before)
+        return made
 
     def close(self) -> None:
         """Let nobody wait any longer: the manager stops."""

@@ -6,11 +6,12 @@ whoever needs it, what there is the agents report. No I/O, no waiting; the clock
 
 import zlib
 from collections.abc import Collection, Mapping, Sequence
+from urllib import parse
 
 import msgspec
 
-from kilnwork.api import data_pond, pond_messages, quantities
-from kilnwork.controllers.data_pond import model, sources
+from kilnwork.api import data_pond, pond_messages, pond_views, quantities
+from kilnwork.controllers.data_pond import model, outputs, sources
 from kilnwork.data import errors
 from kilnwork.data.pond import manifest
 from kilnwork.kit import clock
@@ -33,12 +34,13 @@ class Agent(msgspec.Struct, kw_only=True):
 
 
 class _Pinning(msgspec.Struct, kw_only=True):
-    """`expected`: the digest that it must have, "" for whatever there is. `failed_on`: nodes that
-    cannot."""
+    """`expected`: the digest that it must have, "" for whatever there is. `bound`: only this node
+    has it."""
 
     source: pond_messages.SourceOrder | None
     expected: str
     node: str | None = None
+    bound: bool = False
     pin: model.Pin = model.Pin()
 
 
@@ -54,9 +56,18 @@ class PondState:
         """Grows with every change; not the same as any of the manager before."""
         self.agents: dict[str, Agent] = {}
         self.manifests: dict[str, manifest.Manifest] = {}
+        self.deleted = False
+        """The DataPond is on its way out: nothing new is begun."""
+        self.removing_since: float | None = None
+        """When agents were told to remove all, wall clock."""
+        self.obstacle = ""
+        """Why agents do not report, as the condition `Ready` says; "" when they do."""
+        self._live: frozenset[str] = frozenset()
         self._clock = time
         self._pins: dict[str, _Pinning] = {}
         self._leases: dict[str, tuple[frozenset[str] | None, tuple[model.WantedSnapshot, ...]]] = {}
+        self._written: set[str] = set()
+        """Leases whose runs write outputs."""
         self._released: dict[str, None] = {}
 
     # what is wanted
@@ -66,17 +77,87 @@ class PondState:
             self.spec, self.root = spec, root
             self.revision += 1
 
+    def remove(self) -> None:
+        """Have agents remove all that is on their nodes; repeatable."""
+        if self.removing_since is None:
+            self.removing_since = self._clock.wall()
+            self.revision += 1
+
+    def note_silence(self) -> float | None:
+        """Take in which agents do not report any more; returns the seconds until another one may
+        be silent, None while none reports."""
+        live = self.live()
+        if live != self._live:
+            self._live = live
+            self.revision += 1
+        if not live:
+            return None
+        oldest = min(self.agents[node].seen for node in live)
+        return max(0.0, oldest + pond_messages.SILENT_S - self._clock.monotonic())
+
     def want_pin(
         self, request: str, source: data_pond.SnapshotSource, *, digest: str | None
     ) -> model.Pin:
         found = self._pins.get(request)
+        if found is None and self.deleted:
+            text = f"DataPond {self.namespace}/{self.name} is being deleted: name another one"
+            return model.Pin(reason="WaitingForPond", message=text)
         if found is None:
             found = self._pins[request] = self._new_pin(source, digest or "")
             self.revision += 1
         self._look_at(found)
         return found.pin
 
+    def want_output(
+        self, request: str, *, lease: str, attempts: Mapping[str, tuple[str, ...]], glob: str
+    ) -> model.Pin:
+        """`attempts`: by node, directories in that of the lease's outputs. Each node pins its part;
+        the manifest of the whole is here then."""
+        live, parts = self.live(), {}
+        for node in sorted(attempts):
+            if node not in live:
+                message = f"the agent of DataPond {self.namespace}/{self.name} does not report"
+                parts[node] = model.Pin(reason="AgentSilent", message=message)
+        for node, names in self._by_owner(attempts, live).items():
+            key = f"{request}@{node}"
+            if key not in self._pins:
+                self._pins[key] = self._output_pin(node, lease, names, glob)
+                self.revision += 1
+            self._look_at(self._pins[key])
+            parts[node] = self._pins[key].pin
+        whole = outputs.merge(parts)
+        if whole.manifest is not None and whole.digest not in self.manifests:
+            self.put_manifest(whole.manifest)
+        return whole
+
+    def _by_owner(
+        self, attempts: Mapping[str, tuple[str, ...]], live: Collection[str]
+    ) -> dict[str, tuple[str, ...]]:
+        """By the node whose agent has the disk: nodes may share one."""
+        found: dict[str, tuple[str, ...]] = {}
+        for node in sorted(set(attempts) & set(live)):
+            owner = self.owner(node, live)
+            found[owner] = (*found.get(owner, ()), *attempts[node])
+        return found
+
+    def _output_pin(self, node: str, lease: str, names: tuple[str, ...], glob: str) -> _Pinning:
+        folder = self.outputs_directory(lease)
+        ordered = pond_messages.SourceOrder(
+            name=lease, uri=f"file://{parse.quote(folder)}", glob=glob, attempts=names
+        )
+        return _Pinning(source=ordered, expected="", node=node, bound=True)
+
+    def outputs_directory(self, lease: str) -> str:
+        """Where tasks of a run write, on every node."""
+        return f"{self.root}/outputs/{self.namespace}/{lease}"
+
+    def forget_output(self, request: str) -> None:
+        for key in [one for one in self._pins if one.startswith(f"{request}@")]:
+            self.forget_pin(key)
+
     def _new_pin(self, source: data_pond.SnapshotSource, digest: str) -> _Pinning:
+        if source.output is not None and digest:
+            return _Pinning(source=None, expected=digest)  # nodes of this pond have it
         try:
             ordered = sources.order(self.spec, source)
         except errors.PondError as error:
@@ -95,15 +176,18 @@ class PondState:
         *,
         nodes: Collection[str] | None,
         snapshots: Sequence[model.WantedSnapshot],
+        outputs: bool = False,
     ) -> None:
         wanted = (None if nodes is None else frozenset(nodes), tuple(snapshots))
-        if self._leases.get(lease) != wanted:
+        if self._leases.get(lease) != wanted or outputs != (lease in self._written):
             self._leases[lease] = wanted
+            (self._written.add if outputs else self._written.discard)(lease)
             self._released.pop(lease, None)
             self.revision += 1
 
     def release(self, lease: str) -> None:
         self._leases.pop(lease, None)
+        self._written.discard(lease)
         if lease not in self._released:
             self._released[lease] = None
             while len(self._released) > MAX_RELEASED:
@@ -121,6 +205,11 @@ class PondState:
         """Those that are wanted, and those that agents have and nobody has released."""
         reported = {one.name for agent in self.agents.values() for one in agent.report.leases}
         return frozenset(self._leases) | (reported - self._released.keys())
+
+    @property
+    def leases_of_sets(self) -> frozenset[str]:
+        """Those that no person has made."""
+        return frozenset(one for one in self.leases if not one.startswith(pond_views.LEASE_PREFIX))
 
     def lease_counts(self) -> dict[str, int]:
         """How many leases each snapshot has."""
@@ -232,6 +321,9 @@ class PondState:
                 message=f"the agent of DataPond {where} on node {node} {text}",
             )
         found = next((one for one in agent.report.leases if one.name == lease), None)
+        if found is None and not snapshots:
+            message = f"node {node} has not made the directory of its outputs yet"
+            return model.Readiness(reason="Fetching", message=message)
         reports = {one.name: one for one in found.snapshots} if found is not None else {}
         pairs = [(one, _about(one, reports, served)) for one in snapshots]
         return _summed(node, pairs, total=total)
@@ -246,13 +338,18 @@ class PondState:
         if known is None:
             return 0
         needed = wanted.paths_on((node,))
-        paths = None if needed is None else set(needed)
-        return sum(f.size for f in known.files if paths is None or f.path in paths)
+        if needed is None:
+            return known.size
+        paths = set(needed)
+        return sum(f.size for f in known.files if f.path in paths)
 
     # what an agent is told
 
     def order(self, node: str) -> pond_messages.Order:
         """All that is wanted of a node, as things are."""
+        self.note_silence()
+        if self.removing_since is not None:
+            return pond_messages.Order(revision=self.revision, remove=True)
         live, served = self.live(), self._served_by(node)
         for pinning in self._pins.values():
             self._assign(pinning, live)
@@ -260,6 +357,7 @@ class PondState:
             pond_messages.LeaseOrder(
                 name=name,
                 snapshots=tuple(self._ordered(one, needing) for one in snapshots),
+                outputs=name in self._written,
             )
             for name, (_, snapshots) in sorted(self._leases.items())
             if (needing := self._needing(name, served))
@@ -319,8 +417,9 @@ class PondState:
         """Manifests that somebody needs, which this node has and the manager has not."""
         expected = {one.expected for one in self._pins.values() if one.expected}
         everywhere = {one.digest for _, snapshots in self._leases.values() for one in snapshots}
-        lacking = (set(wanted) | expected | everywhere) - self.manifests.keys()
         agent = self.agents.get(node)
+        pinned = {one.digest for one in agent.report.pins if one.digest} if agent else set()
+        lacking = (set(wanted) | expected | everywhere | pinned) - self.manifests.keys()
         has = {one.digest for one in agent.report.holdings} if agent is not None else set()
         return tuple(sorted(lacking & has))
 
@@ -331,6 +430,7 @@ class PondState:
             high=spec.high_watermark,
             low=spec.low_watermark,
             parallel=spec.fetch.parallel,
+            scrub=int(quantities.parse(spec.scrub_rate)),
         )
 
     # pins
@@ -338,16 +438,21 @@ class PondState:
     def _assign(self, pinning: _Pinning, live: frozenset[str]) -> None:
         """To a node that has pinned the same before, and need not read it again; else to one that
         is at little."""
+        if pinning.bound:
+            return
         able = [one for one in live if not self.agents[one].report.shares]
         if pinning.node in able or pinning.source is None:
             return
         busy = [one.node for one in self._pins.values() if one.pin.state == model.PENDING]
         key = pond_messages.source_key(pinning.source)
+        was = pinning.node
         pinning.node = min(
             able,
             key=lambda one: (key not in self.agents[one].report.sources, busy.count(one), one),
             default=None,
         )
+        if was is not None and pinning.node != was:
+            self.revision += 1  # else its new node takes the order for one that it knows
 
     def _look_at(self, pinning: _Pinning) -> None:
         """Take in what is known of a pin, which does not change once it is over."""
@@ -366,7 +471,7 @@ class PondState:
                 state=model.FAILED if said.trouble.lasting else model.PENDING,
                 bytes=said.bytes_done,
                 reason=said.trouble.reason,
-                message=said.trouble.message,
+                message=f"node {pinning.node}: {said.trouble.message}",
             )
         else:
             message = f"node {pinning.node} reads it"
@@ -395,9 +500,12 @@ class PondState:
         )
 
     def _waits_for(self, pinning: _Pinning) -> str:
-        if pinning.node is None:
-            return f"DataPond {self.namespace}/{self.name} has no agent that reports"
-        return f"node {pinning.node} has not begun"
+        if pinning.source is None:
+            return f"no node that reports has {pinning.expected}"
+        if pinning.node in self.live():
+            return f"node {pinning.node} has not begun"
+        text = f"DataPond {self.namespace}/{self.name} has no agent that reports"
+        return f"{text}: {self.obstacle}" if self.obstacle else text
 
     def _drop_manifests(self) -> None:
         """Keep those of snapshots that somebody wants."""

@@ -71,25 +71,34 @@ def look(
     *,
     stored: flow_model.NewFlowRun | None,
     pond: ports.Pond | None,
+    planned: wanted.Planned,
 ) -> Pinned:
     """Return how far they are. Raises CannotPin."""
     if seen.status.replay_of is not None:
         return _of_replay(seen, stored)
     snapshots = seen.spec.data.snapshots
     if not snapshots:
-        program = wanted.Program(flow=seen.spec.flow, snapshots={})
+        program = wanted.Program(flow=seen.spec.flow, snapshots={}, outputs=seen.spec.data.outputs)
         return Pinned(program=program, snapshots={}, why=status.Why(Reason.NO_DATA, ""))
     name = seen.spec.data.pond.name
     if pond is None:
         text = f"DataPond {name} does not exist in namespace {seen.metadata.namespace}"
         return _not_yet(seen, status.Why(Reason.WAITING_FOR_POND, text))
     if not pond.nodes:
-        text = f"no agent of DataPond {name} is connected: its condition Ready says why"
-        return _not_yet(seen, status.Why(Reason.WAITING_FOR_POND, text))
-    return _of_pins(seen, pins)
+        return _not_yet(seen, no_agent(seen))
+    return _of_pins(seen, pins, planned)
 
 
-def _of_pins(seen: sync_set.SyncSet, pins: Mapping[str, model.Pin]) -> Pinned:
+def no_agent(seen: sync_set.SyncSet) -> status.Why:
+    """What it says while no node can have its data."""
+    name = seen.spec.data.pond.name
+    text = f"no agent of DataPond {name} is connected: its condition Ready says why"
+    return status.Why(Reason.WAITING_FOR_POND, text)
+
+
+def _of_pins(
+    seen: sync_set.SyncSet, pins: Mapping[str, model.Pin], planned: wanted.Planned
+) -> Pinned:
     refs: dict[str, flow_model.SnapshotRef] = {}
     missing = []
     for snapshot in seen.spec.data.snapshots:
@@ -97,7 +106,7 @@ def _of_pins(seen: sync_set.SyncSet, pins: Mapping[str, model.Pin]) -> Pinned:
         if pin.state == model.FAILED:
             reason = reason_of(pin.reason, Reason.PIN_FAILED)
             raise CannotPin(reason, f"snapshot {snapshot.name}: {pin.message}")
-        found = _ref(seen, snapshot, pin) if pin.state == model.PINNED else None
+        found = _ref(seen, snapshot, pin, planned=planned) if pin.state == model.PINNED else None
         if found is None:
             missing.append(
                 f"snapshot {snapshot.name}" + (f": {pin.message}" if pin.message else "")
@@ -108,19 +117,19 @@ def _of_pins(seen: sync_set.SyncSet, pins: Mapping[str, model.Pin]) -> Pinned:
     if missing:
         why = status.Why(Reason.PINNING, ", ".join(missing))
         return Pinned(program=None, snapshots=known, why=why)
-    program = wanted.Program(flow=seen.spec.flow, snapshots=refs)
+    program = wanted.Program(flow=seen.spec.flow, snapshots=refs, outputs=seen.spec.data.outputs)
     return Pinned(program=program, snapshots=known, why=status.Why(Reason.PINNED, ""))
 
 
 def _ref(
-    seen: sync_set.SyncSet, snapshot: sync_set.Snapshot, pin: model.Pin
+    seen: sync_set.SyncSet, snapshot: sync_set.Snapshot, pin: model.Pin, *, planned: wanted.Planned
 ) -> flow_model.SnapshotRef | None:
     digest = wanted_digest(seen, snapshot.name, None)
     if digest is not None and digest != pin.digest:
         text = f"snapshot {snapshot.name}: its source gives {pin.digest}, wanted is {digest}"
         raise CannotPin(Reason.SOURCE_CHANGED, text)
     try:
-        return wanted.snapshot_ref(seen, snapshot, pin)
+        return wanted.snapshot_ref(seen, snapshot, pin, planned=planned)
     except data_errors.PondError as error:
         raise CannotPin(Reason.INVALID_SPEC, f"snapshot {snapshot.name}: {error}") from error
 
@@ -133,7 +142,9 @@ def _of_replay(seen: sync_set.SyncSet, stored: flow_model.NewFlowRun | None) -> 
         )
         raise CannotPin(Reason.NO_GENERATION, text)
     return Pinned(
-        program=wanted.Program(flow=stored.flow, snapshots=stored.snapshots),
+        program=wanted.Program(
+            flow=stored.flow, snapshots=stored.snapshots, outputs=stored.outputs
+        ),
         snapshots={name: _shown(ref) for name, ref in stored.snapshots.items()},
         why=status.Why(Reason.PINNED, f"as in generation {stored.generation}"),
     )

@@ -9,6 +9,7 @@ disk, so that an agent that was killed goes on where it was:
     snapshots/<64 hex>.json                manifests; their modification time is the last use
     leases/NAMESPACE/NAME.json             who needs what (`leases`)
     runs/NAMESPACE/LEASE/SNAPSHOT/…        trees (`trees`), which Pods mount
+    outputs/NAMESPACE/LEASE/ATTEMPT/…      what tasks of a run write, until its lease is released
     sources/                               what was seen of sources (`pin_journal`)
 
 Nothing here waits for a network. Safe for several threads.
@@ -17,6 +18,7 @@ Nothing here waits for a network. Safe for several threads.
 import contextlib
 import errno
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -36,7 +38,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _IGNORED = ("owner.lock", "lost+found")
 """What may be in a directory that becomes a pond: our lock, and what a new file system has."""
 
-_FOLDERS = ("blobs", "partial", "quarantine", "snapshots", "leases", "runs", "sources")
+_FOLDERS = ("blobs", "partial", "quarantine", "snapshots", "leases", "runs", "outputs", "sources")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,9 +98,14 @@ class PondStore:
             if self.identity is not None:
                 raise errors.PondShared(f"{text}, which is an agent of this pond too")
             raise errors.PondInUse(f"{text}: give each pond a path of its own")
+        try:
+            self._check_identity()  # another pond may have been here between the look and the lock
+        except errors.PondError:
+            self._owner.release()
+            raise
         self._make_identity()
         for name in _FOLDERS:
-            mode = 0o755 if name in ("runs", "blobs") else 0o700
+            mode = 0o755 if name in ("runs", "blobs", "outputs") else 0o700
             (self.root / name).mkdir(mode=mode, exist_ok=True)
         self.blobs.scan()
         self._leases.scan()
@@ -108,6 +115,26 @@ class PondStore:
 
     def close(self) -> None:
         self._owner.release()
+
+    def destroy(self) -> None:
+        """Remove all of it, what says whose it is last; begun and not ended it is done again by
+        whoever opens it next. The directory itself stays where it cannot be removed: it is
+        mounted. Raises OSError."""
+        with self._lock:
+            for name in _FOLDERS:
+                trees.remove(self.root / name)
+                if (self.root / name).exists():
+                    shutil.rmtree(self.root / name)  # raises, and says why
+            for name in ("scrub.json", "format", "identity"):
+                (self.root / name).unlink(missing_ok=True)
+            self._manifests.clear()
+            self._own.clear()
+            self.blobs.scan()
+            self._leases.scan()
+            self._owner.release()
+            self._owner.path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.root.rmdir()
 
     @property
     def identity(self) -> Identity | None:
@@ -133,7 +160,7 @@ class PondStore:
                 f"{self.root} is of DataPond {known.pond}: give each pond a path of its own, or "
                 "remove the directory if that one is gone"
             )
-        if known is None and any(e.name not in _IGNORED for e in self.root.iterdir()):
+        if known is None and any(map(_is_strange, self.root.iterdir())):
             raise errors.PondError(
                 f"{self.root} is neither empty nor a pond: use another directory"
             )
@@ -236,11 +263,27 @@ class PondStore:
                 self._own.pop((namespace, name, one.name), None)
             self._leases.remove(namespace, name)
         trees.remove(self.run(namespace, name))
+        self._remove_outputs(self.outputs(namespace, name))
         self.keep_watermarks()
 
     def run(self, namespace: str, lease: str) -> Path:
         """The directory of a run's trees."""
         return self.root / "runs" / namespace / lease
+
+    def outputs(self, namespace: str, lease: str) -> Path:
+        """The directory into which the tasks of a run write."""
+        return self.root / "outputs" / namespace / lease
+
+    def make_outputs(self, namespace: str, lease: str) -> None:
+        """Make it, for whoever a task runs as; the run's release removes it. Raises PondFull."""
+        with full_disk(self.root):
+            path = self.outputs(namespace, lease)
+            path.mkdir(parents=True, exist_ok=True)
+            path.chmod(0o1777)
+
+    def _remove_outputs(self, path: Path) -> None:
+        """Not by `trees.remove`, which would follow links that tasks make as it goes."""
+        shutil.rmtree(path, ignore_errors=True)
 
     def make_tree(self, lease: leases.Lease, snapshot: leases.LeasedSnapshot) -> trees.Marker:
         """Make the files of a snapshot seen by the run; its blobs must be here.
@@ -276,7 +319,10 @@ class PondStore:
         self, lease: leases.Lease, snapshot: leases.LeasedSnapshot, files: Sequence[manifest.File]
     ) -> None:
         """Let the run read none of these files, whose blobs are missing, if it was damaged."""
-        trees.withdraw(self.run(lease.namespace, lease.name), snapshot.name, files)
+        run = self.run(lease.namespace, lease.name)
+        if snapshot.access == trees.READ:
+            blobs = self.root / "blobs"
+            trees.withdraw(run, snapshot.name, files, digest=snapshot.digest, blobs=blobs)
 
     # room
 
@@ -344,19 +390,26 @@ class PondStore:
         if taken + size > capacity * self._limits.high:
             taken -= self._evict(taken + size - int(capacity * self._limits.low), but=name)
         if taken + size > capacity:
-            raise errors.PondFull(
-                f"{size:,} bytes are needed in {self.root}, and of {capacity:,} {taken:,} are "
-                "taken by leased snapshots and what is on its way: release leases, or raise "
-                "spec.capacity"
-            )
+            raise self._full(size, capacity, taken)
         more = size - here.get(name, 0)
         if more > 0 and disks.usable_bytes(self.root) < more:
             self._evict(more, but=name)
-            if (free := disks.usable_bytes(self.root)) < more:
-                raise errors.PondFull(
-                    f"{size:,} bytes are needed in {self.root}, and its disk has {max(0, free):,} "
-                    "beside its reserve: free some, or put the pond on another disk"
-                )
+            if disks.usable_bytes(self.root) < more:
+                raise self._full(size, None, taken)
+
+    def _full(self, size: int, quota: int | None, taken: int) -> errors.PondFull:
+        """What is full: the quota, or the disk where there is none."""
+        need = f"{size:,} bytes are needed in {self.root}, and"
+        if quota is not None and self._limits.capacity is not None:
+            return errors.PondFull(
+                f"{need} of {quota:,} {taken:,} are taken by leased snapshots and what is on its "
+                "way: release leases, or raise spec.capacity"
+            )
+        free = max(0, disks.usable_bytes(self.root))
+        return errors.PondFull(
+            f"{need} its disk has {free:,} beside its reserve, some of it perhaps for what is on "
+            "its way: free some, or put the pond on another disk"
+        )
 
     def _evict(self, excess: int, *, but: str = "") -> int:
         """`but`: what is on its way under this name stays."""
@@ -414,6 +467,9 @@ class PondStore:
         for path in (self.root / "runs").glob("*/*"):
             if self.find_lease(path.parent.name, path.name) is None:
                 trees.remove(path)
+        for path in (self.root / "outputs").glob("*/*"):
+            if self.find_lease(path.parent.name, path.name) is None:
+                self._remove_outputs(path)
         for lease in self._leases:
             run = self.run(lease.namespace, lease.name)
             for one in lease.snapshots:
@@ -439,6 +495,14 @@ class PondStore:
         now = self._clock.wall()
         with contextlib.suppress(FileNotFoundError):
             os.utime(self._manifest_path(digest), (now, now))
+
+
+def _is_strange(entry: Path) -> bool:
+    """Whether it says that a directory is somebody else's. A node may have made directories for the
+    mounts of a worker before the agent came."""
+    if entry.name in ("runs", "outputs"):
+        return any(files for _, _, files in os.walk(entry))
+    return entry.name not in _IGNORED
 
 
 def _blobs(of: manifest.Manifest) -> tuple[bytes, ...]:

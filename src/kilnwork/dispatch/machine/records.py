@@ -375,6 +375,8 @@ class Task(model.TaskFacts, eq=False):
     """Who else gets it, under which numbers."""
     delegate: ids.TaskId | None = None
     """The task whose outcome becomes its own."""
+    cache_key: bytes = b""
+    """By which others may use its result again; not stored: after a restart it is not kept."""
 
     @property
     def ref(self) -> attempts.AttemptRef:

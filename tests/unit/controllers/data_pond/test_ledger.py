@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kilnwork.api import data_pond, pond_messages
+from kilnwork.api import data_pond, pond_messages, pond_views
 from kilnwork.controllers.data_pond import ledger, model
 from kilnwork.data import errors
 from kilnwork.kit import clock
@@ -153,7 +153,7 @@ def test_what_an_agent_says_of_a_pin_is_passed_on(
     world.report("n1", pins=(pond_messages.PinReport(id="r", trouble=trouble),))
 
     pin = world.pin()
-    assert (pin.state, pin.reason, pin.message) == (state, "SourceMissing", "gone")
+    assert (pin.state, pin.reason, pin.message) == (state, "SourceMissing", "node n1: gone")
 
 
 def test_a_digest_that_is_given_is_looked_for(world: World) -> None:
@@ -264,6 +264,69 @@ def test_agents_know_what_is_below_a_source(
 
     [pin] = world.order("n1").pins
     assert pin.source.below == below
+
+
+def test_the_pin_of_a_node_that_is_lost_goes_to_another(world: World) -> None:
+    world.report("n1")
+    world.pin()
+    before = world.order("n1")
+    assert before.pins
+    world.time.advance(pond_messages.SILENT_S)
+    world.report("n2")
+
+    after = world.order("n2")
+
+    assert [one.id for one in after.pins] == ["r"]
+    assert after.revision != before.revision
+
+
+def test_a_pin_says_why_no_agent_reports(world: World) -> None:
+    world.ledger.explain(NS, POND, "Pod lake-n1: image is not there")
+
+    assert world.pin().message == (
+        "DataPond quant/lake has no agent that reports: Pod lake-n1: image is not there"
+    )
+    assert world.ledger.obstacle(NS, POND) == "Pod lake-n1: image is not there"
+
+
+# agents that are silent, ponds that are deleted
+
+
+def test_everybody_is_told_of_an_agent_that_reports_no_more(world: World) -> None:
+    world.report("n1")
+    assert world.ledger.note_silence(NS, POND) == pond_messages.SILENT_S
+    told = world.told
+
+    world.time.advance(pond_messages.SILENT_S)
+
+    assert world.ledger.note_silence(NS, POND) is None
+    assert world.told == told + 1
+    assert world.ledger.note_silence(NS, POND) is None
+    assert world.told == told + 1
+
+
+def test_agents_of_a_deleted_pond_are_told_to_remove_all(world: World) -> None:
+    world.report("n1", leases=(lease_report("user_a"),))
+    world.want()
+    before = world.order("n1")
+    assert before.leases
+
+    world.ledger.remove(NS, POND)
+
+    order = world.order("n1")
+    assert (order.remove, order.leases, order.revision > before.revision) == (True, (), True)
+
+
+def test_a_deleted_pond_begins_nothing_new(world: World) -> None:
+    world.report("n1")
+    world.pin("old")
+    world.ledger.pond_changed(NS, POND, world.spec, root="/pond", deleted=True)
+
+    assert world.pin("old").reason == "WaitingForAgent"
+    pin = world.pin("new")
+    assert (pin.reason, "is being deleted" in pin.message) == ("WaitingForPond", True)
+    with pytest.raises(errors.LeaseRefused, match="being deleted"):
+        world.ledger.ask(NS, POND, "a", pond_views.LeaseRequest(snapshots=()))
 
 
 # leases
@@ -609,3 +672,96 @@ def test_no_node_is_told_to_have_and_to_let_go_of_the_same(
         order = world.order(node)
         after = (on_disk[node] | {one.name for one in order.leases}) - set(order.released)
         assert after == {name for name, nodes in wanted.items() if node in (nodes or on_disk)}
+
+
+A, B = ponds.manifest_of({"a.csv": b"1"}), ponds.manifest_of({"b.csv": b"2"})
+WRITTEN = {"a": ("t1.1.1",), "b": ("t2.1.2", "t3.1.1")}
+
+
+def output(world: World) -> model.Pin:
+    return world.ledger.want_output(
+        NS, POND, request="out", lease="set-g1", attempts=WRITTEN, glob="*.csv"
+    )
+
+
+def pinned_output(world: World) -> model.Pin:
+    """Both nodes pin their part."""
+    for node in WRITTEN:
+        world.report(node)
+    output(world)
+    for node, made in (("a", A), ("b", B)):
+        [order] = world.order(node).pins
+        world.report(node, pins=(pond_messages.PinReport(id=order.id, digest=made.digest),))
+        world.ledger.put_manifest(NS, POND, made)
+    return output(world)
+
+
+def test_each_node_pins_what_was_written_there(world: World) -> None:
+    for node in WRITTEN:
+        world.report(node)
+    assert output(world).state == model.PENDING
+    for node, names in WRITTEN.items():
+        [order] = world.order(node).pins
+        assert order.source.uri == f"file:///pond/outputs/{NS}/set-g1"
+        assert (order.source.attempts, order.source.glob) == (names, "*.csv")
+
+
+def test_output_is_whole_when_all_parts_are_and_each_node_holds_its_own(world: World) -> None:
+    whole = pinned_output(world)
+    both = ponds.manifest_of({"a.csv": b"1", "b.csv": b"2"})
+    assert (whole.state, whole.digest) == (model.PINNED, both.digest)
+    kept = model.WantedSnapshot(
+        name="prices", digest=whole.digest, paths_by_node=whole.paths_by_node
+    )
+    world.ledger.want(NS, POND, "set-g1.out", nodes=list(whole.paths_by_node), snapshots=[kept])
+    for node, path in (("a", "a.csv"), ("b", "b.csv")):
+        [lease] = world.order(node).leases
+        assert [one.paths for one in lease.snapshots] == [(path,)]
+    assert world.ledger.find_manifest(NS, POND, whole.digest) is not None
+
+
+def test_node_that_is_silent_is_waited_for_by_name(world: World) -> None:
+    world.report("a")
+    found = output(world)
+    assert found.state == model.PENDING
+    assert found.message.startswith("node ")
+    assert (
+        "does not report"
+        in world.ledger.want_output(
+            NS, POND, request="o", lease="l", attempts={"gone": ("t.1.1",)}
+        ).message
+    )
+
+
+def test_new_manager_asks_for_the_manifest_of_a_pin_that_is_known() -> None:
+    """The manager before had it; agents go on with pins that are the same."""
+    world = World()
+    world.report("a", holdings=(held(A.digest),))
+    world.ledger.want_output(NS, POND, request="o", lease="set-g1", attempts={"a": ("t.1.1",)})
+    [order] = world.order("a").pins
+    said = (pond_messages.PinReport(id=order.id, digest=A.digest),)
+    assert world.report("a", holdings=(held(A.digest),), pins=said).uploads == (A.digest,)
+
+
+def held(digest: str) -> pond_messages.HoldingReport:
+    return pond_messages.HoldingReport(digest=digest, files=1, bytes=1, files_here=1, bytes_here=1)
+
+
+def test_lease_says_whether_tasks_write(world: World) -> None:
+    world.report("a")
+    world.ledger.want(NS, POND, "set-g1", nodes=["a"], snapshots=(), outputs=True)
+    [lease] = world.order("a").leases
+    assert (lease.outputs, lease.snapshots) == (True, ())
+    assert not world.ready()["a"].ready
+    world.report("a", leases=(pond_messages.LeaseReport(name="set-g1"),))
+    assert world.ready()["a"].ready
+
+
+def test_output_of_a_set_is_taken_by_its_digest(world: World) -> None:
+    taken = data_pond.SnapshotSource(output=data_pond.OutputRef(set="writer", name="prices"))
+    world.report("a")
+    pin = world.ledger.want_pin(NS, POND, taken, request="r", digest=A.digest)
+    assert (pin.state, pin.message) == (model.PENDING, f"no node that reports has {A.digest}")
+    assert world.report("a", holdings=(held(A.digest),)).uploads == (A.digest,)
+    world.ledger.put_manifest(NS, POND, A)
+    assert world.ledger.want_pin(NS, POND, taken, request="r").state == model.PINNED

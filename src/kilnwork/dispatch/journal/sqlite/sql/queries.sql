@@ -113,6 +113,15 @@ DELETE FROM past_attempt WHERE task_row IN (VALUES (?));
 -- After `forget_tasks`: the arguments of those rows.
 DELETE FROM argument WHERE row IN (VALUES (?));
 
+-- name: keep_cached
+-- A success that later calls may use again; the newest counts.
+INSERT INTO cached_result (namespace, key, task, finished) VALUES (?, ?, ?, ?)
+ON CONFLICT (namespace, key) DO UPDATE SET task = excluded.task, finished = excluded.finished;
+
+-- name: cached
+-- The newest success of a key, and when it ended.
+SELECT task, finished FROM cached_result WHERE namespace = ? AND key = ?;
+
 -- name: insert_outputs
 -- What attempts have exchanged; one that says it again says the same. The row of values is repeated.
 INSERT OR REPLACE INTO output (row, attempt, data) SELECT column1, column2, column3
@@ -247,10 +256,12 @@ SELECT task FROM task
 WHERE parent = ?1 AND parent_run = ?2 AND child_key IS NOT NULL AND finished IS NULL ORDER BY row;
 
 -- name: failed_dependents
--- Tasks of a namespace that take results of others and whose newest run has failed: a look at every
--- task.
+-- Tasks of a namespace that take results of others and whose newest run has failed: a look at all
+-- that have failed, by the index `task_state`, whose terms are repeated.
 SELECT t.task, t.needs FROM task t
-WHERE t.needs IS NOT NULL AND t.state IN ('Failed', 'Killed') AND t.namespace = ?
+WHERE t.state IN ('Failed', 'Killed')
+    AND t.state <> 'Success' AND t.state <> 'Staging' AND t.state <> 'Pending'
+    AND t.needs IS NOT NULL AND t.namespace = ?
     AND t.run = (SELECT max(run) FROM task WHERE task = t.task)
 ORDER BY t.row;
 
