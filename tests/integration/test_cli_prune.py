@@ -48,3 +48,12 @@ def test_pruning_says_what_may_go(up: up_support.Up, tmp_path: Path) -> None:
     assert done.returncode != 0
     assert "say what may go: --older-than, --keep or --free" in done.stderr
     assert up.kiln("prune", "--older-than", "1d", "-A").stdout.startswith("0 tasks forgotten")
+
+
+def test_a_task_object_says_what_it_used(up: up_support.Up) -> None:
+    code = "held = b'x' * (300 << 20)"
+    up.kiln("run", "--name", "large", "--watch", "--", "python3", "-c", code)
+    text = up.kiln("why", "large").stdout
+    assert text.startswith("Task large succeeded")
+    assert " s of CPU and up to 3" in text
+    assert "MiB of memory" in text

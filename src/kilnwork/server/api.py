@@ -322,7 +322,8 @@ class Api:
         found = documents.facts(view, memory=self._memory_of(view))
         sentence = why.sentence(found, now=self._clock.wall())
         facts = {"state": view.state, "reason": view.reason, "message": view.message}
-        document = {"why": sentence, **facts, "error": documents.error(view)}
+        used = why.used(found).strip() or None if view.state.final else None
+        document = {"why": sentence, **facts, "used": used, "error": documents.error(view)}
         await response.json({key: value for key, value in document.items() if value is not None})
 
     def _memory_of(self, view: model.TaskView) -> str:
