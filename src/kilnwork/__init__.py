@@ -49,10 +49,11 @@ if TYPE_CHECKING:
     from kilnwork.sdk.job_functions import JobFunction, job
     from kilnwork.sdk.job_runs import DeployedJob, JobRun
     from kilnwork.sdk.local import start
+    from kilnwork.sdk.options import SecretKey
     from kilnwork.sdk.remote import connect
     from kilnwork.sdk.session import Session
     from kilnwork.sdk.set_runs import SetRun
-    from kilnwork.sdk.snapshots import Shard, Snapshot
+    from kilnwork.sdk.snapshots import Shard, Snapshot, outputs
     from kilnwork.sdk.streams import Stream
     from kilnwork.sdk.sync_sets import SyncSet
     from kilnwork.sdk.task import Task
@@ -119,12 +120,14 @@ _HOMES = {
         "JobRun",
     ),
     "kilnwork.sdk.local": ("start",),
+    "kilnwork.sdk.options": ("SecretKey",),
     "kilnwork.sdk.remote": ("connect",),
     "kilnwork.sdk.session": ("Session",),
     "kilnwork.sdk.set_runs": ("SetRun",),
     "kilnwork.sdk.snapshots": (
         "Shard",
         "Snapshot",
+        "outputs",
     ),
     "kilnwork.sdk.streams": ("Stream",),
     "kilnwork.sdk.sync_sets": ("SyncSet",),
@@ -185,6 +188,7 @@ __all__ = [
     "Part",
     "Ref",
     "RemoteTraceback",
+    "SecretKey",
     "Session",
     "SetRun",
     "Shard",
@@ -211,6 +215,7 @@ __all__ = [
     "http",
     "job",
     "manifest",
+    "outputs",
     "put",
     "retry",
     "split",

@@ -355,3 +355,29 @@ def test_what_attempts_printed_is_kept_until_their_task_is_forgotten(kept: port.
     write(kept, forgotten=[task.id])
     assert kept.reader.output(attempts.AttemptRef(an_id(1), 1, 1)) is None
     assert kept.reader.output(attempts.AttemptRef(an_id(2), 1, 1)) == b"other"
+
+
+def test_a_result_is_found_by_its_key_until_its_task_is_forgotten(kept: port.Store) -> None:
+    key, other = b"k" * 32, b"o" * 32
+
+    def found(namespace: str, key: bytes, *, age_s: float = 60.0) -> calls.Value | None:
+        lookups = inputs.Lookups(namespace, [], [], [], set(), [(7, key, age_s)])
+        result = kept.reader.cached(lookups, now=150.0).get(7)
+        return None if result is None else result.value
+
+    template = a_template()
+    first, second = a_call(1, template), a_call(2, template)
+    write(kept, tasks=[first, second], templates=[template])
+    for number, task in enumerate((first, second)):
+        succeed(task)
+        write(kept, tasks=[task], cached=[("ns", key, task.id, 100.0 + number)])
+    newest = found("ns", key)
+    assert newest is not None
+    assert (newest.task, newest.payload) == (second.id, second.result)
+    assert found("ns", other) is None
+    assert found("other", key) is None
+    assert found("ns", key, age_s=48.0) is None
+    write(kept, forgotten=[first.id])
+    assert found("ns", key) is not None
+    write(kept, forgotten=[second.id])
+    assert found("ns", key) is None

@@ -115,3 +115,8 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     finished: Seconds | None = None
     may_retry: bool = True
     delegate: Id | None = None
+
+
+def dropped_line(count: int) -> bytes:
+    """Return the line that stands in a log for so many bytes of output that were dropped."""
+    return b"[kilnwork: %d bytes of output dropped here]\n" % count

@@ -12,6 +12,14 @@ from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 
 
+class Cache(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Whether the result of an earlier call will do. `key`: digest of function, code and arguments;
+    `seconds`: how long ago that may have ended."""
+
+    key: attempts.Digest
+    seconds: attempts.Seconds
+
+
 class CallItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One call that a submitter (a driver, or a slot for a running task) wants to run.
 
@@ -22,7 +30,7 @@ class CallItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     children, within the run of their parent). `ordinal`: without a key, the how-manieth call of
     this function the attempt asks for, from 1; 0 for drivers. `parent`: slots only.
     `retry_failed`: if the call that `key` names failed before this session, it runs again, as it is
-    asked for now.
+    asked for now. `cache`: None to run it whatever has run before.
     """
 
     number: attempts.Count
@@ -35,6 +43,7 @@ class CallItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ordinal: attempts.Count = 0
     parent: attempts.AttemptRef | None = None
     retry_failed: bool = False
+    cache: Cache | None = None
 
 
 class Value(msgspec.Struct, frozen=True, array_like=True, gc=False):

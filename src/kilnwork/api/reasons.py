@@ -96,6 +96,10 @@ class Reason(_Explained):
     )
 
     # How attempts and tasks end
+    CACHED = (
+        "Cached",
+        "It has not run: it has the result of an earlier call (`cache=`), which the message names.",
+    )
     SUCCEEDED = (
         "Succeeded",
         "The command exited 0, or the function returned, and its result was accepted.",
@@ -120,6 +124,10 @@ class Reason(_Explained):
     VALUE_MISSING = (
         "ValueMissing",
         "A blob that it needs is missing or damaged.",
+    )
+    VARIABLE_MISSING = (
+        "VariableMissing",
+        "A Secret, ConfigMap or key that its `env` names does not exist, or is no text.",
     )
     NON_ZERO_EXIT = "NonZeroExit", "The command exited with a code other than 0 and 75."
     RETRY_REQUESTED = "RetryRequested", "The command exited 75 (EX_TEMPFAIL): it asks for a retry."
@@ -436,7 +444,10 @@ class SetReason(_Explained):
     )
     OBJECT_REFUSED = (
         "ObjectRefused",
-        "An object of the set cannot be made; the message says which, and why.",
+        (
+            "An object of the set cannot be made; the message says which, and why. After 60 s the "
+            "set fails."
+        ),
     )
     GANG_READY = "GangReady", "As many workers are connected as every group needs."
     GANG_TIMED_OUT = (
@@ -447,6 +458,14 @@ class SetReason(_Explained):
     FLOW_RUNNING = "FlowRunning", "The flow runs."
     FLOW_SUCCEEDED = "FlowSucceeded", "All steps of the flow succeeded, or were skipped."
     FLOW_FAILED = "FlowFailed", "A step of the flow failed."
+    KEEPING_OUTPUTS = (
+        "KeepingOutputs",
+        "The flow succeeded; files that its steps have written become snapshots of the pond.",
+    )
+    OUTPUT_FAILED = (
+        "OutputFailed",
+        "The flow succeeded, but an output of it cannot be kept; the message says which, and why.",
+    )
     DEADLINE_EXCEEDED = (
         "DeadlineExceeded",
         "The generation took longer than `deadlineSeconds` from its admission.",

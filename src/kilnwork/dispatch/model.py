@@ -169,6 +169,17 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     function: str | None = None
 
 
+class TaskCount(msgspec.Struct, frozen=True):
+    """How many tasks of a namespace are in one state: objects or not, of one Python function ("":
+    those that call none)."""
+
+    namespace: str
+    declared: bool
+    function: str
+    state: api_task.State
+    number: int
+
+
 class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt of a run. `completion` is None while it goes on; `reserved` is never None."""
 

@@ -4,6 +4,8 @@ Pure; used by `api`. Never shows commands, environment, arguments or inputs: who
 the object. Nothing is unpickled: a Python result is shown by type and size, an error by its text.
 """
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -17,6 +19,16 @@ from kilnwork.server import why
 _decode_error: msgspec.msgpack.Decoder[attempts.ErrorInfo] = msgspec.msgpack.Decoder(
     attempts.ErrorInfo
 )
+
+
+def retried(value: model.Retried) -> dict[str, Any]:
+    """What runs again: ids of `tasks`, in order; names of `objects` whose `spec.run` has to be
+    raised; how many failed children are `waiting` until their parents ask for them."""
+    return {
+        "tasks": [ids.task_text(one) for one in value.tasks],
+        "objects": list(value.declared),
+        "waiting": value.left,
+    }
 
 
 def task(view: model.TaskView, *, parent: model.TaskView | None = None) -> dict[str, Any]:
@@ -56,6 +68,17 @@ def task(view: model.TaskView, *, parent: model.TaskView | None = None) -> dict[
         "parentFunction": None if parent is None else parent.function or None,
     }
     return {key: value for key, value in document.items() if value is not None}
+
+
+def counts(found: Iterable[model.TaskCount]) -> dict[str, Any]:
+    """`items`, one of each namespace, function and state, and `states`, the sums by state."""
+    items, states = [], Counter[str]()
+    for one in found:
+        item = {"namespace": one.namespace, "function": one.function, "declared": one.declared}
+        items.append({**item, "state": one.state.value, "number": one.number})
+        states[one.state.value] += one.number
+    known = (state.value for state in api_task.State)
+    return {"items": items, "states": {state: states[state] for state in known if states[state]}}
 
 
 def _time(seconds: float | None) -> str | None:

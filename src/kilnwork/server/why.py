@@ -69,6 +69,8 @@ def sentence(facts: Facts, *, now: float) -> str:
     """The answer to "why?", in one sentence."""
     if facts.state == task.State.RUNNING:
         return _running(facts, now=now)
+    if facts.state == task.State.SUCCESS and facts.reason == reasons.Reason.CACHED:
+        return f"Task {facts.name} did not have to run ({facts.reason}): {_because(facts)}"
     if facts.state == task.State.SUCCESS:
         return _ended(f"Task {facts.name} succeeded{_took(facts)}", facts)
     if facts.state in (task.State.FAILED, task.State.KILLED):

@@ -23,7 +23,8 @@ from kilnwork.worker import births, settings
 log = logging.getLogger(__name__)
 
 SHARED = (
-    "fcntl", "heapq", "kilnwork.api.reasons", "kilnwork.channel.frames", "kilnwork.kit.backoff",
+    "fcntl", "heapq", "kilnwork.api.reasons", "kilnwork.api.variables",
+    "kilnwork.api.worker_variables", "kilnwork.channel.frames", "kilnwork.kit.backoff",
     "kilnwork.kit.digests", "kilnwork.worker.lines", "kilnwork.worker.page", "mmap", "shutil",
     "termios",
 )  # fmt: skip

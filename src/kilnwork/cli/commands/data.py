@@ -83,7 +83,7 @@ async def _show(
         click.echo(render.document({"ponds": found}, form), nl=False)
         return
     if not found:
-        click.echo(f"no DataPonds in namespace {s.namespace}: `kiln apply` makes one", err=True)
+        await s.say_nothing_found("no DataPonds", hint=": `kiln apply` makes one")
         return
     for line in _table(found, pond, acts):
         click.echo(line)

@@ -27,10 +27,14 @@ from kilnwork.cli import (
 from kilnwork.kube import errors as kube_errors
 from kilnwork.server import why
 
+FIRST_LOOK_S = 3.0
+"""How long an answer may wait for the manager's first look at a new Task."""
+
 
 @click.command()
 @click.argument("subject", metavar="NAME|ID|KIND/NAME", shell_complete=completing.subjects)
 @options.target
+@options.data
 @options.output("json")
 def command(subject: str, form: str | None) -> None:
     """Say in one sentence why a task waits, runs, failed or was killed.
@@ -133,6 +137,8 @@ async def _of_object(s: session.Session, word: str) -> dict[str, Any]:
             return await s.get_json(s.tasks_path(name, "why"))
         except kube_errors.NotFound:
             raise error from None
+    if not (found.get("status") or {}).get("state"):
+        found = await _looked_at(s, name, found)
     status = found.get("status") or {}
     facts = why.Facts.of_object(found)
     answer = {
@@ -153,6 +159,22 @@ async def _of_pond(s: session.Session, found: dict[str, Any]) -> dict[str, Any]:
     nodes = await s.get_json(pond_objects.path(metadata["namespace"], metadata["name"]) + "/nodes")
     text = pond_objects.sentence(found, nodes["items"])
     return {"why": text, "status": found.get("status", {}), "nodes": nodes["items"]}
+
+
+async def _looked_at(s: session.Session, name: str, found: dict[str, Any]) -> dict[str, Any]:
+    """A new Task once the manager has said something of it, which takes a moment; as it is when
+    that takes longer."""
+    subject = waiting.Subject(api_kinds.TASKS, name, s.one_namespace())
+    with contextlib.suppress(errors.TimedOut):
+        seen = await waiting.until(
+            s,
+            subject,
+            lambda now: now is None or bool((now.get("status") or {}).get("state")),
+            text=f"waiting for a first look at task {name}",
+            timeout_s=FIRST_LOOK_S,
+        )
+        return found if seen is None else seen
+    return found
 
 
 async def _in_journal(s: session.Session, found: dict[str, Any]) -> dict[str, Any]:

@@ -51,7 +51,8 @@ def _called(spec: bytes) -> str:
 
 
 _C = codec.Column
-_SPEC = "CASE WHEN t.template IS NULL THEN t.spec ELSE p.spec END"
+SPEC = "CASE WHEN t.template IS NULL THEN t.spec ELSE p.spec END"
+"""Its own, or that of its template."""
 
 
 def _part(field: str, of: str, **how: Any) -> codec.Column:
@@ -90,7 +91,7 @@ class TaskRow(NamedTuple):
     """None: its name is its id."""
     cluster: Annotated[str, _C("task.cluster.key[1]")]
     declared: Annotated[int, _C(read="bool(row.declared)", restored=False, new_call=0)]
-    spec: Annotated[bytes, _C("encode(task.spec)", new_call=b"", select=_SPEC)]
+    spec: Annotated[bytes, _C("encode(task.spec)", new_call=b"", select=SPEC)]
     inputs: Annotated[bytes | None, _C(restored=False, new_call=None)]
     digest: Annotated[bytes | None, _C(new_call=None)]
     parent: Annotated[ids.TaskId | None, _parent("task")]

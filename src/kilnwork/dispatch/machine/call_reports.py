@@ -114,6 +114,8 @@ def _succeed(
     began = task.started
     task.finished = wall if began is None or began < wall else began
     mem.batch.finals.append(task)
+    if task.cache_key:
+        mem.cache_result(task)
     if task.declared:
         task.cluster.declared.discard(task)
     notifications.notify(mem, task)

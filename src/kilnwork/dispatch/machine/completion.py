@@ -397,6 +397,8 @@ def finish(
         task.cluster.declared.discard(task)
     mem.batch.finals.append(task)
     notifications.notify(mem, task)
+    if task.cache_key and state is _S.SUCCESS:
+        mem.cache_result(task)
     if state is _S.SUCCESS and task.family is not None:
         _kill_unrequested(mem, task, task.family, now)
 

@@ -27,7 +27,10 @@ READY = pond_model.Readiness(ready=True, bytes_done=30, bytes_total=30)
 
 
 def declared(
-    *, data: bool = True, status: sync_set.SyncSetStatus | None = None, **spec: Any
+    *,
+    data: dict[str, Any] | bool = True,
+    status: sync_set.SyncSetStatus | None = None,
+    **spec: Any,
 ) -> sync_set.SyncSet:
     snapshots = [
         {"name": "trades", "from": {"inline": {"a": "1"}}, "shard": {"by": "files"}},
@@ -35,7 +38,7 @@ def declared(
     body = {
         "resources": {"groups": [{"name": "worker", "replicas": 2}]},
         "flow": {"do": [{"x": {"command": ["true"]}}]},
-        "data": {"snapshots": snapshots} if data else {},
+        "data": data if isinstance(data, dict) else {"snapshots": snapshots} if data else {},
         "backend": "local",
         **spec,
     }
@@ -266,6 +269,40 @@ def test_object_that_cannot_be_made_holds_everything_up() -> None:
     assert decided.status.reason == Reason.OBJECT_REFUSED
 
 
+def reason_of(found: sync_set.SyncSetStatus, kind: str) -> str:
+    return next(c.reason for c in found.conditions if c.type == kind)
+
+
+REFUSED = {"reason": Reason.OBJECT_REFUSED, "message": "TaskCluster x cannot be made: quota"}
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"obstacle": "spec.resources.objects[0]: no"}, "spec.resources.objects[0]: no"),
+        ({"gang": gang(ready=False, **REFUSED)}, "TaskCluster x cannot be made: quota"),
+    ],
+)
+def test_object_that_is_refused_fails_the_set_after_a_minute(
+    more: dict[str, Any], text: str
+) -> None:
+    known = facts(admitted(data=False), **more)
+    first = plan.decide(known)
+    assert first.status is not None
+    assert (first.status.phase, first.status.message) == ("Placing", text)
+    assert reason_of(first.status, "GangReady") == Reason.OBJECT_REFUSED
+    last = plan.decide(msgspec.structs.replace(known, refused_s=60.0))
+    assert last.status is not None
+    assert (last.status.phase, last.status.reason) == ("Failed", Reason.OBJECT_REFUSED)
+    assert last.status.message == f"{text} (tried for 60 s)"
+
+
+def test_workers_that_are_not_made_are_not_said_to_need_no_data() -> None:
+    status = admitted(data=False).status
+    assert reason_of(status, "SnapshotPinned") == Reason.NO_DATA
+    assert reason_of(status, "GangReady") == Reason.WAITING_FOR_WORKERS
+
+
 def test_flow_that_the_engine_refuses_fails_the_generation() -> None:
     decided = plan.decide(facts(pinned(), pins={"trades": PIN}, refused="spec.flow.do: no"))
     assert decided.status is not None
@@ -288,3 +325,162 @@ def test_reason_of_a_kill_says_how_the_set_ends() -> None:
         decided = plan.decide(facts(seen, flow=ended))
         assert decided.status is not None
         assert (decided.status.phase, decided.status.reason) == (phase, reason)
+
+
+# Shares of the data
+
+SHARED: dict[str, Any] = {
+    "name": "trades",
+    "from": {"inline": {"a": "1"}},
+    "shard": {"by": "files"},
+    "deliver": "shard",
+}
+REQUESTS = {"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
+
+
+def shared_set(**more: Any) -> sync_set.SyncSet:
+    template = {"spec": {"containers": [{"name": "worker", **REQUESTS}]}}
+    return pinned(
+        backend="pods",
+        data={"snapshots": [SHARED]},
+        flow={"do": [{"x": {"each": "s", "of": "data.trades", "command": ["true"]}}]},
+        resources={"groups": [{"name": "worker", "replicas": 2, "template": template}]},
+        **more,
+    )
+
+
+def shared_facts(held: dict[str, set[int]]) -> plan.Facts:
+    wanted = {"worker": {"a": frozenset({0}), "b": frozenset({1})}}
+    by_node = {node: frozenset(has) for node, has in held.items()}
+    return facts(
+        shared_set(),
+        backend=sync_set.Backend.PODS,
+        pins={"trades": PIN},
+        gang=gang(nodes="ab", portions=wanted),
+        readiness={"a": READY, "b": READY},
+        held={"worker": by_node},
+    )
+
+
+def test_flow_waits_until_every_portion_is_on_some_node() -> None:
+    decided = plan.decide(shared_facts({"a": {0}}))
+    assert decided.start is None
+    assert decided.status is not None
+    message = "no node holds portions 1 of group worker yet"
+    assert (decided.status.reason, decided.status.message) == (Reason.FETCHING, message)
+    decided = plan.decide(shared_facts({"a": {0}, "b": {1}}))
+    assert decided.start is not None
+    assert (decided.start.by_shard, decided.start.portions) == (("trades",), {"worker": 2})
+    assert decided.serve == {"risk-g1-worker": {"a": {0}, "b": {1}}}
+
+
+def test_node_is_to_have_the_shards_of_its_workers_and_what_it_has_had() -> None:
+    decided = plan.decide(shared_facts({"a": {0, 1}, "gone": {1}}))
+    assert decided.lease is not None
+    [snapshot] = decided.lease.snapshots
+    assert snapshot.paths_by_node == {"a": ("1.csv", "2.csv", "3.csv"), "b": ("3.csv",)}
+    assert decided.lease.portions == {"worker": {"a": {0, 1}, "b": {1}}}
+
+
+def elastic_set(replicas: int, **more: Any) -> sync_set.SyncSet:
+    group = {"name": "worker", "replicas": replicas, "min": 1, "elastic": {"max": 4}}
+    snapshot = {**SHARED, "deliver": "all", "shard": {"by": "range", "group": "worker"}}
+    data = {"snapshots": [snapshot]}
+    return declared(resources={"groups": [group]}, data=data, **more)
+
+
+@pytest.mark.parametrize(("replayed", "expected"), [(None, {"trades": 3}), (1, {})])
+def test_shards_follow_the_number_of_workers_but_not_in_a_replay(
+    replayed: int | None, expected: dict[str, int]
+) -> None:
+    snapshots = {
+        "trades": model.SnapshotRef(name="trades", digest=MANIFEST.digest, shards=[{}, {}])
+    }
+    shown = {"trades": sync_set.SnapshotStatus(digest=MANIFEST.digest, shards=2)}
+    seen = elastic_set(
+        3,
+        status=sync_set.SyncSetStatus(
+            generation=1, phase="Running", snapshots=shown, replay_of=replayed
+        ),
+    )
+    stored = model.NewFlowRun(
+        uid="u",
+        namespace="default",
+        set_name="risk",
+        generation=1,
+        flow=seen.spec.flow,
+        snapshots=snapshots,
+    )
+    known = facts(seen, flow=view(), stored_own=stored, gang=gang(), readiness={"a": READY})
+    assert plan.decide(known).reshard == expected
+
+
+OUTPUT = pond_model.Pin(
+    state="Pinned",
+    digest=MANIFEST.digest,
+    manifest=MANIFEST,
+    bytes=30,
+    paths_by_node={"a": ("1.csv", "2.csv"), "b": ("3.csv",)},
+)
+OVER = view(model.Phase.SUCCEEDED, value=1)
+
+
+def test_outputs_are_pinned_then_held_and_only_then_has_it_succeeded() -> None:
+    seen = pinned()
+    late = pond_model.Pin(message="node a reads it")
+    first = plan.decide(facts(seen, flow=OVER, pins_of_outputs={"prices": late}))
+    assert first.outputs is None
+    assert first.release_groups
+    assert first.status is not None
+    assert (first.status.phase, first.status.reason) == ("Running", Reason.KEEPING_OUTPUTS)
+    assert first.status.message == "output prices: node a reads it"
+    known = facts(seen, flow=OVER, pins_of_outputs={"prices": OUTPUT})
+    second = plan.decide(known)
+    assert second.outputs is not None
+    assert second.outputs.nodes == {"a", "b"}
+    assert second.status is not None
+    assert second.status.phase == "Running"
+    kept = {"a": READY, "b": pond_model.Readiness(message="node b fetches")}
+    third = plan.decide(msgspec.structs.replace(known, kept=kept))
+    assert third.status is not None
+    assert third.status.message == "node b fetches"
+    last = plan.decide(msgspec.structs.replace(known, kept={"a": READY, "b": READY}))
+    assert last.status is not None
+    assert last.status.phase == "Succeeded"
+    assert last.status.outputs["prices"].digest == MANIFEST.digest
+    assert last.status.generations[0].outputs == {"prices": MANIFEST.digest}
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            {"pins_of_outputs": {"prices": pond_model.Pin(state="Failed", message="a link")}},
+            "output prices: a link",
+        ),
+        ({"unknown_output": "output prices: gone"}, "output prices: gone"),
+    ],
+)
+def test_output_that_cannot_be_kept_fails_the_set(more: dict[str, Any], message: str) -> None:
+    decided = plan.decide(facts(pinned(), flow=OVER, **more))
+    assert decided.status is not None
+    assert (decided.status.phase, decided.status.reason) == ("Failed", Reason.OUTPUT_FAILED)
+    assert decided.status.message == message
+
+
+def test_outputs_that_take_too_long_fail_the_set() -> None:
+    known = facts(
+        pinned(), flow=OVER, pins_of_outputs={"prices": pond_model.Pin(message="node a is silent")}
+    )
+    decided = plan.decide(msgspec.structs.replace(known, now=NOW + 902))
+    assert decided.status is not None
+    assert (decided.status.phase, decided.status.reason) == ("Failed", Reason.DATA_TIMED_OUT)
+    assert "keeping outputs took longer" in decided.status.message
+
+
+def test_failed_flow_keeps_no_outputs() -> None:
+    failed = view(model.Phase.FAILED, reason="Raised")
+    decided = plan.decide(facts(pinned(), flow=failed, pins_of_outputs={"prices": OUTPUT}))
+    assert decided.outputs is None
+    assert decided.status is not None
+    assert decided.status.phase == "Failed"
