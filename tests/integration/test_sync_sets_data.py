@@ -116,6 +116,33 @@ async def test_node_that_is_lost_while_it_fetches_is_replaced(world: World) -> N
     assert set((await world.gangs.bound()).values()) == {"b"}
 
 
+async def test_node_that_is_lost_under_workers_that_wait_for_data_is_replaced(
+    world: World,
+) -> None:
+    await world.gangs.node("a")
+    world.agents.start("a", "b")
+    await world.set_with_data("follow")
+    await world.until_leased("a")
+    await world.gathered()
+    await world.gangs.node("b")
+    await world.kube.delete(resource.NODES, "a")
+    world.agents.ledger.node_gone(controlled.NS, played_agents.POND, "a")
+    for name in await world.gangs.bound():
+        await world.kube.delete(resource.PODS, name, controlled.NS, grace_s=0)
+
+    async def wanted() -> bool:
+        await world.agents.work("b")
+        return "risk-g1" in await world.agents.leases("b")
+
+    await waiting.wait_until_async(wanted, what="the data is wanted on b")
+    await world.gathered()
+    assert world.flows.started == []
+    world.agents.ready.add("b")
+    await world.agents.work("b")
+    await world.set_is("Running")
+    assert set((await world.gangs.bound()).values()) == {"b"}
+
+
 async def test_workers_go_only_where_an_agent_is(world: World) -> None:
     await world.gangs.node("a")
     await world.gangs.node("without", cpu="64")

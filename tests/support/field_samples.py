@@ -145,6 +145,7 @@ VALUES: dict[str, Any] = {
     "spec.data.snapshots[].from": {"inline": {"x": "1"}},
     "spec.data.snapshots[].from.inline": {"x": "1"},
     "spec.data.snapshots[].shard.by": "files",
+    "spec.data.snapshots[].shard.unit": "rows",
     "spec.flow.catch[].do[]": {"y": {"command": ["true"]}},
     "spec.flow.do": [{"x": {"command": ["true"]}}],
     "spec.flow.do[]": {"x": {"command": ["true"]}},
@@ -272,6 +273,8 @@ def _fit_set(spec: dict[str, Any], path: str) -> None:
         spec["data"] = {"snapshots": [snapshot]}
     if path.endswith("shard.key"):
         snapshot["shard"] = {"by": "hash", "count": 1}
+    if path.endswith("shard.unit"):
+        snapshot["shard"] = {"by": "range", "count": 1}
     if path.endswith("shard.patterns[]"):
         snapshot["shard"] = {"by": "glob"}
     if path.endswith("nearMode"):

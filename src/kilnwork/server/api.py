@@ -314,10 +314,18 @@ class Api:
         await results.send(view, self._blobs, request, response)
 
     async def _why(self, _: asgi.Request, view: model.TaskView, response: asgi.Response) -> None:
-        sentence = why.sentence(documents.facts(view), now=self._clock.wall())
+        found = documents.facts(view, memory=self._memory_of(view))
+        sentence = why.sentence(found, now=self._clock.wall())
         facts = {"state": view.state, "reason": view.reason, "message": view.message}
         document = {"why": sentence, **facts, "error": documents.error(view)}
         await response.json({key: value for key, value in document.items() if value is not None})
+
+    def _memory_of(self, view: model.TaskView) -> str:
+        """What the workers of its cluster have, "" where none is known."""
+        if view.usage is None or view.usage.peak_bytes is None:
+            return ""
+        known = self._clusters.clusters(view.namespace)
+        return next((one.memory or "" for one in known if one.name == view.cluster), "")
 
     async def _cancel(self, _: asgi.Request, view: model.TaskView, response: asgi.Response) -> None:
         await self._journal.kill(view.task)

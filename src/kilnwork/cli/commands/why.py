@@ -153,14 +153,6 @@ async def _of_object(s: session.Session, word: str) -> dict[str, Any]:
     return {**answer, "error": known["error"]} if "error" in known else answer
 
 
-async def _of_pond(s: session.Session, found: dict[str, Any]) -> dict[str, Any]:
-    """What its nodes say is not in the object."""
-    metadata = found["metadata"]
-    nodes = await s.get_json(pond_objects.path(metadata["namespace"], metadata["name"]) + "/nodes")
-    text = pond_objects.sentence(found, nodes["items"])
-    return {"why": text, "status": found.get("status", {}), "nodes": nodes["items"]}
-
-
 async def _looked_at(s: session.Session, name: str, found: dict[str, Any]) -> dict[str, Any]:
     """A new Task once the manager has said something of it, which takes a moment; as it is when
     that takes longer."""
@@ -175,6 +167,14 @@ async def _looked_at(s: session.Session, name: str, found: dict[str, Any]) -> di
         )
         return found if seen is None else seen
     return found
+
+
+async def _of_pond(s: session.Session, found: dict[str, Any]) -> dict[str, Any]:
+    """What its nodes say is not in the object."""
+    metadata = found["metadata"]
+    nodes = await s.get_json(pond_objects.path(metadata["namespace"], metadata["name"]) + "/nodes")
+    text = pond_objects.sentence(found, nodes["items"])
+    return {"why": text, "status": found.get("status", {}), "nodes": nodes["items"]}
 
 
 async def _in_journal(s: session.Session, found: dict[str, Any]) -> dict[str, Any]:

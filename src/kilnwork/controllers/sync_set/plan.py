@@ -55,12 +55,13 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     `known`: generations whose flows the engine has. `flow`: that of the newest admitted one;
     `stored_own`: what that was started with. `stored`: what the generation to be repeated was
     started with. `backend`: what starts its groups together, None while that is not known. `pins`:
-    by name of a snapshot. `leased`: portions of the data that this manager has asked nodes to hold;
-    `held`: those of them that they do. `near`: by group, bytes of what it is to be near to. `gang`:
-    None before it was asked. `left`: whether groups of other generations, or of one that is over,
-    are still there. `obstacle`: why an object of the set could not be made; `refused_s`: for how
-    long one was refused, seconds. `refused`: why the engine does not take its flow.
-    `fetching_since`: since when this manager has nodes fetch; not while there is no room.
+    by name of a snapshot; `planned`: their shards, as far as known. `leased`: portions of the data
+    that this manager has asked nodes to hold; `held`: those of them that they do. `near`: by group,
+    bytes of what it is to be near to. `gang`: None before it was asked. `left`: whether groups of
+    other generations, or of one that is over, are still there. `obstacle`: why an object of the set
+    could not be made; `refused_s`: for how long one was refused, seconds. `refused`: why the engine
+    does not take its flow. `fetching_since`: since when this manager has nodes fetch; not while
+    there is no room.
     `pins_of_outputs`: of a flow that has succeeded, by name; `unknown_output`: what is not known of
     one any more; `kept`: how far nodes are that are to hold them.
     """
@@ -73,6 +74,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     backend: sync_set.Backend | None = None
     pond: ports.Pond | None = None
     pins: Mapping[str, model.Pin] = {}
+    planned: wanted.Planned = msgspec.field(default_factory=wanted.Planned)
     readiness: Mapping[str, model.Readiness] = {}
     pins_of_outputs: Mapping[str, model.Pin] = {}
     unknown_output: str = ""
@@ -186,7 +188,9 @@ def _before(facts: Facts, seen: sync_set.SyncSet) -> Plan:
         why = status.Why(Reason.INVALID_SPEC, facts.refused)
         return _ends(facts, seen, _P.FAILED, why)
     try:
-        pinned = pinning.look(seen, facts.pins, stored=facts.stored, pond=facts.pond)
+        pinned = pinning.look(
+            seen, facts.pins, stored=facts.stored, pond=facts.pond, planned=facts.planned
+        )
     except pinning.CannotPin as error:
         return _ends(facts, seen, _P.FAILED, status.Why(error.reason, str(error)))
     if pinned.program is None or pinned.is_new(seen.status):
@@ -370,7 +374,7 @@ def _data(
     for name, one in found.items():
         if one.lasting:
             reason = pinning.reason_of(one.reason, Reason.FETCH_FAILED)
-            failed = status.Why(reason, f"node {name}: {one.message}")
+            failed = status.Why(reason, f"node {name}: {_said(name, one)}")
     counts = {group.name: group.portions for group in spec.groups}
     nowhere = sharing.missing(counts, facts.held)
     ready = bool(nodes) and ready_nodes == len(nodes) and not nowhere
@@ -415,11 +419,16 @@ def _fetching(found: Mapping[str, model.Readiness], nowhere: Mapping[str, list[i
         return status.Why(Reason.WAITING_FOR_WORKERS, "the nodes of the workers are not known yet")
     texts = [
         f"node {name} has {one.bytes_done:,} of {one.bytes_total:,} bytes"
-        + (f": {one.message}" if one.message else "")
+        + (f": {_said(name, one)}" if one.message and one.reason != "Fetching" else "")
         for name, one in late[:5]
     ]
     more = f", and {len(late) - 5} more nodes" if len(late) > 5 else ""
     return status.Why(Reason.FETCHING, ", ".join(texts) + more)
+
+
+def _said(node: str, of: model.Readiness) -> str:
+    """What a node says, which our texts begin with its name themselves."""
+    return of.message.removeprefix(f"node {node}: ")
 
 
 # The flow

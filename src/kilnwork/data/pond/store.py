@@ -320,7 +320,9 @@ class PondStore:
     ) -> None:
         """Let the run read none of these files, whose blobs are missing, if it was damaged."""
         run = self.run(lease.namespace, lease.name)
-        trees.withdraw(run, snapshot.name, files, blobs=self.root / "blobs")
+        if snapshot.access == trees.READ:
+            blobs = self.root / "blobs"
+            trees.withdraw(run, snapshot.name, files, digest=snapshot.digest, blobs=blobs)
 
     # room
 
@@ -388,19 +390,26 @@ class PondStore:
         if taken + size > capacity * self._limits.high:
             taken -= self._evict(taken + size - int(capacity * self._limits.low), but=name)
         if taken + size > capacity:
-            raise errors.PondFull(
-                f"{size:,} bytes are needed in {self.root}, and of {capacity:,} {taken:,} are "
-                "taken by leased snapshots and what is on its way: release leases, or raise "
-                "spec.capacity"
-            )
+            raise self._full(size, capacity, taken)
         more = size - here.get(name, 0)
         if more > 0 and disks.usable_bytes(self.root) < more:
             self._evict(more, but=name)
-            if (free := disks.usable_bytes(self.root)) < more:
-                raise errors.PondFull(
-                    f"{size:,} bytes are needed in {self.root}, and its disk has {max(0, free):,} "
-                    "beside its reserve: free some, or put the pond on another disk"
-                )
+            if disks.usable_bytes(self.root) < more:
+                raise self._full(size, None, taken)
+
+    def _full(self, size: int, quota: int | None, taken: int) -> errors.PondFull:
+        """What is full: the quota, or the disk where there is none."""
+        need = f"{size:,} bytes are needed in {self.root}, and"
+        if quota is not None and self._limits.capacity is not None:
+            return errors.PondFull(
+                f"{need} of {quota:,} {taken:,} are taken by leased snapshots and what is on its "
+                "way: release leases, or raise spec.capacity"
+            )
+        free = max(0, disks.usable_bytes(self.root))
+        return errors.PondFull(
+            f"{need} its disk has {free:,} beside its reserve, some of it perhaps for what is on "
+            "its way: free some, or put the pond on another disk"
+        )
 
     def _evict(self, excess: int, *, but: str = "") -> int:
         """`but`: what is on its way under this name stays."""

@@ -84,14 +84,17 @@ def make(
     return wanted
 
 
-def withdraw(run: Path, name: str, files: Sequence[manifest.File], *, blobs: Path) -> None:
+def withdraw(
+    run: Path, name: str, files: Sequence[manifest.File], *, digest: str, blobs: Path
+) -> None:
     """Take from a tree those of these files that are not what their blob is, which was damaged or
     written to: nobody shall read them.
 
-    Then it is not complete, and to be made again. Copies are left alone. Raises OSError.
+    Then it is not complete, and to be made again. A tree that is a copy, or of another digest, is
+    left alone. Raises OSError.
     """
     seen = marker(run, name)
-    if seen is not None and seen.access == COPY:
+    if seen is not None and (seen.digest, seen.access) != (digest, READ):
         return
     for file in files:
         path = run / name / file.path

@@ -137,6 +137,25 @@ def test_a_file_of_a_tree_that_was_written_to_is_another_one(
     assert (top / path).stat().st_mode & 0o222 == 0
 
 
+def test_only_what_was_written_to_is_taken_out_of_a_tree(kept: store.PondStore) -> None:
+    made = put(kept, FILES)
+    read, copy = lease(made), lease(made, name="set-g2", access="copy")
+    for wanted in (read, copy):
+        kept.lease(wanted)
+        kept.make_tree(wanted, wanted.snapshots[0])
+    for wanted in (read, copy):
+        path = kept.run("quant", wanted.name) / "market" / "d/b.csv"
+        path.chmod(0o644)
+        path.write_bytes(b"0\n")
+        kept.withdraw_damaged(wanted, wanted.snapshots[0], made.files)
+
+    found = ponds.read_files(kept.run("quant", "set-g1") / "market")
+    assert found == {"a.csv": FILES["a.csv"]}  # the others are links to one blob
+    assert trees.marker(kept.run("quant", "set-g1"), "market") is None
+    assert ponds.read_files(kept.run("quant", "set-g2") / "market") == {**FILES, "d/b.csv": b"0\n"}
+    assert trees.marker(kept.run("quant", "set-g2"), "market") is not None
+
+
 def test_more_shards_are_added_to_a_tree(kept: store.PondStore) -> None:
     made = put(kept, FILES)
     first = lease(made, paths=("a.csv",))
