@@ -125,6 +125,8 @@ bench-cluster: $(VENV)/.dev ## Measure on the real Kubernetes that hack/kube bui
 		$(addprefix --crd ,$(wildcard src/kilnwork/api/crds/*.yaml)) -- $(BIN)/python bench/kubelet_pods.py
 	$(BIN)/python -m hack.kube run --node --image "$$($(BIN)/python -m hack.image)" \
 		$(addprefix --crd ,$(wildcard src/kilnwork/api/crds/*.yaml)) -- $(BIN)/python bench/jobs_real.py
+	$(BIN)/python -m hack.kube run --nodes 2 --image "$$($(BIN)/python -m hack.image)" \
+		$(addprefix --crd ,$(wildcard src/kilnwork/api/crds/*.yaml)) -- $(BIN)/python bench/gangs.py
 
 bench-proxy: $(VENV)/.dev ## Calls through the API server's proxy, beside the same ones without it (root, Go)
 	$(BIN)/python -m hack.kube prepare

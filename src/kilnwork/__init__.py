@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from kilnwork.sdk.remote import connect
     from kilnwork.sdk.session import Session
     from kilnwork.sdk.set_runs import SetRun
-    from kilnwork.sdk.snapshots import Shard, Snapshot
+    from kilnwork.sdk.snapshots import Shard, Snapshot, outputs
     from kilnwork.sdk.streams import Stream
     from kilnwork.sdk.sync_sets import SyncSet
     from kilnwork.sdk.task import Task
@@ -125,6 +125,7 @@ _HOMES = {
     "kilnwork.sdk.snapshots": (
         "Shard",
         "Snapshot",
+        "outputs",
     ),
     "kilnwork.sdk.streams": ("Stream",),
     "kilnwork.sdk.sync_sets": ("SyncSet",),
@@ -211,6 +212,7 @@ __all__ = [
     "http",
     "job",
     "manifest",
+    "outputs",
     "put",
     "retry",
     "split",

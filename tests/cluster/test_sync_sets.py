@@ -38,6 +38,7 @@ def world(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_sets.World]:
         kube.http.post("/api/v1/namespaces", {"metadata": {"name": made.namespace}}).ok()
         account = f"/api/v1/namespaces/{made.namespace}/serviceaccounts/default"
         waiting.wait_until(lambda: kube.http.get(account).status == 200, what="default account")
+        manager.allow_drivers(made.namespace)
         made.make_pond("lake")
         yield made
         kube.http.delete(f"/api/v1/namespaces/{made.namespace}")
@@ -216,10 +217,8 @@ def test_nodes_get_the_shards_of_their_workers_and_no_others(
     world.source.gates[name].set()
     value = world.phase(name, "Succeeded")["result"]["value"]
     assert value["parts"] == [60 + number for number in range(8)]
-    listed = world.kube.kiln("tasks", "-n", world.namespace, "-o", "json").stdout
-    nodes = {
-        one["name"]: one["node"] for one in json.loads(listed) if one["name"].startswith(f"{name}-")
-    }
+    listed = world.kube.kiln("tasks", "-n", world.namespace, "--all", "-o", "json").stdout
+    nodes = {one["name"]: one["nodeName"] for one in json.loads(listed)["items"]}
     for number in range(8):
         assert f"trades/{number}.csv" in placed[nodes[f"{name}-g1-price-{number}"]]
 
@@ -268,9 +267,9 @@ def test_nodes_get_files_from_each_other_before_the_source(
     assert {path for _, path in sent} == set(kube_sets.FILES)
     assert sent.total() == len(kube_sets.FILES), sent
     said = world.kube.kiln("data", "shared", "-n", world.namespace, "-o", "json").stdout
-    nodes = json.loads(said)["nodes"]
-    assert sum(one["bytesFromPeers"] for one in nodes) == sum(
-        map(len, kube_sets.content(80).values())
+    counters = [one["counters"] for one in json.loads(said)["ponds"]["shared"]]
+    assert sum(one.get("fetchedPeers", 0) for one in counters) == sum(
+        map(len, world.source.files.values())
     )
 
 
@@ -279,7 +278,8 @@ def test_flow_comes_to_the_same_in_this_process_and_in_the_cluster(
 ) -> None:
     """Statement 7: the functions are sent along; results are equal to the byte."""
     world.source.files = kube_sets.content(90)
-    world.manager.allow_drivers(world.namespace)
+    without_workers = world.manager.cluster("default", namespace=world.namespace, replicas=0)
+    world.kube.apply(without_workers)  # a session has a cluster for its own calls
     monkeypatch.setenv("KUBECONFIG", str(world.kube.kubeconfig))
     far_driver.hide_the_server(monkeypatch, tmp_path / "home")
     with kiln.SyncSet(name, pond="lake", backend="pods") as declared:

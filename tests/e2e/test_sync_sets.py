@@ -1,12 +1,14 @@
 """SyncSets and DataPonds on `kiln up`: data, workers and flow as one object."""
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import kilnwork as kiln
 from support import up, waiting
 
 FLOW = """
@@ -70,14 +72,16 @@ def apply(server: up.Up, *, backend: str = "auto", flow: str = FLOW) -> None:
     server.kiln("apply", "-f", "-", stdin=manifest)
 
 
-def status(server: up.Up) -> dict[str, Any]:
-    found: dict[str, Any] = server.get("syncsets", "risk").get("status") or {}
+def status(server: up.Up, name: str = "risk") -> dict[str, Any]:
+    found: dict[str, Any] = server.get("syncsets", name).get("status") or {}
     return found
 
 
-def wait_phase(server: up.Up, phase: str, *, generation: int = 1) -> dict[str, Any]:
+def wait_phase(
+    server: up.Up, phase: str, *, generation: int = 1, name: str = "risk"
+) -> dict[str, Any]:
     def reached() -> dict[str, Any] | None:
-        found = status(server)
+        found = status(server, name)
         same = (found.get("phase"), found.get("generation")) == (phase, generation)
         final = found.get("phase") in ("Succeeded", "Failed", "Killed", "AdmissionError")
         wrong = final and not same and found.get("generation") == generation
@@ -221,9 +225,9 @@ def test_bad_input_is_refused_with_its_field(server: up.Up) -> None:
         ("of: data.trades", "of: data.market", "spec.flow.do[0].price.of"),
         ("name: risk}", f"name: {'r' * 45}}}", "have 51 characters together"),
         (
-            "    groups:",
-            "    controller: {template: {}}\n    groups:",
-            "the manager drives the flow",
+            "near: [trades]",
+            "near: [trades]\n        onPodFailed: restart-group",
+            "write replace, or fail",
         ),
         (
             "    groups:",
@@ -268,3 +272,85 @@ def test_logs_of_steps(server: up.Up) -> None:
     assert one.startswith("price of ")
     missing = server.kiln("logs", "syncset/risk", "--step", "none")
     assert "step none has printed nothing: SyncSet risk is Succeeded" in missing.stderr
+
+
+OUTPUTS = """
+apiVersion: kilnwork.dev/v1alpha1
+kind: SyncSet
+metadata: {{name: writer}}
+spec:
+  backend: {backend}
+  resources: {{groups: [{group}]}}
+  data: {{outputs: [{{name: prices, step: price, glob: "*.csv"}}]}}
+  flow:
+    params: {{numbers: [1, 2, 3]}}
+    do:
+      - price:
+          each: number
+          of: params.numbers
+          retry: {{maxAttempts: 2}}
+          command:
+            - sh
+            - -c
+            - |
+              cp $KILN_INPUT $KILN_OUTPUTS/$KILN_TASK_ID-$KILN_ATTEMPT.csv
+              echo x > $KILN_OUTPUTS/log.txt
+              test $KILN_ATTEMPT = 2
+---
+apiVersion: kilnwork.dev/v1alpha1
+kind: SyncSet
+metadata: {{name: reader}}
+spec:
+  backend: {backend}
+  resources: {{groups: [{group}]}}
+  data:
+    snapshots: [{{name: prices, from: {{output: {{set: writer, name: prices}}}}}}]
+  flow:
+    do:
+      - sum: {{command: [sh, -c, 'ls $KILN_DATA/prices/*-2.csv | wc -l > $KILN_OUTPUT']}}
+"""
+
+GROUP = (
+    "{name: worker, replicas: 2, template: {spec: {containers: [{name: worker, "
+    "resources: {requests: {cpu: 100m, memory: 64Mi}}}]}}}"
+)
+
+
+@pytest.mark.parametrize("backend", ["local", "pods"])
+def test_what_a_set_writes_is_what_another_reads(server: up.Up, backend: str) -> None:
+    """Only of attempts that have succeeded, and only what is chosen; the reader may be first."""
+    pond = SET.split("---")[0].format(lake=lake(server))
+    sets = OUTPUTS.format(backend=backend, group=GROUP)
+    server.kiln("apply", "-f", "-", stdin=f"{pond}---\n{sets}")
+    found = wait_phase(server, "Succeeded", name="writer")
+    output = found["outputs"]["prices"]
+    assert (output["files"], output["nodes"]) == (3, 1)
+    read = wait_phase(server, "Succeeded", name="reader")
+    assert read["snapshots"]["prices"]["digest"] == output["digest"]
+    assert read["result"]["value"] == 3
+    [folder] = server.data.glob("**/runs/default/writer-g1.out/prices")
+    assert len(list(folder.iterdir())) == 3
+    server.kiln("delete", "syncset/writer")
+    waiting.wait_until(lambda: not folder.exists(), what="the output goes with its set")
+    assert list(server.data.glob("**/outputs/default/*")) == []
+
+
+def spawns_on(_: int) -> str:
+    """Only the controller has another cluster for what it spawns."""
+    return os.environ.get("KILN_SPAWN_CLUSTER", "its own")
+
+
+def drive() -> dict[str, list[str]]:
+    spawned = kiln.task(spawns_on).map(range(4))
+    return {"driver": [spawns_on(0)], "spawned": [one.result() for one in spawned]}
+
+
+def test_function_that_drives_has_a_worker_of_its_own(server: up.Up) -> None:
+    """It waits there, and what it spawns runs on the workers of the set."""
+    with kiln.SyncSet("driven") as ss:
+        ss.group("worker", replicas=1)
+        ss.call(drive).options(group=ss.controller())
+    with kiln.connect(server.data):
+        found = ss.run(timeout=60.0)
+    assert found == {"driver": ["driven-g1-worker"], "spawned": ["its own"] * 4}
+    assert status(server, "driven")["groups"]["controller"]["desired"] == 1

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork.api import kinds, resource
+from kilnwork.controllers.sync_set import waits
 from kilnwork.jobs.flows import model
 from kilnwork.kube import errors
 from support import controlled, set_world, waiting
@@ -68,6 +69,93 @@ async def test_failed_flow_fails_the_set(world: set_world.SetWorld) -> None:
         return [e["involvedObject"]["name"] for e in events] == ["risk"]
 
     await waiting.wait_until_async(told, what="a kube event")
+
+
+async def test_set_of_higher_priority_takes_room_first(world: set_world.SetWorld) -> None:
+    """Also if it is the larger one, and came later; and priorities may change meanwhile."""
+    await world.gangs.node("a", cpu="2")
+    container = {"name": "x", "image": "x", "resources": {"requests": {"cpu": "1"}}}
+    filler = {"nodeName": "a", "containers": [container]}
+    body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "filler"}, "spec": filler}
+    await world.kube.create(resource.PODS, body, controlled.NS)
+    await world.set("large", priority=5)
+    await world.set_is("Placing", "WaitingForRoom", name="large")
+    await world.set("small", resources={"groups": world.groups(replicas=1)})
+    status = await world.set_is("Placing", "WaitingForRoom", name="small")
+    assert status["message"] == (
+        "SyncSet default/large of priority 5 waits for its turn before this one of priority 0"
+    )
+    await world.change("large", priority=-1)
+
+    async def bound() -> set[str]:
+        return set(await world.gangs.bound()) - {"filler"}
+
+    found = await waiting.wait_until_async(bound, what="the small one has a node")
+    assert found == {"small-g1-worker-0"}
+    status = await world.set_is("Placing", "WaitingForRoom", name="large")
+    assert "worker" in status["message"]
+
+
+async def test_set_that_would_never_fit_holds_nobody_up(world: set_world.SetWorld) -> None:
+    await world.gangs.node("a", cpu="1")
+    await world.set("large", priority=5)
+    await world.set_is("Placing", "WaitingForRoom", name="large")
+    await world.set("small", resources={"groups": world.groups(replicas=1)})
+
+    async def bound() -> set[str]:
+        return set(await world.gangs.bound())
+
+    found = await waiting.wait_until_async(bound, what="the small one has a node")
+    assert found == {"small-g1-worker-0"}
+
+
+async def test_long_wait_is_a_kube_event_once(
+    world: set_world.SetWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waits, "TOLD_S", 0.2)
+    await world.gangs.node("a", cpu="1")
+    await world.set()
+    await world.set_is("Placing", "WaitingForRoom")
+
+    async def told() -> list[str]:
+        found = await world.kube_events("WaitingForRoom")
+        return [event["message"] for event in found]
+
+    [message] = await waiting.wait_until_async(told, what="a kube event")
+    assert "1 worker has no node in group worker" in message
+    await world.change(suspend=True)
+
+    async def suspended() -> bool:
+        return len(await world.kube_events("Suspended")) == 1
+
+    await waiting.wait_until_async(suspended, what="another kube event")
+    assert len(await told()) == 1
+
+
+async def test_object_that_may_not_be_made_is_told_by_its_path(
+    world: set_world.SetWorld,
+) -> None:
+    await world.gangs.node("a")
+    taken = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "taken"}}
+    await world.kube.create(resource.CONFIG_MAPS, taken, controlled.NS)
+    await world.set(resources={"groups": world.groups(), "objects": [taken]})
+    status = await world.set_is("Placing", "ObjectRefused")
+    assert status["message"] == (
+        "spec.resources.objects[0]: ConfigMap taken exists and does not belong to this SyncSet"
+    )
+    [gang] = [c for c in status["conditions"] if c["type"] == "GangReady"]
+    assert (gang["status"], gang["reason"]) == ("False", "ObjectRefused")
+    assert gang["message"] == status["message"]
+
+
+async def test_workers_that_cannot_be_made_are_refused_and_not_waited_for(
+    world: set_world.SetWorld,
+) -> None:
+    await world.gangs.node("a")
+    await world.set(resources={"groups": world.groups(serviceAccountName="nobody")})
+    status = await world.set_is("Placing", "ObjectRefused")
+    assert status["message"].startswith("group worker: 0 of 2 workers are connected: ")
+    assert "nobody" in status["message"]
 
 
 async def test_set_without_room_says_who_lacks_what(world: set_world.SetWorld) -> None:

@@ -269,3 +269,131 @@ async def test_replacement_of_a_lost_worker_waits_for_its_data(world: World) -> 
 
     await waiting.wait_until_async(replaced, what="the replacement has started")
     assert len(world.flows.started) == 1
+
+
+async def elastic(world: World, **shard: Any) -> None:
+    """A SyncSet whose flow runs, of two workers that may be four; one shard for each."""
+    await world.gangs.node("a", cpu="8")
+    world.agents.start("a")
+    world.agents.ready.add("a")
+    group = {"min": 1, "elastic": {"max": 4}}
+    snapshot = {"name": "trades", "from": {"source": "lake"}, "shard": shard}
+    data = {"snapshots": [snapshot], "pond": {"order": "lead"}}
+    await world.set(resources={"groups": world.groups(**group)}, data=data)
+    await world.until_leased("a")
+    await world.agents.work("a")
+    await world.gathered()
+    await world.set_is("Running")
+
+
+async def shards_are(world: World, count: int) -> None:
+    async def told() -> bool:
+        status = await world.set_status()
+        return bool(status["snapshots"]["trades"]["shards"] == count)
+
+    await waiting.wait_until_async(told, what=f"{count} shards")
+
+
+async def test_shards_that_follow_workers_are_divided_anew_while_no_step_reads_them(
+    world: World,
+) -> None:
+    """Statement 5, within a generation: what steps have begun to read stays (`jobs.flows`)."""
+    await elastic(world, by="range", group="worker")
+    [started] = world.flows.started
+    assert len(started.snapshots["trades"].shards or ()) == 2
+    groups = world.groups(replicas=3, min=1, elastic={"max": 4})
+    await world.change(resources={"groups": groups})
+    await shards_are(world, 3)
+    [now] = world.flows.kept.values()
+    found = now.snapshots["trades"].shards or []
+    assert [one["count"] for one in found] == [3, 3, 3]
+    assert now.snapshots["trades"].digest == started.snapshots["trades"].digest
+    await world.gathered(3)
+    assert len(world.flows.started) == 1
+
+
+async def test_shards_of_a_fixed_number_stay_when_workers_become_more(world: World) -> None:
+    await elastic(world, by="range", count=2)
+    await world.change(resources={"groups": world.groups(replicas=4, min=1, elastic={"max": 4})})
+    await world.gathered(4)
+    await shards_are(world, 2)
+    [now] = world.flows.kept.values()
+    assert len(now.snapshots["trades"].shards or ()) == 2
+
+
+async def test_suspended_flow_keeps_its_workers_and_their_data(world: World) -> None:
+    await elastic(world, by="files")
+    bound = await world.gangs.bound()
+    await world.change(suspend=True)
+    await world.set_is("Suspended")
+    assert world.flows.suspended == [True]
+    assert await world.gangs.bound() == bound
+    assert await world.agents.leases("a") == {"risk-g1"}
+    await world.change(suspend=False)
+    await world.set_is("Running")
+    assert world.flows.suspended == [True, False]
+    assert len(world.flows.started) == 1
+
+
+async def test_fewer_workers_leave_their_nodes(world: World) -> None:
+    await elastic(world, by="files")
+    await world.change(resources={"groups": world.groups(replicas=1, min=1, elastic={"max": 4})})
+
+    async def one_left() -> bool:
+        await world.gangs.end_pods()
+        desired = (await world.set_status())["groups"]["worker"]["desired"]
+        return (desired, len(await world.gangs.bound())) == (1, 1)
+
+    await waiting.wait_until_async(one_left, what="one worker is left")
+    assert (await world.set_is("Running"))["gang"] == "1/1"
+
+
+async def test_outputs_are_kept_though_managers_die_meanwhile(world: World) -> None:
+    """The digest is told when nodes hold it, and they do until the generation is forgotten."""
+    await world.gangs.node("a")
+    world.agents.start("a")
+    world.agents.ready.add("a")
+    outputs = [{"name": "prices", "step": "price"}]
+    await world.set(
+        resources={"groups": world.groups()}, data={"outputs": outputs}, keep={"generations": 1}
+    )
+
+    async def bound() -> bool:
+        await world.agents.work("a")
+        return len(await world.gangs.bound()) == 2
+
+    await waiting.wait_until_async(bound, what="workers have nodes")
+    await world.gangs.connect()
+    await world.until_leased("a")
+    await world.agents.work("a")
+    await world.set_is("Running")
+    world.flows.instances = [
+        model.InstanceView(
+            key="price", step="price", state=model.State.SUCCEEDED, task="t", node="a", attempt=1
+        )
+    ]
+    world.agents.ready.clear()
+    world.flows.move(1, model.Phase.SUCCEEDED)
+    await world.set_is("Running", "KeepingOutputs")
+    await world.restart()
+    world.agents.ledger = world.controllers.ledger
+    world.agents.start("a")
+
+    async def held() -> bool:
+        await world.agents.work("a")
+        return "risk-g1.out" in await world.agents.leases("a")
+
+    await waiting.wait_until_async(held, what="the node is to hold the output")
+    assert (await world.set_status())["phase"] == "Running"
+    world.agents.ready.add("a")
+    await world.agents.work("a")
+    status = await world.set_is("Succeeded")
+    assert status["outputs"]["prices"]["digest"] == world.agents.snapshot.digest
+    await world.pods_end()
+    assert "risk-g1.out" in await world.agents.leases("a")
+    await world.kube.delete(kinds.SYNC_SETS, "risk", controlled.NS)
+
+    async def released() -> bool:
+        return await world.agents.leases("a") == set()
+
+    await waiting.wait_until_async(released, what="the output goes with its set")

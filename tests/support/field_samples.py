@@ -156,6 +156,7 @@ VALUES: dict[str, Any] = {
         "kind": "ConfigMap",
         "metadata": {"name": "x"},
     },
+    "spec.resources.groups[].onPodFailed": "fail",
     "spec.resources.groups[].template": {"spec": {"containers": [{"name": "worker"}]}},
     "spec.outputType": "bytes",
     "[].retry.on[]": "timeout",
@@ -260,6 +261,10 @@ def _fit_set(spec: dict[str, Any], path: str) -> None:
     snapshot: dict[str, Any] = {"name": "x", "from": {"inline": {"x": "1"}}}
     if path.startswith("spec.data.snapshots[].from.") and not path.endswith(".inline"):
         snapshot["from"] = {} if path.endswith((".source", ".uri", ".files")) else {"source": "x"}
+    if ".from.output" in path:
+        snapshot["from"] = {"output": {"set": "x", "name": "x"}}
+    if path.startswith("spec.data.outputs"):
+        spec["data"] = {"outputs": [{"name": "x", "step": "x"}]}
     if path.startswith("spec.data.snapshots[].deliver") or "replicasOf" in path or "near" in path:
         snapshot["shard"] = {"by": "files"}
     if "snapshots" in path or "replicasOf" in path or "near" in path:

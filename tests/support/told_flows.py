@@ -1,6 +1,8 @@
 """An engine of flows that does what the test tells it, for tests of the SyncSet controller."""
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -16,6 +18,8 @@ class ToldFlows:
         self.suspended: list[bool] = []
         self.views: dict[model.FlowKey, model.FlowRunView] = {}
         self.kept: dict[model.FlowKey, model.NewFlowRun] = {}
+        self.instances: list[model.InstanceView] = []
+        """Of every run."""
         self._wall = wall
         self._seq = 0
         self._changed: dict[model.FlowKey, int] = {}
@@ -61,11 +65,29 @@ class ToldFlows:
         self.views.pop(key, None)
         self.kept.pop(key, None)
 
+    async def reshard(
+        self, key: model.FlowKey, shards: Mapping[str, list[Any]]
+    ) -> model.NewFlowRun | None:
+        """All of it: no step reads anything."""
+        run = self.kept[key]
+        changed = {
+            name: msgspec.structs.replace(run.snapshots[name], shards=documents)
+            for name, documents in shards.items()
+        }
+        self.kept[key] = msgspec.structs.replace(run, snapshots={**run.snapshots, **changed})
+        return self.kept[key]
+
     def view(self, key: model.FlowKey) -> model.FlowRunView | None:
         return self.views.get(key)
 
     def stored(self, key: model.FlowKey) -> model.NewFlowRun | None:
         return self.kept.get(key)
+
+    async def steps(
+        self, key: model.FlowKey, *, step: str = "", after: str = "", limit: int = 100
+    ) -> list[model.InstanceView]:
+        found = [one for one in self.instances if one.step == step]
+        return found if not after else []
 
     def code(self) -> dict[str, set[bytes]]:
         return {}

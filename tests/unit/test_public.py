@@ -16,7 +16,7 @@ InputFailed JobFailed JobFunction JobRun KeyTaken KilnError NoSession NotInTask 
 NotShippable NotSplittable Part Ref RemoteTraceback Session SetRun Shard Snapshot Stream SyncSet
 Task TaskError TaskFailed TaskLost TaskTimedOut TemplateTask TooManyFailed __version__ as_completed
 connect context external files function future gather get http job manifest put split start task
-testing wait workflow
+outputs testing wait workflow
 """.split()  # noqa: SIM905 - a list of one name a line is no easier to read
 )
 

@@ -15,17 +15,20 @@ has a host name of 63."""
 GENERATION_RULE = "may only rise"
 FROZEN = (
     "cannot be changed within a generation: raise spec.generation, which starts a new one; "
-    "suspend, deadlineSeconds, keep, killTimestamp and the replicas of elastic groups can be "
-    "changed"
+    "suspend, deadlineSeconds, keep, killTimestamp, the replicas of elastic groups, and priority "
+    "before the flow has begun can be changed"
 )
 NAMES_RULE = (
     f"the names of the SyncSet and of each group may have {MAX_NAMES} characters together: "
     "<set>-g9999-<group>-99999 is the name of a Pod, of at most 63"
 )
 NAME_RULE = "metadata.name must be a DNS label: it is part of the names of Pods"
-CONTROLLER_RULE = "may not be given: the manager drives the flow, and no Pod is needed for it"
-OUTPUTS_RULE = (
-    "may not be given yet: the results of steps are in the status, and a last step can write files"
+CONTROLLER_RULE = (
+    "no group may be called controller beside resources.controller, which is a group of that name"
+)
+RESTART_RULE = (
+    "restart-group is not served: no worker depends on another, and only the tasks of the one that "
+    "ended run again; write replace, or fail, after which `kiln replay` starts the whole set again"
 )
 REPLICAS_RULE = "give either replicas or replicasOf"
 MIN_RULE = "min may not be more than replicas"
@@ -60,7 +63,7 @@ def _frozen() -> Iterator[meta.JsonObject]:
     CEL cannot see what has no type: templates, manifests, parameters and parts of the flow. The
     controller keeps those of a running generation as they were.
     """
-    for field in ("backend", "data", "flow", "priority"):
+    for field in ("backend", "data", "flow"):
         rule = f"self.generation != oldSelf.generation || ({_same(field)})"
         yield crd_parts.rule(rule, f"{field} {FROZEN}", fieldPath=f".{field}")
     replay = "!has(self.replay) || has(oldSelf.replay) && self.replay == oldSelf.replay"
@@ -107,6 +110,15 @@ SYNC_SET = crd_parts.Kind(
                 NAMES_RULE,
             ),
             crd_parts.rule(
+                "(has(self.spec.priority) ? self.spec.priority : 0) "
+                "== (has(oldSelf.spec.priority) ? oldSelf.spec.priority : 0) "
+                "|| self.spec.generation != oldSelf.spec.generation || !has(oldSelf.status) "
+                "|| !has(oldSelf.status.startTime) || !has(oldSelf.status.generation) "
+                "|| oldSelf.status.generation != oldSelf.spec.generation",
+                f"priority {FROZEN}",
+                fieldPath=".spec.priority",
+            ),
+            crd_parts.rule(
                 "self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$')", NAME_RULE
             ),
         ),
@@ -124,7 +136,11 @@ SYNC_SET = crd_parts.Kind(
             *_frozen(),
         ),
         "spec.resources": crd_parts.rules(
-            crd_parts.rule("!has(self.controller)", f"controller {CONTROLLER_RULE}")
+            crd_parts.rule(
+                "!has(self.controller) || self.groups.all(g, g.name != 'controller')",
+                CONTROLLER_RULE,
+                fieldPath=".groups",
+            )
         ),
         "spec.resources.groups": {
             "x-kubernetes-list-type": "map",
@@ -132,6 +148,11 @@ SYNC_SET = crd_parts.Kind(
         },
         "spec.resources.groups.[]": crd_parts.rules(
             crd_parts.rule("!has(self.replicas) || !has(self.replicasOf)", REPLICAS_RULE),
+            crd_parts.rule(
+                "!has(self.onPodFailed) || self.onPodFailed != 'restart-group'",
+                RESTART_RULE,
+                fieldPath=".onPodFailed",
+            ),
             crd_parts.rule(
                 "!has(self.min) || has(self.replicasOf) "
                 "|| self.min <= (has(self.replicas) ? self.replicas : 1)",
@@ -148,10 +169,11 @@ SYNC_SET = crd_parts.Kind(
             ),
         ),
         "spec.resources.groups.[].near": {"maxItems": sync_set.MAX_SNAPSHOTS},
-        "spec.data": crd_parts.rules(
-            crd_parts.rule("!has(self.outputs)", f"outputs {OUTPUTS_RULE}")
-        ),
         "spec.data.snapshots": {
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+        },
+        "spec.data.outputs": {
             "x-kubernetes-list-type": "map",
             "x-kubernetes-list-map-keys": ["name"],
         },

@@ -123,8 +123,20 @@ class DataPond(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     kind: str = "DataPond"
 
 
+class OutputRef(wire.Wire, frozen=True):
+    """An output of a SyncSet of this namespace that uses the same pond."""
+
+    set: task.Name
+    """Name of the SyncSet."""
+    name: Annotated[str, msgspec.Meta(max_length=40)]
+    """Name of the output."""
+    generation: Annotated[int, msgspec.Meta(ge=1)] | None = None
+    """Of which generation, as long as that is kept. Without it, of the newest one that
+    succeeded."""
+
+
 class SnapshotSource(wire.Wire, frozen=True):
-    """Where the files of a snapshot come from: exactly one of `source`, `uri`, `inline`,
+    """Where the files of a snapshot come from: exactly one of `source`, `uri`, `inline`, `output`,
     `files`."""
 
     source: SourceName | None = None
@@ -141,6 +153,8 @@ class SnapshotSource(wire.Wire, frozen=True):
     """Which files, as a pattern with `*`, `?`, `[…]` and `**`; without, all."""
     inline: dict[str, str] | None = None
     """The files themselves, text by path, 512 KiB in all."""
+    output: OutputRef | None = None
+    """What another SyncSet has written; it is waited for."""
     files: Annotated[str, msgspec.Meta(max_length=253)] | None = None
     """Id or name of a file job of this namespace, which need not be declared. `path` is one of its
     folders: `results` (the default), its result as one file; `parts`, the result of each part;
@@ -152,8 +166,8 @@ class ShardScheme(wire.Wire, frozen=True):
 
     by: Annotated[str, msgspec.Meta(pattern="^(files|glob|range|hash)$")]
     """`files`, whole files of much the same number of bytes; `glob`, one shard for each pattern;
-    `range`, records by the byte at which they begin; `hash`, files by their path, or records by
-    `key`."""
+    `range`, records of text files in their order, the same `unit` in each; `hash`, files by their
+    path, or records by `key`."""
     count: Annotated[int, msgspec.Meta(ge=1, le=100_000)] | None = None
     """Number of shards; without it one for each file, or for each pattern."""
     key: Annotated[str, msgspec.Meta(max_length=253)] = ""
@@ -162,3 +176,6 @@ class ShardScheme(wire.Wire, frozen=True):
         tuple[Annotated[str, msgspec.Meta(max_length=1024)], ...], msgspec.Meta(max_length=1000)
     ] = ()
     """Of `glob`."""
+    unit: Annotated[str, msgspec.Meta(pattern="^(bytes|rows)$")] = "bytes"
+    """Of `range`: what is the same in all shards. `bytes`: known at once, rows are whole. `rows`:
+    each task counts the lines of all files first, and its node needs all of them."""

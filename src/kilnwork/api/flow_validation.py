@@ -14,6 +14,9 @@ _Kind = flow_program.Kind
 
 STEP_MEMBERS = ("value", "results", "state", "counts")
 SET_MEMBERS = ("name", "generation")
+CONTROLLER = "controller"
+"""Name of the group of a set that only steps have which name it."""
+
 ERROR_MEMBERS = ("step", "reason", "message")
 
 
@@ -175,11 +178,12 @@ class _Checker:
         if self._groups is None or not node.kind.leaf:
             return
         path, group, groups = f"{node.path}.group", node.step.group, sorted(self._groups)
+        others = [name for name in groups if name != CONTROLLER] or groups
         if group and group not in groups:
             yield Problem(
                 path, f"names {group}, no group; there are: {', '.join(groups) or 'none'}"
             )
-        elif not group and len(groups) != 1 and not node.own_cluster:
+        elif not group and len(others) != 1 and not node.own_cluster:
             yield Problem(path, f"is needed: one of {', '.join(groups) or 'no groups'}")
 
     def _join(

@@ -31,7 +31,8 @@ class SourceOrder(Message, frozen=True):
     """Where files are. `name`: of the source, for messages and its credentials; `uri`: with the
     path; `allow`: addresses that may be connected to; `inline`: the files themselves; `below`: so
     many of the last components of `uri` are not the pond's own, and of a file none may be a
-    link."""
+    link; `attempts`: it is the directory of a run's outputs, and these directories in it are read
+    as one."""
 
     name: str
     uri: str = ""
@@ -40,6 +41,7 @@ class SourceOrder(Message, frozen=True):
     allow: tuple[str, ...] = ()
     inline: dict[str, str] | None = None
     below: int = 0
+    attempts: tuple[str, ...] = ()
 
 
 class PinOrder(Message, frozen=True):
@@ -61,10 +63,12 @@ class SnapshotOrder(Message, frozen=True):
 
 
 class LeaseOrder(Message, frozen=True):
-    """Have these snapshots, and keep them until the lease is released."""
+    """Have these snapshots, and keep them until the lease is released. `outputs`: have a directory
+    too, into which tasks of the run write."""
 
     name: str
     snapshots: tuple[SnapshotOrder, ...]
+    outputs: bool = False
 
 
 class LimitsOrder(Message, frozen=True):
@@ -200,6 +204,8 @@ class FileList(Message, frozen=True):
 def source_key(order: SourceOrder) -> str:
     """Return a name for a source and what is selected of it, the same wherever it is computed."""
     facts = [order.uri, sorted(order.paths), order.glob, sorted(order.inline or ())]
+    if order.attempts:
+        facts.append(sorted(order.attempts))
     return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:32]
 
 

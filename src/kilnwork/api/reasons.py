@@ -436,7 +436,10 @@ class SetReason(_Explained):
     )
     OBJECT_REFUSED = (
         "ObjectRefused",
-        "An object of the set cannot be made; the message says which, and why.",
+        (
+            "An object of the set cannot be made; the message says which, and why. After 60 s the "
+            "set fails."
+        ),
     )
     GANG_READY = "GangReady", "As many workers are connected as every group needs."
     GANG_TIMED_OUT = (
@@ -447,6 +450,14 @@ class SetReason(_Explained):
     FLOW_RUNNING = "FlowRunning", "The flow runs."
     FLOW_SUCCEEDED = "FlowSucceeded", "All steps of the flow succeeded, or were skipped."
     FLOW_FAILED = "FlowFailed", "A step of the flow failed."
+    KEEPING_OUTPUTS = (
+        "KeepingOutputs",
+        "The flow succeeded; files that its steps have written become snapshots of the pond.",
+    )
+    OUTPUT_FAILED = (
+        "OutputFailed",
+        "The flow succeeded, but an output of it cannot be kept; the message says which, and why.",
+    )
     DEADLINE_EXCEEDED = (
         "DeadlineExceeded",
         "The generation took longer than `deadlineSeconds` from its admission.",

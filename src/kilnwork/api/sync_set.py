@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from kilnwork.api import data_pond, flow, meta, task, wire
+from kilnwork.api import data_pond, flow, flow_validation, meta, task, wire
 
 MAX_GENERATION = 9_999
 """Highest number of a generation: four digits, for which names leave room."""
@@ -18,6 +18,9 @@ MAX_GENERATION = 9_999
 MAX_GROUPS = 16
 MAX_SNAPSHOTS = 32
 MAX_OBJECTS = 64
+MAX_OUTPUTS = 16
+
+CONTROLLER = flow_validation.CONTROLLER
 MAX_REPLICAS = 1_000
 
 Wire = wire.Wire
@@ -78,6 +81,8 @@ class OnPodFailed(enum.StrEnum):
 
     REPLACE = "replace"
     FAIL = "fail"
+    RESTART_GROUP = "restart-group"
+    """Known from Volcano, and refused: the message says what to write."""
 
 
 class OnTimeout(enum.StrEnum):
@@ -167,7 +172,8 @@ class Group(Wire, frozen=True):
     the data is, which is fetched first (order `lead`). `none`: data does not matter."""
     on_pod_failed: OnPodFailed = OnPodFailed.REPLACE
     """What follows when a worker ends: `replace`, another takes its place as soon as its node holds
-    the data; `fail`, the generation fails."""
+    the data; `fail`, the generation fails. `restart-group` is refused: workers know nothing of each
+    other, so that the others can go on."""
 
     @property
     def count(self) -> int:
@@ -185,18 +191,42 @@ class Gang(Wire, frozen=True):
     room back and all start again when there is room for all; `fail`, the generation fails."""
 
 
+class DriverWorker(Wire, frozen=True):
+    """One more worker, for functions that drive: what they spawn runs on the first group."""
+
+    service_account_name: task.Name | None = None
+    """ServiceAccount whose rights such a function gets; without it, it has none."""
+    template: dict[str, Any] | None = None
+    """PodTemplateSpec of the worker, as that of a group."""
+
+    @property
+    def group(self) -> Group:
+        """The same as a group of workers."""
+        return Group(
+            name=CONTROLLER,
+            service_account_name=self.service_account_name,
+            template=self.template,
+        )
+
+
 class Resources(Wire, frozen=True):
     """The workers of a set, and what else belongs to it."""
 
     groups: Annotated[tuple[Group, ...], msgspec.Meta(min_length=1, max_length=MAX_GROUPS)]
     """Groups of workers. They start together or not at all."""
-    controller: dict[str, Any] | None = None
-    """Must not be given: the manager drives the flow, and no Pod is needed for it."""
+    controller: DriverWorker | None = None
+    """A worker of its own for steps that say `group: controller`: functions that spawn tasks. It
+    starts with the groups. The flow itself is driven by the manager, which needs no Pod."""
     objects: Annotated[tuple[dict[str, Any], ...], msgspec.Meta(max_length=MAX_OBJECTS)] = ()
     """Manifests of more objects, which the SyncSet owns: made before its workers, removed with it.
     The manager makes only kinds that it was allowed (`--allow-kind`), and ConfigMaps."""
     gang: Gang = Gang()
     """How the groups start together."""
+
+    @property
+    def every_group(self) -> tuple[Group, ...]:
+        """The groups, and the controller behind them if there is one."""
+        return self.groups if self.controller is None else (*self.groups, self.controller.group)
 
 
 class Shard(data_pond.ShardScheme, frozen=True):
@@ -239,6 +269,19 @@ class PondUse(Wire, frozen=True):
     """Seconds for pinning, and for fetching. Then the generation fails with `DataTimedOut`."""
 
 
+class Output(Wire, frozen=True):
+    """Files that tasks of the flow write, and that are kept as a snapshot of the pond."""
+
+    name: Variable
+    """Name of the output; in the status, and where another set takes it `from`."""
+    step: Annotated[str, msgspec.Meta(min_length=1, max_length=512)]
+    """Path of a step of `flow.do`, such as `price` or `checks.var`: a call or a command on workers
+    of the set. What its tasks that succeed have written to `$KILN_OUTPUTS` (`kiln.outputs()`) is
+    the output."""
+    glob: Annotated[str, msgspec.Meta(max_length=1024)] = ""
+    """Which of these files, as a pattern with `*`, `?`, `[…]` and `**`; without, all."""
+
+
 class Data(Wire, frozen=True):
     """What the flow reads."""
 
@@ -248,9 +291,9 @@ class Data(Wire, frozen=True):
     """Data by name."""
     pond: PondUse = PondUse()
     """The store next to the workers."""
-    outputs: tuple[dict[str, Any], ...] = ()
-    """Must not be given yet: the results of steps are in the status, and by reference in the
-    journal; a last step can write files anywhere."""
+    outputs: Annotated[tuple[Output, ...], msgspec.Meta(max_length=MAX_OUTPUTS)] = ()
+    """What is kept of the files that steps write, once the flow has succeeded: snapshots in the
+    pond, on the nodes where they were written, as long as the generation is kept."""
 
 
 class Replay(Wire, frozen=True):
@@ -266,8 +309,9 @@ class Replay(Wire, frozen=True):
 class SyncSetSpec(Wire, frozen=True):
     """What runs, where, and on which data.
 
-    Within a generation only `suspend`, `deadlineSeconds`, `keep`, `killTimestamp` and the replicas
-    of elastic groups can be changed; anything, if `generation` rises.
+    Within a generation only `suspend`, `deadlineSeconds`, `keep`, `killTimestamp`, the replicas of
+    elastic groups, and `priority` before the flow begins can be changed; anything, if `generation`
+    rises.
     """
 
     resources: Resources
@@ -288,7 +332,9 @@ class SyncSetSpec(Wire, frozen=True):
     suspend: bool = False
     """Start nothing of the flow, and no workers before it began; what runs goes on."""
     priority: Annotated[int, msgspec.Meta(ge=-1_000_000_000, le=1_000_000_000)] = 0
-    """Tasks of higher priority come first on the slots that they share."""
+    """With backend `pods` a set that waits for room holds back those of lower priority, if it could
+    start on empty nodes; nothing that runs is stopped for it. Tasks of higher priority come first
+    on slots that they share. It may be changed until the flow begins."""
     deadline_seconds: Annotated[int, msgspec.Meta(ge=1, le=task.LONGEST_S)] | None = None
     """Seconds from its admission for the whole generation; then it fails, `DeadlineExceeded`."""
     kill_timestamp: str | None = None
@@ -321,6 +367,19 @@ class SnapshotStatus(Status, frozen=True):
     """Nodes that hold what they need of it."""
     nodes_wanted: int = 0
     """Nodes that need it."""
+
+
+class OutputStatus(Status, frozen=True):
+    """An output of the newest generation."""
+
+    digest: str = ""
+    """Digest of the snapshot, `sha256:…`."""
+    bytes: int = 0
+    """Bytes of all its files."""
+    files: int = 0
+    """Number of its files."""
+    nodes: int = 0
+    """Nodes that hold files of it."""
 
 
 class GroupStatus(Status, frozen=True):
@@ -386,6 +445,8 @@ class GenerationStatus(Status, frozen=True):
     """When it ended."""
     digests: dict[str, str] = {}
     """Digests of its snapshots by name."""
+    outputs: dict[str, str] = {}
+    """Digests of its outputs by name."""
 
 
 class SyncSetStatus(Status, frozen=True):
@@ -415,6 +476,8 @@ class SyncSetStatus(Status, frozen=True):
     """The flow."""
     result: task.Result | None = None
     """Result of the flow, only when it succeeded."""
+    outputs: dict[str, OutputStatus] = {}
+    """Outputs by name, only when it succeeded. One whose step was skipped is left out."""
     backend_ref: BackendRef | None = None
     """What starts the groups together."""
     data_ready: str = ""

@@ -17,6 +17,7 @@ from kilnwork.api import (
     flow_program,
     flow_validation,
     names,
+    output_steps,
     quantities,
     sync_set,
     task_fields,
@@ -31,6 +32,9 @@ GATE = "kilnwork.dev/gang"
 VOLUME = "kiln-data"
 """Volume of a worker's Pod by which it sees the data of its generation."""
 
+OUTPUTS_VOLUME = "kiln-outputs"
+"""Volume of a worker's Pod into which tasks write what is kept."""
+
 _RESOURCES = ("cpu", "memory")
 
 _COUNTED = frozenset({"range", "hash"})
@@ -38,11 +42,14 @@ _COUNTED = frozenset({"range", "hash"})
 
 _TWICE = "is there twice"
 _GROUPS = "spec.resources.groups"
+_CONTROLLER = "spec.resources.controller"
 _SNAPSHOTS = "spec.data.snapshots"
 _OBJECT_META = frozenset({"name", "labels", "annotations", "namespace"})
 
-CHANGEABLE = frozenset({"deadlineSeconds", "generation", "keep", "killTimestamp", "suspend"})
-"""Fields of the spec that may be changed within a generation."""
+CHANGEABLE = frozenset(
+    {"deadlineSeconds", "generation", "keep", "killTimestamp", "priority", "suspend"}
+)
+"""Fields of the spec that may be changed within a generation; `priority` until its flow begins."""
 
 
 def validate_sync_set(declared: sync_set.SyncSet) -> list[Problem]:
@@ -50,10 +57,10 @@ def validate_sync_set(declared: sync_set.SyncSet) -> list[Problem]:
     spec = declared.spec
     return [
         *_name_problems(declared.metadata.name, spec),
-        *_unserved_problems(spec),
         *_group_problems(spec),
         *_snapshot_problems(spec),
         *_pond_problems(spec),
+        *_output_problems(spec),
         *_object_problems(spec.resources.objects, declared.metadata.namespace),
         *_generation_problems(spec),
         *_flow_problems(spec),
@@ -67,7 +74,11 @@ def validate_sync_set_update(old: sync_set.SyncSet, new: sync_set.SyncSet) -> li
         return [("spec.generation", text)]
     if new.spec.generation > old.spec.generation:
         return []
-    return list(_frozen_problems(old.spec, new.spec))
+    problems = list(_frozen_problems(old.spec, new.spec))
+    begun = bool(old.status.start_time) and old.status.generation == old.spec.generation
+    if begun and new.spec.priority != old.spec.priority:
+        problems.append(("spec.priority", crd_sync_sets.FROZEN))
+    return problems
 
 
 def backend_problems(spec: sync_set.SyncSetSpec, backend: sync_set.Backend) -> list[Problem]:
@@ -76,8 +87,8 @@ def backend_problems(spec: sync_set.SyncSetSpec, backend: sync_set.Backend) -> l
         return []
     problems = [
         problem
-        for position, group in enumerate(spec.resources.groups)
-        for problem in _request_problems(f"{_GROUPS}[{position}].template", group.template)
+        for at, group in _places(spec)
+        for problem in _request_problems(f"{at}.template", group.template)
     ]
     for position, snapshot in enumerate(spec.data.snapshots):
         if snapshot.deliver is sync_set.Deliver.SHARD and snapshot.access is sync_set.Access.COPY:
@@ -92,28 +103,28 @@ def backend_problems(spec: sync_set.SyncSetSpec, backend: sync_set.Backend) -> l
 def _name_problems(name: str, spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
     if problem := names.label_problem(name):
         yield "metadata.name", problem
-    for position, group in enumerate(spec.resources.groups):
+    for at, group in _places(spec):
         together = len(name) + len(group.name)
         if together > crd_sync_sets.MAX_NAMES:
             yield (
-                f"{_GROUPS}[{position}].name",
+                at if at == _CONTROLLER else f"{at}.name",
                 (
-                    f"and the name of the SyncSet have {together} characters together; at most "
-                    f"{crd_sync_sets.MAX_NAMES} leave room for generation and largest index "
-                    "in the names of Pods, <set>-g9999-<group>-99999, which have 63"
+                    f"{group.name} and the name of the SyncSet have {together} characters "
+                    f"together; at most {crd_sync_sets.MAX_NAMES} leave room for generation and "
+                    "largest index in the names of Pods, <set>-g9999-<group>-99999, which have 63"
                 ),
             )
 
 
-def _unserved_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
-    """Fields that are known from elsewhere and have no effect here."""
-    if spec.resources.controller is not None:
-        yield "spec.resources.controller", crd_sync_sets.CONTROLLER_RULE
-    if spec.data.outputs:
-        yield "spec.data.outputs", crd_sync_sets.OUTPUTS_RULE
-
-
 # Groups
+
+
+def _places(spec: sync_set.SyncSetSpec) -> Iterator[tuple[str, sync_set.Group]]:
+    """Yield the path of each group, and the group; also of the controller."""
+    for position, group in enumerate(spec.resources.groups):
+        yield f"{_GROUPS}[{position}]", group
+    if spec.resources.controller is not None:
+        yield _CONTROLLER, spec.resources.controller.group
 
 
 def _group_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
@@ -121,8 +132,12 @@ def _group_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
     snapshots = {snapshot.name: snapshot for snapshot in spec.data.snapshots}
     yield from _twice((g.name for g in groups), _GROUPS)
     for position, group in enumerate(groups):
-        at = f"{_GROUPS}[{position}]"
+        if spec.resources.controller is not None and group.name == sync_set.CONTROLLER:
+            yield f"{_GROUPS}[{position}].name", crd_sync_sets.CONTROLLER_RULE
+    for at, group in _places(spec):
         yield from _number_problems(at, group)
+        if group.on_pod_failed is sync_set.OnPodFailed.RESTART_GROUP:
+            yield f"{at}.onPodFailed", crd_sync_sets.RESTART_RULE
         yield from _near_problems(at, group, snapshots)
         account = (f"{at}.serviceAccountName", group.service_account_name)
         yield from validation.name_problems((account,))
@@ -181,7 +196,7 @@ def _template_problems(at: str, template: dict[str, Any] | None) -> Iterator[Pro
     volumes = spec.get("volumes")
     if isinstance(volumes, list):
         for position, volume in enumerate(volumes):
-            if isinstance(volume, dict) and volume.get("name") == VOLUME:
+            if isinstance(volume, dict) and volume.get("name") in (VOLUME, OUTPUTS_VOLUME):
                 yield f"{at}.spec.volumes[{position}].name", "is that of the data: choose another"
 
 
@@ -230,11 +245,14 @@ def _snapshot_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
 def _source_problems(at: str, source: data_pond.SnapshotSource) -> Iterator[Problem]:
     given = [
         field
-        for field in ("source", "uri", "inline", "files")
+        for field in ("source", "uri", "inline", "output", "files")
         if getattr(source, field) is not None
     ]
     if len(given) != 1:
-        yield at, "must have one of source, uri, inline and files"
+        yield at, "must have one of source, uri, inline, output and files"
+    for field in ("path", "paths", "glob"):
+        if source.output is not None and getattr(source, field):
+            yield f"{at}.{field}", "may not be given: an output is taken whole"
 
 
 def _shard_problems(at: str, shard: sync_set.Shard, groups: Sequence[str]) -> Iterator[Problem]:
@@ -246,6 +264,8 @@ def _shard_problems(at: str, shard: sync_set.Shard, groups: Sequence[str]) -> It
         yield f"{at}.count", f"must be given, or group: by {shard.by} divides into any number"
     if shard.key and shard.by != "hash":
         yield f"{at}.key", "is for by hash"
+    if shard.unit != "bytes" and shard.by != "range":
+        yield f"{at}.unit", "is for by range"
     if (shard.by == "glob") != bool(shard.patterns):
         yield f"{at}.patterns", "is for by glob, which needs them"
 
@@ -263,6 +283,13 @@ def _pond_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
                         "workers have their nodes before the data"
                     ),
                 )
+
+
+def _output_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
+    outputs = spec.data.outputs
+    yield from _twice((one.name for one in outputs), "spec.data.outputs")
+    for position, problem in output_steps.problems(spec.flow, outputs):
+        yield f"spec.data.outputs[{position}].{problem.path}", problem.text
 
 
 # Other fields
@@ -306,7 +333,7 @@ def _flow_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
     found = flow_validation.problems(
         spec.flow,
         snapshots={one.name: one.shard is not None for one in spec.data.snapshots},
-        groups=[group.name for group in spec.resources.groups],
+        groups=[group.name for group in spec.resources.every_group],
     )
     for path, text in found:
         yield f"spec.flow.{path}", text

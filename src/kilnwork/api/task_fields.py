@@ -146,20 +146,16 @@ JOB_CONFIG: Sequence[Row] = (
     *_job_template("spec.template.spec"),
 )  # fmt: skip
 
-_DRIVEN = "the manager drives the flow"
-_STORED = "results are in the status and in the journal"
-
 SYNC_SET: Sequence[Row] = (
     *(
         _same(f"spec.{field}", Effect.HONOURED, whole=True)
         for field in (
-            "backend", "data.pin", "data.pond", "data.snapshots", "deadlineSeconds", "flow",
-            "generation", "keep", "killTimestamp", "priority", "replay",
-            "resources.gang", "resources.groups", "resources.objects", "suspend",
+            "backend", "data.outputs", "data.pin", "data.pond", "data.snapshots", "deadlineSeconds",
+            "flow", "generation", "keep", "killTimestamp", "priority", "replay",
+            "resources.controller", "resources.gang", "resources.groups", "resources.objects",
+            "suspend",
         )
     ),
-    _same("spec.resources.controller", Effect.INVALID, _DRIVEN, whole=True),
-    _same("spec.data.outputs", Effect.INVALID, _STORED, whole=True),
 )  # fmt: skip
 
 TABLES = {

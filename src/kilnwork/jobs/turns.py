@@ -297,7 +297,8 @@ class Turns:
         if group is not None and not self._fits(entry, group):
             members, name = self._members_of(group), group.name
             message = (
-                f"JobConfig {name} runs {len(members.active)} of maxConcurrency {members.limit}"
+                f"{len(members.active)} Jobs of JobConfig {name} run, maxConcurrency is "
+                f"{members.limit}"
             )
             return Hold(reason="Queued", message=message)
         for (_, name), exclusive in entry.modes().items():
@@ -382,8 +383,10 @@ class Turns:
         """There are too many of its group. False: it is not accepted."""
         members = self._members_of(group)
         if group.policy is _Policy.FORBID and not entry.passed:
-            running = len(members.active)
-            message = f"JobConfig {group.name} runs {running} of maxConcurrency {members.limit}"
+            message = (
+                f"{len(members.active)} Jobs of JobConfig {group.name} run, maxConcurrency is "
+                f"{members.limit}"
+            )
             self._refuse(entry, "Forbidden", message, found)
             return False
         if group.policy is _Policy.REPLACE:
@@ -404,7 +407,7 @@ class Turns:
         members = self._members_of(group)
         count = len(members.waiting)
         if group.policy is _Policy.ENQUEUE and count >= members.most:
-            message = f"JobConfig {group.name} has {count} waiting of maxQueued {members.most}"
+            message = f"{count} Jobs of JobConfig {group.name} wait, maxQueued is {members.most}"
             self._refuse(entry, "QueueFull", message, found)
         else:
             members.waiting[entry.row] = entry

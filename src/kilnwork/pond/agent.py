@@ -276,6 +276,9 @@ class Agent:
                 snapshots=tuple(map(_leased, ordered.snapshots)),
             )
             try:
+                if ordered.outputs:  # before anybody is told that the lease is here
+                    make = self._store.make_outputs
+                    await asyncio.to_thread(make, lease.namespace, lease.name)
                 await asyncio.to_thread(self._store.lease, lease)
             except errors.PondError as error:  # deliveries try again, and report why
                 log.warning("lease cannot be kept", extra={"why": str(error)})

@@ -13,7 +13,7 @@ from urllib import parse
 
 from kilnwork.api import job_files, pond_messages
 from kilnwork.data import blobs, errors
-from kilnwork.data.pond import fetching, manifest, origins, pinning, store
+from kilnwork.data.pond import fetching, manifest, origins, output_source, pinning, store
 from kilnwork.pond import http_source, job_source, lanes, peers, settings
 
 _AHEAD = 2
@@ -164,6 +164,8 @@ class Fetcher:
             return self._of_job(order)
         if parts.scheme == "file" and parts.netloc in ("", "localhost"):
             root = Path(parse.unquote(parts.path))
+            if order.attempts:
+                return output_source.OutputSource(order.name, root, order.attempts)
             return origins.FileSource(order.name, root, below=order.below)
         if parts.scheme not in ("http", "https"):
             raise errors.SourceRefused(

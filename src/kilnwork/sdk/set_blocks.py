@@ -4,6 +4,7 @@ Used by `sync_sets`. What is declared within `with` of a block belongs to it. St
 something are in `set_steps`.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
@@ -50,6 +51,14 @@ class Block(set_steps.Step):
 
     def _body(self, locate: set_steps.Locate) -> dict[str, Any]:
         return {"do": self._steps.render(locate)}
+
+
+def paths(steps: Steps, prefix: str = "") -> Iterator[tuple[set_steps.Step, str]]:
+    """Yield steps with their paths, such as `checks.var`: those in others too."""
+    for step in steps.listed:
+        yield step, f"{prefix}{step.name}"
+        if isinstance(step, Block):
+            yield from paths(step._steps, f"{prefix}{step.name}.")
 
 
 class ForkBlock(Block):

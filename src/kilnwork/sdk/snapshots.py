@@ -14,9 +14,10 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from kilnwork.api import worker_variables
 from kilnwork.data import errors as data_errors
 from kilnwork.data.pond import manifest, records, shards
-from kilnwork.sdk import errors
+from kilnwork.sdk import context, errors
 
 DATA_VARIABLE = "KILN_DATA"
 """Environment variable of workers: the directory with the snapshots of their generation."""
@@ -56,8 +57,9 @@ class Shard:
     def lines(self) -> Iterator[bytes]:
         """Yield its records as they are, without line feed, file by file.
 
-        Those that are in this shard alone: of a range the lines that begin there, of a key those
-        whose key is of this shard. The header of a CSV file is no record. Raises BadRecord.
+        Those that are in this shard alone: of a range the lines that begin there, or are so many
+        from the first on, of a key those whose key is of this shard. The header of a CSV file is no
+        record. Raises BadRecord.
         """
         for line, _ in self._lines():
             yield line
@@ -72,10 +74,11 @@ class Shard:
             yield read(line)
 
     def _lines(self) -> Iterator[tuple[bytes, "_Reader"]]:
-        for file in self._shard.files:
+        located = records.located(self._shard, self.directory)
+        for file in located.files:
             path = self.directory / file.path
             read = _Reader(path)
-            one = msgspec.structs.replace(self._shard, files=(file,))
+            one = msgspec.structs.replace(located, files=(file,))
             found = records.of_shard(one, self.directory)
             starts = file.range is None or file.range[0] == 0
             if read.header and self._shard.where is None and starts:
@@ -135,10 +138,12 @@ class Snapshot:
         *,
         by: Literal["files", "range", "hash"] = "files",
         key: str = "",
+        unit: Literal["bytes", "rows"] = "bytes",
     ) -> list[Shard]:
         """Divide it in this task, as `spec.data.snapshots[].shard` would: for functions that spawn
         a task for each shard. `count`: how many; None: one for each file. `key`: of records, with
-        `hash`. Raises ManifestRefused (a DataError) for a number that cannot be.
+        `hash`; `unit`: what a `range` has the same number of. Raises ManifestRefused (a DataError)
+        for a number that cannot be.
         """
         root = self.directory
         found = tuple(
@@ -151,7 +156,9 @@ class Snapshot:
             for path in self.files
         )
         listed = _Listed(tuple(sorted(found, key=lambda file: file.path)), self.digest)
-        planned = shards.plan(listed, shards.Scheme(by=by, key=key), count, snapshot=self.name)
+        planned = shards.plan(
+            listed, shards.Scheme(by=by, key=key, unit=unit), count, snapshot=self.name
+        )
         return [Shard(msgspec.to_builtins(one)) for one in planned]
 
     def __repr__(self) -> str:
@@ -183,6 +190,25 @@ def directory(snapshot: str) -> Path:
             "steps of a SyncSet with data call, or in kiln.testing.run_set(…)"
         )
     return Path(root) / snapshot
+
+
+def outputs() -> Path:
+    """Return the directory for files that this task keeps: `spec.data.outputs` of its SyncSet makes
+    a snapshot of those that the tasks of a step have written.
+
+    It is of this attempt alone, and empty: what an attempt that failed has written does not count.
+    Raises ConfigurationError in a set without outputs, NotInTask outside of a task.
+    """
+    inner, root = context.context(), os.environ.get(worker_variables.OUTPUTS)
+    if not root:
+        raise errors.ConfigurationError(
+            f"${worker_variables.OUTPUTS} is not set: files are kept of steps that "
+            "spec.data.outputs of their SyncSet names, on its own workers"
+        )
+    name = worker_variables.output_folder(inner.task_id, run=inner.run, attempt=inner.attempt)
+    found = Path(root) / name
+    found.mkdir(exist_ok=True)
+    return found
 
 
 class _Reader:

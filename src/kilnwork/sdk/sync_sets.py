@@ -46,8 +46,10 @@ class SyncSet(set_blocks.Opener):
             raise errors.BadOption(f"{self.of}: no option is called {min(unknown)!r}: use {known}")
         self._pond, self._given = pond, dict(given)
         self._groups: list[dict[str, Any]] = []
+        self._controller: dict[str, Any] | None = None
         self._snapshots: list[dict[str, Any]] = []
         self._objects: list[dict[str, Any]] = []
+        self._outputs: list[tuple[str, set_steps.Step, str]] = []
         self._params: dict[str, Any] = {}
         self._names: dict[str, None] = {}
         self._result: Expression | None = None
@@ -94,6 +96,17 @@ class SyncSet(set_blocks.Opener):
         self._groups.append({"name": name, **body})
         return name
 
+    def controller(
+        self,
+        *,
+        template: Mapping[str, Any] | None = None,
+        service_account: str | None = None,
+    ) -> str:
+        """Declare a worker of its own for functions that spawn tasks, and return its name for
+        `.options(group=…)`: what they spawn runs on the first group."""
+        self._controller = _given({"template": template, "serviceAccountName": service_account})
+        return sync_set.CONTROLLER
+
     def data(  # noqa: PLR0913 - where a snapshot comes from, by name
         self,
         name: str,
@@ -104,29 +117,33 @@ class SyncSet(set_blocks.Opener):
         paths: Sequence[str] = (),
         glob: str = "",
         inline: Mapping[str, str] | None = None,
+        output: tuple[str, str] | None = None,
         digest: str | None = None,
         shards: int | str | None = None,
         by: Literal["files", "range", "hash", "glob"] | None = None,
         key: str = "",
         patterns: Sequence[str] = (),
+        unit: Literal["bytes", "rows"] = "bytes",
         copy: bool = False,
         deliver: Literal["all", "shard"] = "all",
     ) -> set_options.SnapshotHandle:
         """Declare data that all steps of a generation see unchanged.
 
-        It comes from a `source` of the pond, an `uri` below one, or is given `inline`, text by
-        path; `path`, `paths` and `glob` choose files. `digest`: it must be this one.
+        It comes from a `source` of the pond, an `uri` below one, is an `output` of another set, by
+        the names of set and output, or is given `inline`, text by path; `path`, `paths` and `glob`
+        choose files. `digest`: it must be this one.
 
         With `shards`, a number or the name of a group that has as many workers, or `by`, it is
-        divided: `files` of much the same size (the default), `range` of bytes by whole lines,
-        `hash` of the `key` of records or of the paths of files, `glob` by `patterns`. `copy`: steps
-        may write to a copy of it. `deliver`: a node gets all of it, or the shards that its workers
-        are for. Raises BadOption.
+        divided: `files` of much the same size (the default), `range` of whole lines, the same
+        number of `unit` each, `hash` of the `key` of records or of the paths of files, `glob` by
+        `patterns`. `copy`: steps may write to a copy of it. `deliver`: a node gets all of it, or
+        the shards that its workers are for. Raises BadOption.
         """
         origin = {
             "source": source,
             "uri": uri,
             "inline": None if inline is None else dict(inline),
+            "output": None if output is None else {"set": output[0], "name": output[1]},
             "path": path,
             "paths": list(paths),
             "glob": glob,
@@ -139,6 +156,8 @@ class SyncSet(set_blocks.Opener):
         if deliver != "all":
             body["deliver"] = deliver
         scheme: dict[str, Any] = _given({"key": key, "patterns": list(patterns)})
+        if unit != "bytes":
+            scheme["unit"] = unit
         if shards is not None:
             scheme["group" if isinstance(shards, str) else "count"] = shards
         if scheme or by is not None:
@@ -146,6 +165,11 @@ class SyncSet(set_blocks.Opener):
             body["shard"] = {"by": by or default, **scheme}
         self._snapshots.append(body)
         return set_options.SnapshotHandle(name)
+
+    def output(self, name: str, step: set_steps.Step, *, glob: str = "") -> None:
+        """Keep the files that the tasks of a step write to `kiln.outputs()` as a snapshot of the
+        pond. `glob`: which of them; without, all."""
+        self._outputs.append((name, step, glob))
 
     def owns(self, manifest: Mapping[str, Any]) -> None:
         """Declare another object of the set, such as a ConfigMap: made before its workers, removed
@@ -380,10 +404,13 @@ class SyncSet(set_blocks.Opener):
         ]
         flow["finally"] = self._finally.render(locate)
         spec: dict[str, Any] = {"resources": {"groups": self._groups}, "flow": _given(flow)}
+        if self._controller is not None:
+            spec["resources"]["controller"] = self._controller
         if self._objects:
             spec["resources"]["objects"] = self._objects
-        if self._snapshots:
-            spec["data"] = {"snapshots": self._snapshots, "pond": {"name": self._pond}}
+        data = _given({"snapshots": self._snapshots, "outputs": self._kept()})
+        if data:
+            spec["data"] = {**data, "pond": {"name": self._pond}}
         for setting in set_options.SETTINGS:
             if setting.name in self._given:
                 _put(spec, setting.path, self._given[setting.name])
@@ -393,6 +420,14 @@ class SyncSet(set_blocks.Opener):
             "metadata": {"name": self.name},
             "spec": spec,
         }
+
+    def _kept(self) -> list[dict[str, Any]]:
+        """The outputs; a step may have got another name since."""
+        paths = dict(set_blocks.paths(self._steps))
+        return [
+            {"name": name, "step": paths.get(step, step.name), **_given({"glob": glob})}
+            for name, step, glob in self._outputs
+        ]
 
     def _check(self, body: Mapping[str, Any]) -> None:
         whole = {**body, "metadata": {"name": self.name, "namespace": "default"}}

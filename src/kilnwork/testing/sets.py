@@ -9,19 +9,23 @@ import contextlib
 import hashlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from kilnwork.api import meta, sync_set
+from kilnwork.api import meta, sync_set, worker_variables
 from kilnwork.data import blobs
-from kilnwork.data.pond import manifest, shards
+from kilnwork.data import errors as data_errors
+from kilnwork.data.pond import manifest, origins, output_source, shards
 from kilnwork.jobs.flows import model
 from kilnwork.sdk import snapshots as sdk_snapshots
 from kilnwork.sdk import sync_sets
 from kilnwork.testing import flows
+
+_OUTPUTS = ".outputs"
+"""Directory for what tasks write; no snapshot has such a name."""
 
 
 def run_set(
@@ -29,12 +33,14 @@ def run_set(
     *,
     data: Mapping[str, str | os.PathLike[str]] | None = None,
     params: Mapping[str, Any] | None = None,
+    outputs: str | os.PathLike[str] | None = None,
 ) -> model.FlowRunView:
     """Run the flow of a SyncSet, or of its manifest, to its end.
 
     `data`: a directory or a file for each snapshot that is not `inline`; `params`: instead of those
-    of the flow. The view has `phase`, `value`, `reason`, `message` and `steps`. Raises InvalidFlow,
-    BadOption.
+    of the flow. `outputs`: a directory that is given the files of its outputs, `NAME/…`, if the
+    flow succeeds. The view has `phase`, `value`, `reason`, `message` and `steps`. Raises
+    InvalidFlow, BadOption.
     """
     functions: Mapping[str, Callable[..., Any]] = {}
     if isinstance(declared, sync_sets.SyncSet):
@@ -53,7 +59,29 @@ def run_set(
             raise flows.InvalidFlow(
                 f"data: {min(unknown)!r} is no snapshot of the set; there are: {known}"
             )
-        return flows.run_flow(spec.flow, data=found, params=params, functions=functions)
+        view, attempts = flows.run(spec.flow, data=found, params=params, functions=functions)
+        if outputs is not None and view.phase is model.Phase.SUCCEEDED:
+            for one in spec.data.outputs:
+                _keep(one, attempts.get(one.step, ()), Path(folder), Path(outputs))
+        return view
+
+
+def _keep(output: sync_set.Output, attempts: Sequence[str], folder: Path, outputs: Path) -> None:
+    """Copy what tasks have written, as the pond would keep it. Raises InvalidFlow."""
+    if not attempts:
+        return
+    written = folder / _OUTPUTS
+    source = output_source.OutputSource(output.name, written, attempts)
+    try:
+        found = source.list(origins.Selection(glob=output.glob))
+        for one in found:
+            place = outputs / output.name / one.path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            with source.open(one.path, offset=0, stamp="") as content, place.open("wb") as file:
+                for piece in content.pieces():
+                    file.write(piece)
+    except data_errors.PondError as error:
+        raise flows.InvalidFlow(f"output {output.name}: {error}") from error
 
 
 def _spec(body: Mapping[str, Any]) -> sync_set.SyncSetSpec:
@@ -65,16 +93,22 @@ def _spec(body: Mapping[str, Any]) -> sync_set.SyncSetSpec:
 
 @contextlib.contextmanager
 def _data(folder: Path) -> Iterator[None]:
-    """Have functions find their snapshots in a folder."""
-    name = sdk_snapshots.DATA_VARIABLE
-    before = os.environ.get(name)
-    os.environ[name] = str(folder)
+    """Have functions find their snapshots in a folder, and write their outputs below it."""
+    written = folder / _OUTPUTS
+    written.mkdir()
+    given = {
+        sdk_snapshots.DATA_VARIABLE: str(folder),
+        worker_variables.OUTPUTS: str(written),
+    }
+    before = {name: os.environ.get(name) for name in given}
+    os.environ.update(given)
     try:
         yield
     finally:
-        del os.environ[name]
-        if before is not None:
-            os.environ[name] = before
+        for name, value in before.items():
+            del os.environ[name]
+            if value is not None:
+                os.environ[name] = value
 
 
 def _pinned(
@@ -98,7 +132,10 @@ def _pinned(
     planned: list[Any] | None = None
     if snapshot.shard is not None:
         scheme = shards.Scheme(
-            by=snapshot.shard.by, key=snapshot.shard.key, patterns=snapshot.shard.patterns
+            by=snapshot.shard.by,
+            key=snapshot.shard.key,
+            patterns=snapshot.shard.patterns,
+            unit=snapshot.shard.unit,
         )
         count = _count(spec, snapshot.shard)
         planned = [

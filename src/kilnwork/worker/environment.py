@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from kilnwork.api import worker_variables
 from kilnwork.channel import messages
 from kilnwork.kit import ids
 from kilnwork.worker import errors, folders, leftovers, settings
@@ -39,6 +40,7 @@ class Environment:
             **self._kubernetes(run.namespace, place),
             **{entry.name: entry.value for entry in run.spec.env},
             **_contract(run, place),
+            **self._outputs(run),
         }
 
     def of_container(self, run: messages.Run, place: folders.Place) -> dict[str, str]:
@@ -48,6 +50,24 @@ class Environment:
         if kubernetes:
             place.kubeconfig.chmod(0o644)  # the token is elsewhere
         return {**kubernetes, **_contract(run, place), "KILN_POD_UID": self._pod_uid}
+
+    def _outputs(self, run: messages.Run) -> dict[str, str]:
+        """The attempt's own directory for files of the set, where the worker has one for all."""
+        shared = self._base.get(worker_variables.OUTPUTS, "")
+        if not shared:
+            return {}
+        ref = run.ref
+        name = worker_variables.output_folder(
+            ids.task_text(ref.task), run=ref.run, attempt=ref.attempt
+        )
+        folder = Path(shared) / name
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise errors.CannotStartHere(
+                f"the worker cannot make the directory of its outputs: {error}"
+            ) from error
+        return {worker_variables.OUTPUTS: str(folder)}
 
     def _kubernetes(self, namespace: str, place: folders.Place) -> dict[str, str]:
         token = self._account / "token"

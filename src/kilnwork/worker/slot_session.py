@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from kilnwork.api import attempts, calls
+from kilnwork.api import attempts, calls, worker_variables
 from kilnwork.channel import errors as channel_errors
 from kilnwork.channel import frames, messages
 from kilnwork.data import blobs
@@ -67,6 +67,7 @@ class SlotSession(session.Session):
             clock=clock,
             keep=keep,
             patience_s=PATIENCE_S,
+            cluster=os.environ.get(worker_variables.SPAWN_CLUSTER),
         )
         self.shares_files = self.one_cluster = HOME in os.environ
         self.inherited = dict(os.environ)  # as it is before any call has changed it

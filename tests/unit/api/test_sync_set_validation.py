@@ -70,6 +70,11 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         f"{G}.template.spec.volumes[0].name",
         "choose another",
     ),
+    "restart-group": (
+        group(onPodFailed="restart-group"),
+        f"{G}.onPodFailed",
+        "write replace, or fail, after which `kiln replay` starts the whole set again",
+    ),
     "requests": (
         {**group(), "backend": "pods"},
         f"{G}.template.spec.containers[0].resources.requests",
@@ -99,15 +104,58 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     ),
     "deliver without shards": (data({**SNAPSHOT, "deliver": "shard"}), f"{S}.deliver", "no shard"),
     "controller": (
-        {"resources": {"groups": [{"name": "worker"}], "controller": {"template": {}}}},
-        "spec.resources.controller",
-        "the manager drives the flow",
+        {"resources": {"groups": [{"name": "controller"}], "controller": {}}},
+        "spec.resources.groups[0].name",
+        "no group may be called controller beside resources.controller",
     ),
-    "outputs": (data(outputs=[{"name": "x"}]), "spec.data.outputs", "may not be given yet"),
+    "output of no step": (
+        data(outputs=[{"name": "x", "step": "prize"}]),
+        "spec.data.outputs[0].step",
+        "names no step of flow.do: 'prize'; there are x",
+    ),
+    "output of steps in a step": (
+        {
+            **data(outputs=[{"name": "x", "step": "both"}]),
+            "flow": {"do": [{"both": {"fork": {"a": {"call": "m.f"}, "b": {"call": "m.f"}}}}]},
+        },
+        "spec.data.outputs[0].step",
+        "holds other steps: name one of them, both.a, both.b",
+    ),
+    "output of a Pod": (
+        {
+            **data(outputs=[{"name": "x", "step": "far"}]),
+            "flow": {"do": [{"far": {"taskTemplate": {"command": ["a"], "clusterName": "other"}}}]},
+        },
+        "spec.data.outputs[0].step",
+        "does not run on workers of the set",
+    ),
+    "output of known results": (
+        {
+            **data(outputs=[{"name": "x", "step": "pure"}]),
+            "flow": {"do": [{"pure": {"call": "m.f", "deterministic": True}}]},
+        },
+        "spec.data.outputs[0].step",
+        "is deterministic: its results are used again without running it",
+    ),
+    "two outputs of a name": (
+        data(outputs=[{"name": "a", "step": "x"}, {"name": "a", "step": "x"}]),
+        "spec.data.outputs[1].name",
+        "is there twice",
+    ),
+    "part of an output": (
+        data({"name": "t", "from": {"output": {"set": "a", "name": "b"}, "glob": "*"}}),
+        "spec.data.snapshots[0].from.glob",
+        "an output is taken whole",
+    ),
+    "rows of files": (
+        data({**SNAPSHOT, "shard": {"by": "files", "unit": "rows"}}),
+        f"{S}.shard.unit",
+        "is for by range",
+    ),
     "two sources": (
         data({"name": "x", "from": {"uri": "file:///x", "inline": {"a": ""}}}),
         f"{S}.from",
-        "must have one of source, uri, inline and files",
+        "must have one of source, uri, inline, output and files",
     ),
     "twice": (data(SNAPSHOT, SNAPSHOT), "spec.data.snapshots[1].name", "is there twice"),
     "shard of no group": (
@@ -225,6 +273,7 @@ OTHER = {"do": [{"x": {"command": ["false"]}}]}
     "changes",
     [
         {"suspend": True},
+        {"priority": 1},
         {"deadlineSeconds": 5},
         {"keep": {"generations": 1}},
         {"killTimestamp": "2026-01-02T03:04:05Z"},
@@ -243,7 +292,6 @@ def test_what_may_change_may(changes: dict[str, Any]) -> None:
         ({"flow": OTHER}, "spec.flow"),
         ({"backend": "local"}, "spec.backend"),
         ({"replay": {"generation": 2, "of": 1}}, "spec.replay"),
-        ({"priority": 1}, "spec.priority"),
         (data(SNAPSHOT), "spec.data"),
         (group(replicas=2, min=2, elastic={"max": 4}), "spec.resources"),
         (group(replicas=2, min=1), "spec.resources"),
@@ -251,6 +299,31 @@ def test_what_may_change_may(changes: dict[str, Any]) -> None:
 )
 def test_the_rest_is_frozen_within_a_generation(changes: dict[str, Any], path: str) -> None:
     assert "cannot be changed within a generation" in update(**changes)[path]
+
+
+@pytest.mark.parametrize(
+    ("started", "generation", "refused"),
+    [
+        (None, 1, set()),
+        ("2026-01-02T03:04:05Z", 1, {"spec.priority"}),
+        ("2026-01-02T03:04:05Z", 0, set()),
+    ],
+)
+def test_priority_may_change_until_the_flow_begins(
+    started: str | None, generation: int, refused: set[str]
+) -> None:
+    body = {**group(), "flow": FLOW}
+    status = sync_set.SyncSetStatus(generation=generation, start_time=started)
+    old, new = (
+        sync_set.SyncSet(
+            metadata=meta.ObjectMeta(name="x"),
+            spec=msgspec.convert({**body, "priority": priority}, sync_set.SyncSetSpec),
+            status=status,
+        )
+        for priority in (0, 5)
+    )
+    found = dict(sync_set_validation.validate_sync_set_update(old, new))
+    assert found.keys() == refused
 
 
 def test_generation_only_rises() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.api import attempts, task
+from kilnwork.api import attempts, task, worker_variables
 from kilnwork.channel import messages
 from kilnwork.controlplane.node import container
 from kilnwork.kit import ids, sandbox
@@ -31,6 +31,7 @@ def test_every_variable_is_in_the_table(place: folders.Place, tmp_path: Path) ->
     account.mkdir(parents=True)
     (account / "token").write_text("t")
     pod = {environment.HOST: "127.0.0.1", environment.PORT: "7443", container.MARKER: "c"}
+    pod[worker_variables.OUTPUTS] = str(tmp_path)
     run = messages.Run(REF, "team", "task-0", task.TaskSpec(), None)
     found = environment.Environment(pod, mounts=tmp_path, pod_uid="u").for_attempt(run, place)
     rows = pages.table(pages.sections(PAGE, 2)["Environment"])

@@ -185,12 +185,12 @@ def test_what_is_refused_says_why() -> None:
     known.add(2, SPACE, turns.Claim(group=group("g", "Forbid")), due=True)
     assert known.decide() == [
         turns.Start(1),
-        turns.Refuse(2, "Forbidden", "JobConfig g runs 1 of maxConcurrency 1"),
+        turns.Refuse(2, "Forbidden", "1 Jobs of JobConfig g run, maxConcurrency is 1"),
     ]
     known.add(3, SPACE, turns.Claim(group=group("g", queued=1)), due=True)
     known.add(4, SPACE, turns.Claim(group=group("g", queued=1)), due=True)
     assert known.decide() == [
-        turns.Refuse(4, "QueueFull", "JobConfig g has 1 waiting of maxQueued 1")
+        turns.Refuse(4, "QueueFull", "1 Jobs of JobConfig g wait, maxQueued is 1")
     ]
     known.remove(1)
     assert started(known.decide()) == [3]

@@ -46,6 +46,7 @@ def ids(records: Any) -> list[str]:
     "scheme",
     [
         shards.Scheme(by="range"),
+        shards.Scheme(by="range", unit="rows"),
         shards.Scheme(by="hash"),
         shards.Scheme(by="hash", key="book"),
         shards.Scheme(by="files"),

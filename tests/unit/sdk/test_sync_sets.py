@@ -1,5 +1,6 @@
 """`kiln.SyncSet`: the object that a declaration makes, and what is refused."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -300,3 +301,37 @@ def test_submitting_needs_a_server() -> None:
     ss.call(fails)
     with pytest.raises(kiln.NoSession):
         ss.submit()
+
+
+def write_price(number: int) -> int:
+    (kiln.outputs() / f"{number}.csv").write_text(f"{number}\n")
+    (kiln.outputs() / "log.txt").write_text("x")
+    return number
+
+
+def test_outputs_of_a_step_are_kept_by_its_path_and_found_after_a_run(tmp_path: Path) -> None:
+    ss = set_of()
+    with ss.fork() as checks:
+        priced = ss.each([1, 2], write_price)
+        ss.call(keep, total={"sum": 1})
+    ss.output("prices", priced, glob="*.csv")
+    priced.options(name="var")
+    ss.returns(checks)
+    assert ss.manifest()["spec"]["data"]["outputs"] == [
+        {"name": "prices", "step": "fork.var", "glob": "*.csv"}
+    ]
+    view = kiln.testing.run_set(ss, outputs=tmp_path)
+    assert view.phase == "Succeeded"
+    assert sorted(p.name for p in (tmp_path / "prices").iterdir()) == ["1.csv", "2.csv"]
+
+
+def test_outputs_outside_of_a_set_are_refused() -> None:
+    with pytest.raises(kiln.NotInTask):
+        kiln.outputs()
+
+
+def test_output_of_another_set_is_data() -> None:
+    ss = set_of()
+    ss.call(keep, total=ss.data("prices", output=("eod-risk", "prices")))
+    [snapshot] = ss.manifest()["spec"]["data"]["snapshots"]
+    assert snapshot == {"name": "prices", "from": {"output": {"set": "eod-risk", "name": "prices"}}}

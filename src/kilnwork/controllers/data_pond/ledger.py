@@ -8,7 +8,7 @@ what they need, agents report what they have, and nothing is let go in between.
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
@@ -70,6 +70,42 @@ class Ledger:
         found.forget_pin(request)
         self._wake(found, before)
 
+    def want_output(
+        self,
+        namespace: str,
+        pond: str,
+        *,
+        request: str,
+        lease: str,
+        attempts: Mapping[str, tuple[str, ...]],
+        glob: str = "",
+    ) -> model.Pin:
+        """Return how far the files that attempts of a run have written are on their way to be one
+        snapshot; ask again when told of a change.
+
+        `attempts`: by node, names of directories below `outputs_directory(lease)`, `glob`: which of
+        their files. Its nodes hold it once a lease wants it there: `paths_by_node`.
+        """
+        if (namespace, pond) not in self._known:
+            return model.Pin(reason="WaitingForPond", message=_no_pond(namespace, pond))
+        found = self._pond(namespace, pond)
+        before = found.revision
+        pin = found.want_output(request, lease=lease, attempts=attempts, glob=glob)
+        self._wake(found, before)
+        return pin
+
+    def forget_output(self, namespace: str, pond: str, request: str) -> None:
+        """The digest is noted elsewhere; repeatable."""
+        found = self._pond(namespace, pond)
+        before = found.revision
+        found.forget_output(request)
+        self._wake(found, before)
+
+    def outputs_directory(self, namespace: str, pond: str, lease: str) -> str:
+        """Where tasks of a run write on every node; below it, each attempt in a directory of its
+        own."""
+        return self._pond(namespace, pond).outputs_directory(lease)
+
     def want(
         self,
         namespace: str,
@@ -78,8 +114,11 @@ class Ledger:
         *,
         nodes: Collection[str] | None,
         snapshots: Sequence[model.WantedSnapshot],
+        outputs: bool = False,
     ) -> None:
         """Have these snapshots on these nodes, on all of the pond for None, until the release.
+
+        `outputs`: and a directory for what tasks of the run write.
 
         Said again with other nodes or snapshots, that counts. Raises LeaseRefused for names that
         cannot be.
@@ -91,7 +130,7 @@ class Ledger:
         pond_leases.check(pond_leases.Lease(namespace=namespace, name=lease, snapshots=leased))
         found = self._pond(namespace, pond)
         before = found.revision
-        found.want(lease, nodes=nodes, snapshots=snapshots)
+        found.want(lease, nodes=nodes, snapshots=snapshots, outputs=outputs)
         self._wake(found, before)
 
     def release(self, namespace: str, pond: str, lease: str) -> None:

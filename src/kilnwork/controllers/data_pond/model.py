@@ -18,7 +18,7 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
 
     `state`: PENDING, PINNED or FAILED, which is final. `manifest`: once it is pinned. `bytes`: of
     the snapshot, before that what was read so far. `reason`, `message`: why it has failed, or what
-    it waits for.
+    it waits for. `paths_by_node`: of an output, which node has which of its files.
     """
 
     state: str = PENDING
@@ -27,6 +27,7 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
     bytes: int = 0
     reason: str = ""
     message: str = ""
+    paths_by_node: Mapping[str, tuple[str, ...]] = {}
 
 
 class WantedSnapshot(msgspec.Struct, frozen=True, kw_only=True):

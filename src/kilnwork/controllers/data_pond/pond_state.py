@@ -6,11 +6,12 @@ whoever needs it, what there is the agents report. No I/O, no waiting; the clock
 
 import zlib
 from collections.abc import Collection, Mapping, Sequence
+from urllib import parse
 
 import msgspec
 
 from kilnwork.api import data_pond, pond_messages, quantities
-from kilnwork.controllers.data_pond import model, sources
+from kilnwork.controllers.data_pond import model, outputs, sources
 from kilnwork.data import errors
 from kilnwork.data.pond import manifest
 from kilnwork.kit import clock
@@ -33,12 +34,13 @@ class Agent(msgspec.Struct, kw_only=True):
 
 
 class _Pinning(msgspec.Struct, kw_only=True):
-    """`expected`: the digest that it must have, "" for whatever there is. `failed_on`: nodes that
-    cannot."""
+    """`expected`: the digest that it must have, "" for whatever there is. `bound`: only this node
+    has it."""
 
     source: pond_messages.SourceOrder | None
     expected: str
     node: str | None = None
+    bound: bool = False
     pin: model.Pin = model.Pin()
 
 
@@ -57,6 +59,8 @@ class PondState:
         self._clock = time
         self._pins: dict[str, _Pinning] = {}
         self._leases: dict[str, tuple[frozenset[str] | None, tuple[model.WantedSnapshot, ...]]] = {}
+        self._written: set[str] = set()
+        """Leases whose runs write outputs."""
         self._released: dict[str, None] = {}
 
     # what is wanted
@@ -76,7 +80,56 @@ class PondState:
         self._look_at(found)
         return found.pin
 
+    def want_output(
+        self, request: str, *, lease: str, attempts: Mapping[str, tuple[str, ...]], glob: str
+    ) -> model.Pin:
+        """`attempts`: by node, directories in that of the lease's outputs. Each node pins its part;
+        the manifest of the whole is here then."""
+        live, parts = self.live(), {}
+        for node in sorted(attempts):
+            if node not in live:
+                message = f"the agent of DataPond {self.namespace}/{self.name} does not report"
+                parts[node] = model.Pin(reason="AgentSilent", message=message)
+        for node, names in self._by_owner(attempts, live).items():
+            key = f"{request}@{node}"
+            if key not in self._pins:
+                self._pins[key] = self._output_pin(node, lease, names, glob)
+                self.revision += 1
+            self._look_at(self._pins[key])
+            parts[node] = self._pins[key].pin
+        whole = outputs.merge(parts)
+        if whole.manifest is not None and whole.digest not in self.manifests:
+            self.put_manifest(whole.manifest)
+        return whole
+
+    def _by_owner(
+        self, attempts: Mapping[str, tuple[str, ...]], live: Collection[str]
+    ) -> dict[str, tuple[str, ...]]:
+        """By the node whose agent has the disk: nodes may share one."""
+        found: dict[str, tuple[str, ...]] = {}
+        for node in sorted(set(attempts) & set(live)):
+            owner = self.owner(node, live)
+            found[owner] = (*found.get(owner, ()), *attempts[node])
+        return found
+
+    def _output_pin(self, node: str, lease: str, names: tuple[str, ...], glob: str) -> _Pinning:
+        folder = self.outputs_directory(lease)
+        ordered = pond_messages.SourceOrder(
+            name=lease, uri=f"file://{parse.quote(folder)}", glob=glob, attempts=names
+        )
+        return _Pinning(source=ordered, expected="", node=node, bound=True)
+
+    def outputs_directory(self, lease: str) -> str:
+        """Where tasks of a run write, on every node."""
+        return f"{self.root}/outputs/{self.namespace}/{lease}"
+
+    def forget_output(self, request: str) -> None:
+        for key in [one for one in self._pins if one.startswith(f"{request}@")]:
+            self.forget_pin(key)
+
     def _new_pin(self, source: data_pond.SnapshotSource, digest: str) -> _Pinning:
+        if source.output is not None and digest:
+            return _Pinning(source=None, expected=digest)  # nodes of this pond have it
         try:
             ordered = sources.order(self.spec, source)
         except errors.PondError as error:
@@ -95,15 +148,18 @@ class PondState:
         *,
         nodes: Collection[str] | None,
         snapshots: Sequence[model.WantedSnapshot],
+        outputs: bool = False,
     ) -> None:
         wanted = (None if nodes is None else frozenset(nodes), tuple(snapshots))
-        if self._leases.get(lease) != wanted:
+        if self._leases.get(lease) != wanted or outputs != (lease in self._written):
             self._leases[lease] = wanted
+            (self._written.add if outputs else self._written.discard)(lease)
             self._released.pop(lease, None)
             self.revision += 1
 
     def release(self, lease: str) -> None:
         self._leases.pop(lease, None)
+        self._written.discard(lease)
         if lease not in self._released:
             self._released[lease] = None
             while len(self._released) > MAX_RELEASED:
@@ -232,6 +288,9 @@ class PondState:
                 message=f"the agent of DataPond {where} on node {node} {text}",
             )
         found = next((one for one in agent.report.leases if one.name == lease), None)
+        if found is None and not snapshots:
+            message = f"node {node} has not made the directory of its outputs yet"
+            return model.Readiness(reason="Fetching", message=message)
         reports = {one.name: one for one in found.snapshots} if found is not None else {}
         pairs = [(one, _about(one, reports, served)) for one in snapshots]
         return _summed(node, pairs, total=total)
@@ -260,6 +319,7 @@ class PondState:
             pond_messages.LeaseOrder(
                 name=name,
                 snapshots=tuple(self._ordered(one, needing) for one in snapshots),
+                outputs=name in self._written,
             )
             for name, (_, snapshots) in sorted(self._leases.items())
             if (needing := self._needing(name, served))
@@ -319,8 +379,9 @@ class PondState:
         """Manifests that somebody needs, which this node has and the manager has not."""
         expected = {one.expected for one in self._pins.values() if one.expected}
         everywhere = {one.digest for _, snapshots in self._leases.values() for one in snapshots}
-        lacking = (set(wanted) | expected | everywhere) - self.manifests.keys()
         agent = self.agents.get(node)
+        pinned = {one.digest for one in agent.report.pins if one.digest} if agent else set()
+        lacking = (set(wanted) | expected | everywhere | pinned) - self.manifests.keys()
         has = {one.digest for one in agent.report.holdings} if agent is not None else set()
         return tuple(sorted(lacking & has))
 
@@ -338,6 +399,8 @@ class PondState:
     def _assign(self, pinning: _Pinning, live: frozenset[str]) -> None:
         """To a node that has pinned the same before, and need not read it again; else to one that
         is at little."""
+        if pinning.bound:
+            return
         able = [one for one in live if not self.agents[one].report.shares]
         if pinning.node in able or pinning.source is None:
             return
@@ -395,6 +458,8 @@ class PondState:
         )
 
     def _waits_for(self, pinning: _Pinning) -> str:
+        if pinning.source is None:
+            return f"no node that reports has {pinning.expected}"
         if pinning.node is None:
             return f"DataPond {self.namespace}/{self.name} has no agent that reports"
         return f"node {pinning.node} has not begun"

@@ -19,13 +19,20 @@ def order(
 ) -> pond_messages.SourceOrder:
     """Return what an agent is told. Raises SourceRefused, with the path of the field."""
     given = [
-        name for name in ("source", "uri", "inline", "files") if getattr(wanted, name) is not None
+        name
+        for name in ("source", "uri", "inline", "output", "files")
+        if getattr(wanted, name) is not None
     ]
     if len(given) != 1:
         raise errors.SourceRefused(
-            f"from: give exactly one of source, uri, inline and files, not {len(given)}"
+            f"from: give exactly one of source, uri, inline, output and files, not {len(given)}"
         )
     _check_selection(wanted)
+    if wanted.output is not None:
+        raise errors.SourceRefused(
+            "from.output: only SyncSets may have it; a lease names the digest, which is in the "
+            "status of the SyncSet"
+        )
     if wanted.files is not None:
         return _of_job("from.files", FILES, f"{wanted.files}/{wanted.path}", wanted)
     if wanted.inline is not None:

@@ -39,13 +39,14 @@ class LocalBackend:
         left_s = spec.wait_s if began is None else began + spec.wait_s - self._clock.wall()
         if left_s > 0:
             return msgspec.structs.replace(found, again_s=left_s)
+        text = f"not all workers came within {spec.wait_s:g} s"
+        found = msgspec.structs.replace(found, reason=reasons.SetReason.GANG_TIMED_OUT)
         if not spec.requeue:
-            return msgspec.structs.replace(found, timed_out=True)
+            message = f"{text}: {found.message}"
+            return msgspec.structs.replace(found, timed_out=True, message=message)
         await self._clusters.release(spec.namespace, spec.uid, but=None)
-        text = f"not all workers came within {spec.wait_s:g} s, all begin anew: {found.message}"
-        return msgspec.structs.replace(
-            found, reason=reasons.SetReason.GANG_TIMED_OUT, message=text, again_s=SOON_S
-        )
+        message = f"{text}, all begin anew: {found.message}"
+        return msgspec.structs.replace(found, message=message, again_s=SOON_S)
 
     async def observe(self, spec: port.GangSpec) -> port.GangState:
         """Say where it is."""

@@ -17,6 +17,17 @@ OPENED_ANNOTATION = "kilnwork.dev/gate-opened"
 
 Reason = reasons.SetReason
 
+_REFUSED = frozenset(
+    {
+        reasons.ClusterReason.POD_REFUSED,
+        reasons.ClusterReason.INVALID_SPEC,
+        reasons.ClusterReason.SERVICE_ACCOUNT_MISSING,
+        reasons.ClusterReason.POD_NAME_TAKEN,
+        reasons.ClusterReason.SECRET_NAME_TAKEN,
+    }
+)
+"""Why a TaskCluster has no Pods for a reason that does not pass by itself, as a quota may."""
+
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of one group. `cluster`: None while there is none of this set."""
@@ -42,6 +53,13 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
         workers = self.view.workers if self.view else ()
         uids = {w.pod_uid for w in workers if w.ready}
         return tuple(p for p in self.live if p.metadata.uid in uids)
+
+    @property
+    def trouble(self) -> tuple[str, str]:
+        """Reason and message of its TaskCluster, why not all of its workers are connected."""
+        found = self.cluster.status.conditions if self.cluster else ()
+        late = (c for c in found if c.type == "Ready" and c.status != "True")
+        return next(((c.reason, c.message) for c in late), ("", ""))
 
     @property
     def complete(self) -> bool:
@@ -106,8 +124,7 @@ def _missing(groups: tuple[Group, ...]) -> Iterator[str]:
         if group.complete:
             continue
         text = f"group {group.spec.name}: {len(group.connected)} of {group.spec.min} workers are "
-        found = group.cluster.status.conditions if group.cluster else ()
-        why = next((c.message for c in found if c.type == "Ready" and c.status != "True"), "")
+        why = group.trouble[1]
         yield text + "connected" + (f": {why}" if why else "")
 
 
@@ -145,6 +162,8 @@ def state(
 ) -> port.GangState:
     """The state of all; `reason` and `message`: while it is not ready, those of the caller."""
     ready = all(g.complete for g in groups)
+    if not message and any(not g.complete and g.trouble[0] in _REFUSED for g in groups):
+        reason = Reason.OBJECT_REFUSED
     return port.GangState(
         groups={g.spec.name: g.state() for g in groups},
         ready=ready,

@@ -14,7 +14,7 @@ import msgspec
 
 from kilnwork.api import meta, pod, reasons, resource, sync_set, sync_set_validation
 from kilnwork.controllers import ports, tools
-from kilnwork.controllers.gangs import capacity, clusters, members, port, sharing
+from kilnwork.controllers.gangs import capacity, clusters, members, port, precedence, sharing
 from kilnwork.kube import errors
 
 LOOK_S = 1.0
@@ -39,6 +39,7 @@ class PodsBackend:
         self._clock = given.time
         self._checking = asyncio.Lock()
         """One gang at a time looks for room and takes it."""
+        self._precedence = precedence.Precedence(given.time)
 
     def use(self, hub: ports.ClusterHub) -> None:
         """Ask this dispatcher from now on."""
@@ -140,7 +141,22 @@ class PodsBackend:
             found = members.state(groups, since=spec.running_since)
             return groups, await self._without_check(spec, groups, found)
         groups = _as_they_are(groups, room)
-        return groups, await self._let_go_in(spec, groups, room)
+        return groups, await self._take_turn(spec, groups, room)
+
+    async def _take_turn(
+        self, spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room
+    ) -> port.GangState:
+        """Let a gang take room, unless one of higher priority waits that could have it."""
+        begins = spec.running_since is None and members.opened(groups) is None
+        if begins and (ahead := self._precedence.ahead_of(spec)):
+            waits = Reason.WAITING_FOR_ROOM
+            found = members.state(groups, since=None, reason=waits, message=ahead)
+            return msgspec.structs.replace(found, again_s=LOOK_S)
+        found = await self._let_go_in(spec, groups, room)
+        waits_for_it = found.reason in (Reason.WAITING_FOR_ROOM, Reason.WAITING_FOR_DATA)
+        could = begins and waits_for_it and _would_fit(spec, groups, room)
+        self._precedence.note(spec, waits=could)
+        return found
 
     async def _let_go_in(
         self, spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room
@@ -352,6 +368,14 @@ def _member(spec: port.GangSpec, group: members.Group, raw: meta.JsonObject) -> 
         if group.spec.near is not sync_set.NearMode.NONE:
             near = spec.data.near.get(group.spec.name, {})
     return capacity.Member(capacity.name_of(raw), group.spec.name, raw, allowed, near)
+
+
+def _would_fit(spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room) -> bool:
+    """Whether a gang could start if nothing else ran."""
+    gated = tuple(p for p in room.pods if capacity.is_gated(p))
+    alone = capacity.Room(nodes=room.nodes, pods=gated)
+    placement, waiting = _place(spec, groups, alone)
+    return bool(_going(spec, groups, placement, waiting))
 
 
 def _going(

@@ -30,6 +30,8 @@ class GroupSpec(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the gang is broken when one of its workers ends."""
     elastic: bool = False
     """Whether it grows and shrinks while the flow runs."""
+    spawns_on: str = ""
+    """TaskCluster of what its tasks spawn without naming one; "": the same."""
     portions: int = 0
     """How many portions of the data its workers share; 0: each node holds all that it needs."""
 
@@ -50,6 +52,8 @@ class DataPlaces(msgspec.Struct, frozen=True, kw_only=True):
     path: str = ""
     """Directory of it on every node."""
     writable: bool = False
+    outputs: str = ""
+    """Directory into which tasks write what is kept, "" if nothing is."""
 
 
 class GangSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +69,8 @@ class GangSpec(msgspec.Struct, frozen=True, kw_only=True):
     requeue: bool
     """After `wait_s` all give their room back and begin anew; else that is told (`timed_out`)."""
     data: DataPlaces | None = None
+    priority: int = 0
+    """With backend `pods`: a gang that waits holds back those of lower priority."""
     running_since: float | None = None
     """When the flow began (wall clock): from then on members come and go one by one."""
 

@@ -5,9 +5,17 @@ Pods, so that a Pod that takes the place of another has them too.
 """
 
 import copy
+from collections.abc import Sequence
 from typing import Any
 
-from kilnwork.api import kinds, meta, names, sync_set_validation, task_fields
+from kilnwork.api import (
+    kinds,
+    meta,
+    names,
+    sync_set_validation,
+    task_fields,
+    worker_variables,
+)
 from kilnwork.controllers import worker_pods
 from kilnwork.controllers.gangs import port
 
@@ -88,29 +96,46 @@ def pod_template(spec: port.GangSpec, group: port.GroupSpec, *, gated: bool) -> 
         pod["schedulingGates"] = [*gates, {"name": sync_set_validation.GATE}]
     if spec.data is not None and spec.data.path:
         _add_data(pod, spec.data)
+    if group.spawns_on:
+        _add_to_worker(pod, env={worker_variables.SPAWN_CLUSTER: group.spawns_on}, mounts=())
     return {**template, "metadata": metadata, "spec": pod}
 
 
 def _add_data(pod: dict[str, Any], data: port.DataPlaces) -> None:
     """Let the worker see the data of its generation, at the path that it has on the node: where a
     node mounts nothing, as on the machine of `kiln up`, the path is right too."""
+    shown = [(sync_set_validation.VOLUME, DATA_VARIABLE, data.path, data.writable)]
+    if data.outputs:
+        volume = sync_set_validation.OUTPUTS_VOLUME
+        shown.append((volume, worker_variables.OUTPUTS, data.outputs, True))
+    _add_to_worker(
+        pod,
+        env={variable: path for _, variable, path, _ in shown},
+        mounts=[
+            {"name": volume, "mountPath": path, "readOnly": not writable}
+            for volume, _, path, writable in shown
+        ],
+    )
+    # A worker may be there before its data (order follow), and before the pond's directory.
+    pod["volumes"] = [
+        *(pod.get("volumes") or ()),
+        *(
+            {"name": volume, "hostPath": {"path": path, "type": "DirectoryOrCreate"}}
+            for volume, _, path, _ in shown
+        ),
+    ]
+
+
+def _add_to_worker(
+    pod: dict[str, Any], *, env: dict[str, str], mounts: Sequence[dict[str, Any]]
+) -> None:
+    """Set variables of the worker's container, and mount more into it."""
     containers = list(pod.get("containers") or [{"name": worker_pods.CONTAINER}])
     position = task_fields.worker_position(containers)
     worker = dict(containers[position])
-    mount = {
-        "name": sync_set_validation.VOLUME,
-        "mountPath": data.path,
-        "readOnly": not data.writable,
-    }
-    variable = {"name": DATA_VARIABLE, "value": data.path}
-    env = [one for one in worker.get("env") or () if one.get("name") != DATA_VARIABLE]
-    worker["env"] = [*env, variable]
-    worker["volumeMounts"] = [*(worker.get("volumeMounts") or ()), mount]
+    others = [one for one in worker.get("env") or () if one.get("name") not in env]
+    worker["env"] = [*others, *({"name": name, "value": value} for name, value in env.items())]
+    if mounts:
+        worker["volumeMounts"] = [*(worker.get("volumeMounts") or ()), *mounts]
     containers[position] = worker
     pod["containers"] = containers
-    # A worker may be there before its data (order follow), and before the pond's directory.
-    volume = {
-        "name": sync_set_validation.VOLUME,
-        "hostPath": {"path": data.path, "type": "DirectoryOrCreate"},
-    }
-    pod["volumes"] = [*(pod.get("volumes") or ()), volume]

@@ -77,16 +77,22 @@ def look(
         return _of_replay(seen, stored)
     snapshots = seen.spec.data.snapshots
     if not snapshots:
-        program = wanted.Program(flow=seen.spec.flow, snapshots={})
+        program = wanted.Program(flow=seen.spec.flow, snapshots={}, outputs=seen.spec.data.outputs)
         return Pinned(program=program, snapshots={}, why=status.Why(Reason.NO_DATA, ""))
     name = seen.spec.data.pond.name
     if pond is None:
         text = f"DataPond {name} does not exist in namespace {seen.metadata.namespace}"
         return _not_yet(seen, status.Why(Reason.WAITING_FOR_POND, text))
     if not pond.nodes:
-        text = f"no agent of DataPond {name} is connected: its condition Ready says why"
-        return _not_yet(seen, status.Why(Reason.WAITING_FOR_POND, text))
+        return _not_yet(seen, no_agent(seen))
     return _of_pins(seen, pins)
+
+
+def no_agent(seen: sync_set.SyncSet) -> status.Why:
+    """What it says while no node can have its data."""
+    name = seen.spec.data.pond.name
+    text = f"no agent of DataPond {name} is connected: its condition Ready says why"
+    return status.Why(Reason.WAITING_FOR_POND, text)
 
 
 def _of_pins(seen: sync_set.SyncSet, pins: Mapping[str, model.Pin]) -> Pinned:
@@ -108,7 +114,7 @@ def _of_pins(seen: sync_set.SyncSet, pins: Mapping[str, model.Pin]) -> Pinned:
     if missing:
         why = status.Why(Reason.PINNING, ", ".join(missing))
         return Pinned(program=None, snapshots=known, why=why)
-    program = wanted.Program(flow=seen.spec.flow, snapshots=refs)
+    program = wanted.Program(flow=seen.spec.flow, snapshots=refs, outputs=seen.spec.data.outputs)
     return Pinned(program=program, snapshots=known, why=status.Why(Reason.PINNED, ""))
 
 
@@ -133,7 +139,9 @@ def _of_replay(seen: sync_set.SyncSet, stored: flow_model.NewFlowRun | None) -> 
         )
         raise CannotPin(Reason.NO_GENERATION, text)
     return Pinned(
-        program=wanted.Program(flow=stored.flow, snapshots=stored.snapshots),
+        program=wanted.Program(
+            flow=stored.flow, snapshots=stored.snapshots, outputs=stored.outputs
+        ),
         snapshots={name: _shown(ref) for name, ref in stored.snapshots.items()},
         why=status.Why(Reason.PINNED, f"as in generation {stored.generation}"),
     )

@@ -13,7 +13,7 @@ import msgspec
 from kilnwork.api import reasons, sync_set, sync_set_validation
 from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.gangs import port, sharing
-from kilnwork.controllers.sync_set import pinning, ports, status, wanted
+from kilnwork.controllers.sync_set import outputs, pinning, ports, status, times, waits, wanted
 from kilnwork.jobs.flows import model as flow_model
 from kilnwork.kit import clock
 
@@ -22,6 +22,9 @@ _P = sync_set.Phase
 
 LOOK_S = 1.0
 """Between looks at what nobody tells about."""
+
+REFUSED_LOOK_S = 5.0
+"""Between tries to make what was refused."""
 
 FETCH_LOOK_S = 5.0
 """Between looks at nodes that fetch: an agent that is gone says nothing."""
@@ -33,6 +36,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 
     nodes: frozenset[str]
     snapshots: tuple[model.WantedSnapshot, ...]
+    outputs: bool = False
+    """Whether its tasks write files there."""
     portions: sharing.Places = {}
 
 
@@ -49,13 +54,15 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     `known`: generations whose flows the engine has. `flow`: that of the newest admitted one;
     `stored_own`: what that was started with. `stored`: what the generation to be repeated was
-    started with. `backend`: what starts its groups
-    together, None while that is not known. `pins`: by name of a snapshot. `held`: portions of the
-    data that nodes have, as far as this manager has asked for them. `near`: by group, bytes
-    of what it is to be near to. `gang`: None before it was asked. `left`: whether groups of other
-    generations, or of one that is over, are still there. `obstacle`: why an object of the set could
-    not be made. `refused`: why the engine does not take its flow. `fetching_since`:
-    since when this manager has nodes fetch; not while there is no room.
+    started with. `backend`: what starts its groups together, None while that is not known. `pins`:
+    by name of a snapshot; `planned`: their shards, as far as known. `held`: portions of the data
+    that nodes have, as far as this manager has asked for them. `near`: by group, bytes of what it
+    is to be near to. `gang`: None before it was asked. `left`: whether groups of other generations,
+    or of one that is over, are still there. `obstacle`: why an object of the set could not be made;
+    `refused_s`: for how long one was refused, seconds. `refused`: why the engine does not take its
+    flow. `fetching_since`: since when this manager has nodes fetch; not while there is no room.
+    `pins_of_outputs`: of a flow that has succeeded, by name; `unknown_output`: what is not known of
+    one any more; `kept`: how far nodes are that are to hold them.
     """
 
     seen: sync_set.SyncSet | None
@@ -67,11 +74,15 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     pond: ports.Pond | None = None
     pins: Mapping[str, model.Pin] = {}
     readiness: Mapping[str, model.Readiness] = {}
+    pins_of_outputs: Mapping[str, model.Pin] = {}
+    unknown_output: str = ""
+    kept: Mapping[str, model.Readiness] = {}
     held: sharing.Places = {}
     near: Mapping[str, Mapping[str, int]] = {}
     gang: port.GangState | None = None
     left: bool = False
     obstacle: str = ""
+    refused_s: float = 0.0
     refused: str = ""
     fetching_since: float | None = None
     now: float = 0.0
@@ -82,9 +93,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     `forget`: generations whose flows nobody asks for any more. `release_groups`: all groups are to
     go. `objects`: those of the spec are to be made. `gang`: ask for it, and decide again.
-    `lease`: what nodes are to hold; `release_lease`: nothing. `serve`: by TaskCluster and node, the
-    portions of which workers there get tasks. `again_s`: look again after so many
-    seconds even if nothing changes.
+    `lease`: what nodes are to hold; `release_lease`: nothing. `outputs`: what they are to hold of
+    its outputs. `serve`: by TaskCluster and node, the portions of which workers there get tasks.
+    `reshard`: in how many shards the flow should have snapshots. `again_s`: look again after so
+    many seconds even if nothing changes.
     """
 
     forget: tuple[int, ...] = ()
@@ -95,7 +107,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     objects: bool = False
     gang: port.GangSpec | None = None
     lease: Lease | None = None
+    outputs: Lease | None = None
     serve: sharing.Places = {}
+    reshard: Mapping[str, int] = {}
     start: flow_model.NewFlowRun | None = None
     status: sync_set.SyncSetStatus | None = None
     delete: bool = False
@@ -127,15 +141,14 @@ def _admit(facts: Facts, seen: sync_set.SyncSet) -> Plan:
         shown = status.Shown(_P.KILLING, status.Why(Reason.SUPERSEDED, text), flow=facts.flow)
         return Plan(kill=kill, status=status.make(seen, shown, now=facts.now))
     if facts.flow is not None and not _P(seen.status.phase or _P.PENDING).final:
-        phase, why = _outcome(facts.flow)  # how it ended is told before the next one begins
-        return _ends(facts, seen, phase, why)
+        return _finishes(facts, seen, facts.flow)  # that is told before the next one begins
     if facts.left:
         return Plan(release_groups=True, release_lease=True, again_s=LOOK_S)
     begun = status.begin(seen, backend=facts.backend, now=facts.now)
     if problems := _problems(facts, seen):
         text = "; ".join(f"{field} {why}" for field, why in problems)
         return _ends(facts, begun, _P.ADMISSION_ERROR, status.Why(Reason.INVALID_SPEC, text))
-    kill_in = _seconds_until(seen.spec.kill_timestamp, facts.now)
+    kill_in = times.seconds_until(seen.spec.kill_timestamp, facts.now)
     if kill_in is not None and kill_in <= 0:
         why = status.Why(Reason.KILLED, f"killTimestamp {seen.spec.kill_timestamp} has come")
         return _ends(facts, begun, _P.KILLED, why)
@@ -161,13 +174,13 @@ def _problems(facts: Facts, seen: sync_set.SyncSet) -> list[sync_set_validation.
 
 def _before(facts: Facts, seen: sync_set.SyncSet) -> Plan:
     """Pin the data, make what the flow needs, start it."""
-    if (end := _end_asked(facts, seen)) is not None:
+    if (end := times.end_asked(seen, facts.now)) is not None:
         return _ends(facts, seen, _P.KILLED if end.reason == Reason.KILLED else _P.FAILED, end)
-    again_s = _next_end_s(facts, seen)
+    again_s = times.next_end_s(seen, facts.now)
     if seen.spec.suspend:
         why = status.Why(Reason.SUSPENDED, "spec.suspend is true: workers gave their room back")
-        waits = _waits(facts, seen, _P.SUSPENDED, why, again_s=again_s)
-        return msgspec.structs.replace(waits, release_groups=True, release_lease=True)
+        paused = _waits(facts, seen, _P.SUSPENDED, why, again_s=again_s)
+        return msgspec.structs.replace(paused, release_groups=True, release_lease=True)
     if facts.refused:
         why = status.Why(Reason.INVALID_SPEC, facts.refused)
         return _ends(facts, seen, _P.FAILED, why)
@@ -176,9 +189,9 @@ def _before(facts: Facts, seen: sync_set.SyncSet) -> Plan:
     except pinning.CannotPin as error:
         return _ends(facts, seen, _P.FAILED, status.Why(error.reason, str(error)))
     if pinned.program is None or pinned.is_new(seen.status):
-        late_s = _late_s(seen, _time(seen.status.admission_time), facts.now)
+        late_s = times.late_s(seen, times.time_of(seen.status.admission_time), now=facts.now)
         if late_s is not None and late_s <= 0 and pinned.program is None:
-            return _ends(facts, seen, _P.FAILED, _too_late(seen, "pinning", pinned.why))
+            return _ends(facts, seen, _P.FAILED, times.too_late(seen, "pinning", pinned.why))
         shown = status.Shown(
             _P.PENDING,
             pinned.why,
@@ -186,11 +199,13 @@ def _before(facts: Facts, seen: sync_set.SyncSet) -> Plan:
             pinned=pinned.program is not None,
         )
         soon = 0.0 if pinned.program is not None else LOOK_S
-        again_s = _first(again_s, late_s, soon)
+        again_s = times.first_s(again_s, late_s, soon)
         return Plan(status=status.make(seen, shown, now=facts.now), again_s=again_s)
+    if pinned.program.needs_pond and (facts.pond is None or not facts.pond.nodes):
+        why = _no_pond(seen) if facts.pond is None else pinning.no_agent(seen)
+        return _waits(facts, seen, _P.PLACING, why, again_s=times.first_s(again_s, LOOK_S))
     if facts.obstacle:
-        why = status.Why(Reason.OBJECT_REFUSED, facts.obstacle)
-        return _waits(facts, seen, _P.PLACING, why, again_s=5.0)
+        return _refused(facts, seen, facts.obstacle, again_s=again_s)
     spec = _gang(facts, seen, pinned.program)
     if facts.gang is None:
         return Plan(objects=True, gang=spec)
@@ -211,15 +226,17 @@ def _gathering(
 ) -> Plan:
     """Workers and data come together; when all are there, the flow starts."""
     program, gang = gathered.program, gathered.gang
+    if gang.reason is Reason.OBJECT_REFUSED and not gang.ready:
+        return _refused(facts, seen, gang.message, again_s=again_s)
     if gang.timed_out or gang.broken:
         reason = Reason.GANG_TIMED_OUT if gang.timed_out else Reason.WORKER_ENDED
         return _ends(facts, seen, _P.FAILED, status.Why(reason, gang.broken or gang.message))
     data = _data(facts, seen, program, spec=gathered.spec, gang=gang)
     if data.failed is not None:
         return _ends(facts, seen, _P.FAILED, data.failed)
-    late_s = _late_s(seen, facts.fetching_since, facts.now)
+    late_s = times.late_s(seen, facts.fetching_since, now=facts.now)
     if late_s is not None and late_s <= 0 and not data.ready and data.lease is not None:
-        return _ends(facts, seen, _P.FAILED, _too_late(seen, "fetching", data.why))
+        return _ends(facts, seen, _P.FAILED, times.too_late(seen, "fetching", data.why))
     if gang.ready and data.ready:
         return Plan(
             lease=data.lease,
@@ -234,18 +251,30 @@ def _gathering(
         phase, why, gang=gang, data=(data.ready, data.why), snapshots=data.snapshots
     )
     silent_s = None if data.ready or data.lease is None else FETCH_LOOK_S
-    waits = (again_s, gang.again_s, late_s, silent_s)
+    looks = (again_s, gang.again_s, late_s, silent_s)
     return Plan(
         lease=data.lease,
         status=status.make(seen, shown, now=facts.now),
-        again_s=_first(*waits),
+        again_s=times.first_s(*looks),
+    )
+
+
+def _refused(facts: Facts, seen: sync_set.SyncSet, message: str, *, again_s: float | None) -> Plan:
+    """An object of the set cannot be made. What the server says passes soon, or not at all."""
+    left_s = waits.REFUSED_S - facts.refused_s
+    if left_s <= 0:
+        text = f"{message} (tried for {waits.REFUSED_S:g} s)"
+        return _ends(facts, seen, _P.FAILED, status.Why(Reason.OBJECT_REFUSED, text))
+    why = status.Why(Reason.OBJECT_REFUSED, message)
+    return _waits(
+        facts, seen, _P.PLACING, why, again_s=times.first_s(again_s, left_s, REFUSED_LOOK_S)
     )
 
 
 def _gang(facts: Facts, seen: sync_set.SyncSet, program: wanted.Program) -> port.GangSpec:
     generation, gang = seen.status.generation, seen.spec.resources.gang
     data = None
-    if program.snapshots:
+    if program.needs_pond:
         pond = facts.pond or ports.Pond(path="")
         data = port.DataPlaces(
             lead=wanted.leads(seen, program.snapshots),
@@ -254,6 +283,7 @@ def _gang(facts: Facts, seen: sync_set.SyncSet, program: wanted.Program) -> port
             held=facts.held,
             near=facts.near,
             path=pond.path,
+            outputs=pond.outputs if program.outputs else "",
             writable=wanted.is_writable(seen, facts.backend),
         )
     return port.GangSpec(
@@ -265,6 +295,7 @@ def _gang(facts: Facts, seen: sync_set.SyncSet, program: wanted.Program) -> port
         wait_s=gang.wait_seconds,
         requeue=gang.on_timeout is sync_set.OnTimeout.REQUEUE,
         data=data,
+        priority=seen.spec.priority,
         running_since=None if facts.flow is None else facts.flow.started,
     )
 
@@ -287,6 +318,7 @@ def _new_run(
         by_shard=wanted.by_shard(seen, program.snapshots, backend=facts.backend),
         portions={group.name: group.portions for group in spec.groups if group.portions},
         priority=seen.spec.priority,
+        outputs=program.outputs,
     )
 
 
@@ -314,9 +346,7 @@ def _data(
     if spec.data is None:
         return _Data(ready=True, why=status.Why(Reason.NO_DATA, "it has no snapshots"))
     if facts.pond is None:
-        name = seen.spec.data.pond.name
-        text = f"DataPond {name} does not exist in namespace {spec.namespace}"
-        return _Data(ready=False, why=status.Why(Reason.WAITING_FOR_POND, text))
+        return _Data(ready=False, why=_no_pond(seen))
     nodes = gang.nodes
     if not nodes and facts.backend is sync_set.Backend.LOCAL:
         nodes = facts.pond.nodes  # there is one machine: its data need not wait for its workers
@@ -324,7 +354,14 @@ def _data(
     found = {name: facts.readiness.get(name, model.Readiness()) for name in sorted(nodes)}
     ready_nodes = sum(one.ready for one in found.values())
     snapshots = {
-        name: msgspec.structs.replace(one, nodes_ready=ready_nodes, nodes_wanted=len(nodes))
+        name: msgspec.structs.replace(
+            one,
+            nodes_ready=ready_nodes,
+            nodes_wanted=len(nodes),
+            shards=len(program.snapshots[name].shards or ())
+            if name in program.snapshots
+            else one.shards,
+        )
         for name, one in seen.status.snapshots.items()
     }
     failed = None
@@ -337,6 +374,12 @@ def _data(
     ready = bool(nodes) and ready_nodes == len(nodes) and not nowhere
     why = status.Why(Reason.DATA_READY, "") if ready else _fetching(found)
     return _Data(ready=ready, why=why, lease=lease, failed=failed, snapshots=snapshots)
+
+
+def _no_pond(seen: sync_set.SyncSet) -> status.Why:
+    name, namespace = seen.spec.data.pond.name, seen.metadata.namespace
+    text = f"DataPond {name} does not exist in namespace {namespace}"
+    return status.Why(Reason.WAITING_FOR_POND, text)
 
 
 def _lease(
@@ -358,7 +401,7 @@ def _lease(
     snapshots = wanted.wanted_snapshots(
         seen, program, counts=counts, portions=portions, backend=facts.backend
     )
-    return Lease(nodes=nodes, snapshots=snapshots, portions=portions)
+    return Lease(nodes=nodes, snapshots=snapshots, portions=portions, outputs=bool(program.outputs))
 
 
 def _fetching(found: Mapping[str, model.Readiness]) -> status.Why:
@@ -384,37 +427,39 @@ def _said(node: str, of: model.Readiness) -> str:
 
 def _running(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView) -> Plan:
     if flow.phase.final:
-        phase, why = _outcome(flow)
-        return _ends(facts, seen, phase, why)
-    stored = facts.stored_own
-    program = wanted.Program(flow=seen.spec.flow, snapshots={})
-    if stored is not None:
-        program = wanted.Program(flow=stored.flow, snapshots=stored.snapshots)
+        return _finishes(facts, seen, flow)
+    program = _program(facts, seen)
     spec = _gang(facts, seen, program)
-    end = _end_asked(facts, seen)
-    if facts.gang is None:
-        return Plan(gang=spec) if end is None else _kills(facts, seen, flow, end)
-    data = _data(facts, seen, program, spec=spec, gang=facts.gang)
-    end = end or _broken(facts.gang, data)
-    if end is not None:
-        return _kills(facts, seen, flow, end)
-    return _goes_on(facts, seen, flow, data=data, serve=_serve(facts, spec))
+    end = times.end_asked(seen, facts.now)
+    if end is None and facts.gang is None:
+        return Plan(gang=spec)
+    data = None
+    if end is None and facts.gang is not None:
+        data = _data(facts, seen, program, spec=spec, gang=facts.gang)
+        end = _broken(facts.gang, data)
+    if end is not None or data is None:
+        end = end or status.Why(Reason.KILLED, "")
+        kill = Kill(seen.status.generation, str(end.reason), end.message)
+        shown = status.Shown(_P.KILLING, end, gang=facts.gang, flow=flow)
+        return Plan(kill=kill, status=status.make(seen, shown, now=facts.now))
+    decided = _goes_on(facts, seen, flow, data=data, serve=_serve(facts, spec))
+    anew = wanted.redivided(seen, program.snapshots, backend=facts.backend)
+    return msgspec.structs.replace(decided, reshard=anew)
 
 
-def _kills(
-    facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView, end: status.Why
-) -> Plan:
-    kill = Kill(seen.status.generation, str(end.reason), end.message)
-    shown = status.Shown(_P.KILLING, end, gang=facts.gang, flow=flow)
-    return Plan(kill=kill, status=status.make(seen, shown, now=facts.now))
+def _program(facts: Facts, seen: sync_set.SyncSet) -> wanted.Program:
+    stored = facts.stored_own
+    if stored is None:
+        return wanted.Program(flow=seen.spec.flow, snapshots={})
+    return wanted.Program(flow=stored.flow, snapshots=stored.snapshots, outputs=stored.outputs)
 
 
 def _broken(gang: port.GangState, data: _Data) -> status.Why | None:
     """Why the flow cannot go on. A node that comes late, and cannot have the data, is no reason."""
     if gang.broken:
         return status.Why(Reason.WORKER_ENDED, gang.broken)
-    corrupt = data.failed is not None and data.failed.reason == Reason.DATA_CORRUPT
-    return data.failed if corrupt else None
+    failed = data.failed
+    return failed if failed is not None and failed.reason == Reason.DATA_CORRUPT else None
 
 
 def _goes_on(
@@ -444,7 +489,7 @@ def _goes_on(
         lease=data.lease,
         serve=serve,
         status=status.make(seen, shown, now=facts.now),
-        again_s=_first(_next_end_s(facts, seen), gang_s),
+        again_s=times.first_s(times.next_end_s(seen, facts.now), gang_s),
     )
 
 
@@ -469,6 +514,41 @@ def _outcome(flow: flow_model.FlowRunView) -> tuple[sync_set.Phase, status.Why]:
 # The end
 
 
+def _finishes(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView) -> Plan:
+    """The flow is over; what it has written is kept before that is told."""
+    phase, why = _outcome(flow)
+    pins = facts.pins_of_outputs
+    if phase is not _P.SUCCEEDED or not (pins or facts.unknown_output):
+        return _ends(facts, seen, phase, why)
+    failed = times.end_asked(seen, facts.now) or outputs.failure(pins)
+    if facts.unknown_output:
+        failed = status.Why(Reason.OUTPUT_FAILED, facts.unknown_output)
+    if failed is not None:
+        killed = failed.reason == Reason.KILLED
+        return _ends(facts, seen, _P.KILLED if killed else _P.FAILED, failed)
+    waits_for = outputs.waits_for(pins)
+    lease = None
+    if not waits_for:
+        lease = Lease(nodes=outputs.nodes(pins), snapshots=outputs.wanted(pins))
+        late = [one.message for _, one in sorted(facts.kept.items()) if not one.ready]
+        if facts.kept and not late:
+            shown = status.Shown(phase, why, flow=flow, outputs=outputs.shown(pins))
+            made = status.make(seen, shown, now=facts.now)
+            return Plan(outputs=lease, status=made, again_s=0.0)
+        waits_for = ", ".join(late) or "nodes are told to hold them"
+    keeps = status.Why(Reason.KEEPING_OUTPUTS, waits_for)
+    late_s = times.late_s(seen, flow.finished, now=facts.now)
+    if late_s is not None and late_s <= 0:
+        return _ends(facts, seen, _P.FAILED, times.too_late(seen, "keeping outputs", keeps))
+    shown = status.Shown(_P.RUNNING, keeps, flow=flow)
+    return Plan(
+        release_groups=True,
+        outputs=lease,
+        status=status.make(seen, shown, now=facts.now),
+        again_s=times.first_s(late_s, LOOK_S, times.next_end_s(seen, facts.now)),
+    )
+
+
 def _after(facts: Facts, seen: sync_set.SyncSet) -> Plan:
     """Give everything back; in the end the object goes too."""
     kept = {one.generation for one in seen.status.generations} | {seen.status.generation}
@@ -483,45 +563,8 @@ def _after(facts: Facts, seen: sync_set.SyncSet) -> Plan:
         release_lease=True,
         status=status.observed(seen),
         delete=left_s is not None and left_s <= 0,
-        again_s=_first(left_s, LOOK_S if facts.left else None),
+        again_s=times.first_s(left_s, LOOK_S if facts.left else None),
     )
-
-
-def _end_asked(facts: Facts, seen: sync_set.SyncSet) -> status.Why | None:
-    """Why it is to end now, for its times."""
-    kill_in = _seconds_until(seen.spec.kill_timestamp, facts.now)
-    if kill_in is not None and kill_in <= 0:
-        return status.Why(Reason.KILLED, f"killTimestamp {seen.spec.kill_timestamp} has come")
-    left_s = _deadline_s(facts, seen)
-    if left_s is not None and left_s <= 0:
-        text = f"it took longer than spec.deadlineSeconds, {seen.spec.deadline_seconds}"
-        return status.Why(Reason.DEADLINE_EXCEEDED, text)
-    return None
-
-
-def _next_end_s(facts: Facts, seen: sync_set.SyncSet) -> float | None:
-    return _first(_seconds_until(seen.spec.kill_timestamp, facts.now), _deadline_s(facts, seen))
-
-
-def _deadline_s(facts: Facts, seen: sync_set.SyncSet) -> float | None:
-    if seen.spec.deadline_seconds is None or not seen.status.admission_time:
-        return None
-    admitted = clock.parse_rfc3339(seen.status.admission_time)
-    return admitted + seen.spec.deadline_seconds - facts.now
-
-
-def _late_s(seen: sync_set.SyncSet, since: float | None, now: float) -> float | None:
-    return None if since is None else since + seen.spec.data.pond.timeout_seconds - now
-
-
-def _time(text: str | None) -> float | None:
-    return clock.parse_rfc3339(text) if text else None
-
-
-def _too_late(seen: sync_set.SyncSet, what: str, why: status.Why) -> status.Why:
-    limit = seen.spec.data.pond.timeout_seconds
-    text = f"{what} took longer than data.pond.timeoutSeconds, {limit}: {why.message}"
-    return status.Why(Reason.DATA_TIMED_OUT, text)
 
 
 def _ends(facts: Facts, seen: sync_set.SyncSet, phase: sync_set.Phase, why: status.Why) -> Plan:
@@ -539,11 +582,3 @@ def _waits(
 ) -> Plan:
     shown = status.Shown(phase, why)
     return Plan(status=status.make(seen, shown, now=facts.now), again_s=again_s)
-
-
-def _first(*waits: float | None) -> float | None:
-    return min((max(0.0, one) for one in waits if one is not None), default=None)
-
-
-def _seconds_until(time: str | None, now: float) -> float | None:
-    return None if time is None else clock.parse_rfc3339(time) - now

@@ -5,12 +5,13 @@ is said anew in every pass.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from kilnwork.api import data_pond
 from kilnwork.controllers.data_pond import model
+from kilnwork.data.pond import manifest
 from kilnwork.jobs.flows import model as flow_model
 
 
@@ -33,12 +34,24 @@ class Flows(Protocol):
         """Nobody asks for a run any more; one that runs is killed first."""
         ...
 
+    async def reshard(
+        self, key: flow_model.FlowKey, shards: Mapping[str, list[Any]]
+    ) -> flow_model.NewFlowRun | None:
+        """Divide snapshots anew that no step has named yet; gives what the run works with."""
+        ...
+
     def view(self, key: flow_model.FlowKey) -> flow_model.FlowRunView | None:
         """A run as it is on disk."""
         ...
 
     def stored(self, key: flow_model.FlowKey) -> flow_model.NewFlowRun | None:
         """What a run was started with."""
+        ...
+
+    async def steps(
+        self, key: flow_model.FlowKey, *, step: str = "", after: str = "", limit: int = 100
+    ) -> list[flow_model.InstanceView]:
+        """Step instances and their shards, `limit` of them behind the key `after`."""
         ...
 
     def code(self) -> dict[str, set[bytes]]:
@@ -52,10 +65,11 @@ class Flows(Protocol):
 
 class Pond(msgspec.Struct, frozen=True, kw_only=True):
     """A DataPond as a generation sees it: `path`, the directory of its snapshots on every node;
-    `nodes`, those whose agents report."""
+    `outputs`, that into which its tasks write; `nodes`, those whose agents report."""
 
     path: str
     nodes: frozenset[str] = frozenset()
+    outputs: str = ""
 
 
 class Ledger(Protocol):
@@ -89,6 +103,27 @@ class Ledger(Protocol):
         """Nobody asks for it any more."""
         ...
 
+    def want_output(
+        self,
+        namespace: str,
+        pond: str,
+        *,
+        request: str,
+        lease: str,
+        attempts: Mapping[str, tuple[str, ...]],
+        glob: str = "",
+    ) -> model.Pin:
+        """Have one snapshot made of files that attempts have written on some nodes."""
+        ...
+
+    def forget_output(self, namespace: str, pond: str, request: str) -> None:
+        """Nobody asks for it any more."""
+        ...
+
+    def outputs_directory(self, namespace: str, pond: str, lease: str) -> str:
+        """Where tasks of a lease's run write on every node."""
+        ...
+
     def want(
         self,
         namespace: str,
@@ -97,8 +132,9 @@ class Ledger(Protocol):
         *,
         nodes: Collection[str] | None,
         snapshots: Sequence[model.WantedSnapshot],
+        outputs: bool = False,
     ) -> None:
-        """Say what these nodes are to hold for this lease."""
+        """Say what these nodes are to hold for this lease; `outputs`: its tasks write files."""
         ...
 
     def release(self, namespace: str, pond: str, lease: str) -> None:
@@ -111,6 +147,10 @@ class Ledger(Protocol):
 
     def holders(self, namespace: str, pond: str, digest: str) -> Mapping[str, int]:
         """Bytes of a snapshot by node."""
+        ...
+
+    def find_manifest(self, namespace: str, pond: str, digest: str) -> manifest.Manifest | None:
+        """The files of a snapshot, if they are known."""
         ...
 
     def leases(self, namespace: str) -> frozenset[tuple[str, str]]:

@@ -6,7 +6,7 @@ engine's runs.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -15,7 +15,17 @@ from kilnwork.controllers import ports as hub_ports
 from kilnwork.controllers import status_writer, tools
 from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.gangs import local, pods, port, rendering, sharing
-from kilnwork.controllers.sync_set import objects, pinning, plan, ports, status
+from kilnwork.controllers.sync_set import (
+    objects,
+    output_reading,
+    outputs,
+    pinning,
+    plan,
+    ports,
+    status,
+    waits,
+    wanted,
+)
 from kilnwork.executors import custom_resource
 from kilnwork.jobs import errors as jobs_errors
 from kilnwork.jobs.flows import model as flow_model
@@ -27,8 +37,8 @@ LOCAL_NODE = "kilnwork.dev/local"
 """Label of nodes that are machines of kilnwork, where Pods are processes."""
 
 
-_RUN = re.compile(r"-g[0-9]+$")
-"""How the name of a lease ends that is a generation's."""
+_RUN = re.compile(rf"-g[0-9]+({re.escape(outputs.SUFFIX)})?$")
+"""How the names of leases end that are a generation's."""
 
 
 class _Memory(msgspec.Struct):
@@ -36,8 +46,11 @@ class _Memory(msgspec.Struct):
 
     `written`, `differs`: when its status was written, and since when it should be another
     (monotonic). `refused`: why the engine does not take the flow of a generation. `fetching`: a
-    generation, and since when its nodes fetch (wall clock). `leased`: portions that nodes are to
-    hold, of the generation that fetches; `held`: those that they do.
+    generation, and since when its nodes fetch (wall clock). `written_by`: a generation, and
+    where the tasks of its outputs have run, by output. `wait`: what it waits for. `leased`:
+    portions that nodes are to hold, of the generation that fetches; `held`: those that they do.
+    `divided`: in how many shards the flow was asked to have snapshots, which it does while no step
+    reads them.
     """
 
     uid: str
@@ -45,8 +58,11 @@ class _Memory(msgspec.Struct):
     differs: float | None = None
     refused: dict[int, str] = msgspec.field(default_factory=dict)
     fetching: tuple[int, float] | None = None
+    written_by: tuple[int, Mapping[str, outputs.Written]] | None = None
+    wait: waits.Wait | None = None
     leased: sharing.Places = {}
     held: sharing.Places = {}
+    divided: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class Reconciler:
@@ -109,7 +125,8 @@ class Reconciler:
     def ponds_changed(self) -> None:
         """An agent said something, or a DataPond came, changed or went."""
         for seen in self._caches.sync_sets.list():
-            has_data = seen.spec.data.snapshots or seen.status.snapshots
+            data = seen.spec.data
+            has_data = data.snapshots or data.outputs or seen.status.snapshots
             if has_data and not _is_over(seen):
                 self._queue.add((seen.metadata.namespace, seen.metadata.name))
         for namespace in {one.metadata.name for one in self._caches.namespaces.list()}:
@@ -162,12 +179,13 @@ class Reconciler:
             decided = msgspec.structs.replace(
                 plan.decide(facts), kill=None, start=None, suspend=None
             )
-        waits = [decided.again_s]
+        looks = [decided.again_s]
         if decided.status is not None:
-            waits.append(await self._write(key, seen, decided.status))
+            looks.append(await self._write(key, seen, decided.status))
+            looks.append(self._tell_wait(key, seen, decided.status))
         if decided.delete:
             await tools.delete(self._client, kinds.SYNC_SETS, seen.metadata)
-        return min((w for w in waits if w is not None), default=None)
+        return min((s for s in looks if s is not None), default=None)
 
     async def _gather(
         self, key: Key, seen: sync_set.SyncSet, facts: plan.Facts, *, wanted: plan.Plan
@@ -203,19 +221,25 @@ class Reconciler:
         known, readiness = self._memory(key, seen), self._readiness(seen)
         ready = {node: one.ready for node, one in readiness.items()}
         known.held = sharing.held(known.held, known.leased, ready)
+        stored_own = None if view is None or final else self._stored(own)
+        written = await self._written(known, stored_own, view)
         return plan.Facts(
             seen=seen,
             known=tuple(sorted(self._generations.get(uid, ()))),
             flow=view,
-            stored_own=None if view is None or final else self._stored(own),
+            stored_own=stored_own,
             stored=stored,
             backend=await self._choose(seen, current=current),
             pond=pond,
             pins=self._pins(seen, stored) if current and pond is not None and not final else {},
             readiness=readiness,
+            pins_of_outputs=self._pins_of_outputs(seen, stored_own, written),
+            unknown_output=outputs.unknown(written),
+            kept=self._books().ready(*_pond(seen), _outputs_lease(seen)) if written else {},
             held=known.held,
             near=self._near(seen),
             left=any(c.metadata.labels.get(rendering.GENERATION_LABEL) != kept for c in owned),
+            refused_s=waits.refused_s(known.wait, now=self._clock.monotonic()),
             refused=known.refused.get(seen.status.generation, ""),
             fetching_since=None if known.fetching is None else known.fetching[1],
             now=self._clock.wall(),
@@ -249,33 +273,84 @@ class Reconciler:
         return sync_set.Backend.LOCAL if set(marks) == {"true"} else sync_set.Backend.PODS
 
     def _pond(self, seen: sync_set.SyncSet) -> ports.Pond | None:
-        namespace, name = seen.metadata.namespace, seen.spec.data.pond.name
-        if not seen.spec.data.snapshots and seen.status.replay_of is None:
+        namespace, name = _pond(seen)
+        data = seen.spec.data
+        if not (data.snapshots or data.outputs) and seen.status.replay_of is None:
             return None
         path = self._books().directory(namespace, name, _lease(seen))
         if self._books().state(namespace, name) is None or path is None:
             return None
-        return ports.Pond(path=path, nodes=self._books().nodes(namespace, name))
+        return ports.Pond(
+            path=path,
+            nodes=self._books().nodes(namespace, name),
+            outputs=self._books().outputs_directory(namespace, name, _lease(seen)),
+        )
 
     def _pins(
         self, seen: sync_set.SyncSet, stored: flow_model.NewFlowRun | None
     ) -> Mapping[str, model.Pin]:
         if seen.status.replay_of is not None:
             return {}
-        namespace, pond = seen.metadata.namespace, seen.spec.data.pond.name
         return {
-            snapshot.name: self._books().want_pin(
-                namespace,
-                pond,
-                snapshot.source,
-                request=_request(seen, snapshot.name),
-                digest=pinning.wanted_digest(seen, snapshot.name, stored),
-            )
+            snapshot.name: self._pin(seen, snapshot, stored)
             for snapshot in seen.spec.data.snapshots
         }
 
+    def _pin(
+        self,
+        seen: sync_set.SyncSet,
+        snapshot: sync_set.Snapshot,
+        stored: flow_model.NewFlowRun | None,
+    ) -> model.Pin:
+        namespace, pond = _pond(seen)
+        digest = pinning.wanted_digest(seen, snapshot.name, stored)
+        taken = snapshot.source.output
+        if taken is not None and digest is None:
+            found = outputs.find(
+                self._caches.sync_sets.get((namespace, taken.set)), taken, pond=pond
+            )
+            if isinstance(found, model.Pin):
+                return found
+            digest = found
+        return self._books().want_pin(
+            namespace,
+            pond,
+            snapshot.source,
+            request=_request(seen, snapshot.name),
+            digest=digest,
+        )
+
+    async def _written(
+        self,
+        known: _Memory,
+        run: flow_model.NewFlowRun | None,
+        view: flow_model.FlowRunView | None,
+    ) -> Mapping[str, outputs.Written]:
+        """Where the tasks of each output have run, once the flow has succeeded and as long as it is
+        not told."""
+        if run is None or view is None or view.phase is not flow_model.Phase.SUCCEEDED:
+            return {}
+        if known.written_by is None or known.written_by[0] != run.generation:
+            found = await output_reading.read_written(self._engine(), run)
+            known.written_by = run.generation, found
+        return known.written_by[1]
+
+    def _pins_of_outputs(
+        self,
+        seen: sync_set.SyncSet,
+        run: flow_model.NewFlowRun | None,
+        written: Mapping[str, outputs.Written],
+    ) -> Mapping[str, model.Pin]:
+        if run is None:
+            return {}
+        namespace, pond = _pond(seen)
+        asked = output_reading.Asked(
+            namespace=namespace, pond=pond, lease=_lease(seen), uid=seen.metadata.uid
+        )
+        return output_reading.ask_pins(self._books(), asked, run, written=written)
+
     def _readiness(self, seen: sync_set.SyncSet) -> Mapping[str, model.Readiness]:
-        if not seen.status.snapshots:
+        if not (seen.status.snapshots or seen.spec.data.outputs):
             return {}
         namespace, pond = seen.metadata.namespace, seen.spec.data.pond.name
         return self._books().ready(namespace, pond, _lease(seen))
@@ -329,6 +404,8 @@ class Reconciler:
             await flows.suspend(own, suspended=decided.suspend)
         for cluster, by_node in decided.serve.items():
             await self._workers().set_portions(key[0], cluster, by_node)
+        if decided.reshard:
+            await self._reshard(key, seen, decided.reshard)
         if decided.start is not None:
             try:
                 await flows.start(decided.start)
@@ -338,6 +415,22 @@ class Reconciler:
             self._generations.setdefault(uid, set()).add(decided.start.generation)
             self._names.setdefault(key, set()).add(uid)
 
+    async def _reshard(self, key: Key, seen: sync_set.SyncSet, anew: Mapping[str, int]) -> None:
+        """Have the flow divide snapshots anew that no step reads yet; it is asked once."""
+        known = self._memory(key, seen)
+        pond, shards = seen.spec.data.pond.name, {}
+        given = {one.name: one.shard for one in seen.spec.data.snapshots}
+        for name, count in anew.items():
+            shard, digest = given[name], seen.status.snapshots[name].digest
+            found = self._books().find_manifest(key[0], pond, digest)
+            if shard is not None and found is not None and known.divided.get(name) != count:
+                shards[name] = wanted.documents(seen, shard, found, name=name)
+                known.divided[name] = count
+        own = flow_model.FlowKey(seen.metadata.uid, seen.status.generation)
+        new = await self._engine().reshard(own, shards) if shards else None
+        if new is not None:
+            self._definitions[own] = new
+
     def _lease_data(self, key: Key, seen: sync_set.SyncSet, decided: plan.Plan) -> None:
         """Say which nodes are to hold the data of the newest generation, and of no other."""
         pond, lease = seen.spec.data.pond.name, _lease(seen)
@@ -345,6 +438,7 @@ class Reconciler:
         if decided.lease is None:
             known.fetching = None
             known.leased = known.held = {}
+            known.divided.clear()
         elif known.fetching is None or known.fetching[0] != generation:
             known.fetching = generation, self._clock.wall()
             known.held = {}
@@ -356,17 +450,34 @@ class Reconciler:
                 lease,
                 nodes=decided.lease.nodes,
                 snapshots=decided.lease.snapshots,
+                outputs=decided.lease.outputs,
+            )
+        kept = set(outputs.kept_leases(seen))
+        if decided.outputs is not None:
+            kept.add(_outputs_lease(seen))
+            self._books().want(
+                key[0],
+                pond,
+                _outputs_lease(seen),
+                nodes=decided.outputs.nodes,
+                snapshots=decided.outputs.snapshots,
             )
         if decided.lease is not None or decided.release_lease:
-            self._release_leases(key, but=None if decided.release_lease else (pond, lease))
+            held = set() if decided.release_lease else {lease}
+            self._release_leases(key, but={(pond, one) for one in kept | held})
         if decided.start is not None or decided.release_lease:
             for snapshot in seen.spec.data.snapshots:
                 self._books().forget_pin(key[0], pond, _request(seen, snapshot.name))
+        if decided.release_lease and known.written_by is not None:
+            for name in known.written_by[1]:
+                request = output_reading.request(seen.metadata.uid, generation, name)
+                self._books().forget_output(key[0], pond, request)
+            known.written_by = None
 
-    def _release_leases(self, key: Key, *, but: tuple[str, str] | None) -> None:
+    def _release_leases(self, key: Key, *, but: Collection[tuple[str, str]]) -> None:
         """Also those of a manager before this one, which agents still tell of."""
         for pond, lease in self._books().leases(key[0]):
-            if _RUN.sub("", lease) == key[1] and lease != key[1] and (pond, lease) != but:
+            if _RUN.sub("", lease) == key[1] and lease != key[1] and (pond, lease) not in but:
                 self._books().release(key[0], pond, lease)
 
     def _drop_definitions(self, uid: str) -> None:
@@ -386,7 +497,7 @@ class Reconciler:
             self._names[key].discard(uid)
 
     def _forget(self, key: Key) -> None:
-        self._release_leases(key, but=None)
+        self._release_leases(key, but=())
         known = self._memories.pop(key, None)
         if known is not None:
             self._writer.forget(known.uid)
@@ -416,6 +527,20 @@ class Reconciler:
             self._emit(about, announced.type, announced.reason, announced.message)
         return None
 
+    def _tell_wait(
+        self, key: Key, seen: sync_set.SyncSet, shown: sync_set.SyncSetStatus
+    ) -> float | None:
+        """Emit a kube event for what it has waited for long; gives when it will be long."""
+        known, now = self._memory(key, seen), self._clock.monotonic()
+        known.wait = waits.follow(known.wait, shown, now=now)
+        left_s = waits.untold_s(known.wait, now=now)
+        if known.wait is None or left_s is None or left_s > 0:
+            return left_s
+        known.wait = msgspec.structs.replace(known.wait, told=True)
+        about = events.reference(kinds.SYNC_SETS, seen)
+        self._emit(about, events.NORMAL, shown.reason, shown.message)
+        return None
+
     def _engine(self) -> ports.Flows:
         if self._flows is None:
             raise errors.NotSynced("the engine of flows is not there yet")
@@ -435,6 +560,15 @@ class Reconciler:
 def _lease(seen: sync_set.SyncSet) -> str:
     """Name of the lease and of the directory of the newest generation."""
     return rendering.run_name(seen.metadata.name, seen.status.generation)
+
+
+def _outputs_lease(seen: sync_set.SyncSet) -> str:
+    return outputs.lease_name(seen.metadata.name, seen.status.generation)
+
+
+def _pond(seen: sync_set.SyncSet) -> tuple[str, str]:
+    """Namespace and name of its DataPond."""
+    return seen.metadata.namespace, seen.spec.data.pond.name
 
 
 def _request(seen: sync_set.SyncSet, snapshot: str) -> str:

@@ -47,6 +47,7 @@ class Shown(msgspec.Struct, frozen=True):
     data: tuple[bool, Why] | None = None
     gang: port.GangState | None = None
     flow: flow_model.FlowRunView | None = None
+    outputs: Mapping[str, sync_set.OutputStatus] | None = None
 
 
 class Announcement(NamedTuple):
@@ -83,7 +84,9 @@ def _backend_ref(seen: sync_set.SyncSet, backend: sync_set.Backend) -> sync_set.
     return sync_set.BackendRef(
         backend=str(backend),
         kind=kinds.TASK_CLUSTERS.kind,
-        names=tuple(f"{name}-g{generation}-{group.name}" for group in seen.spec.resources.groups),
+        names=tuple(
+            f"{name}-g{generation}-{group.name}" for group in seen.spec.resources.every_group
+        ),
     )
 
 
@@ -102,6 +105,7 @@ def _past(shown: sync_set.SyncSetStatus) -> sync_set.GenerationStatus:
         replay_of=shown.replay_of,
         finish_time=shown.finish_time,
         digests={name: one.digest for name, one in shown.snapshots.items()},
+        outputs={name: one.digest for name, one in shown.outputs.items()},
     )
 
 
@@ -124,6 +128,7 @@ def make(seen: sync_set.SyncSet, shown: Shown, *, now: float) -> sync_set.SyncSe
         groups=_groups(seen, shown.gang),
         flow=before.flow if flow is None else _flow(flow),
         result=_result(flow.value) if flow is not None and shown.phase is _P.SUCCEEDED else None,
+        outputs=before.outputs if shown.outputs is None else dict(shown.outputs),
         data_ready=_data_ready(snapshots),
         gang=before.gang if shown.gang is None else _gang_text(shown.gang),
         progress=before.progress if flow is None else _progress(flow),
@@ -208,6 +213,11 @@ def _progress(flow: flow_model.FlowRunView) -> str:
 # Conditions
 
 
+_NO_WORKERS = Why(Reason.WAITING_FOR_WORKERS, "workers are not made yet")
+_NOT_OF_WORKERS = frozenset({Reason.NO_DATA, Reason.PINNED})
+"""Reasons that say nothing of what workers wait for."""
+
+
 def _conditions(seen: sync_set.SyncSet, shown: Shown) -> tuple[meta.Condition, ...]:
     found: list[meta.Condition] = []
 
@@ -239,6 +249,9 @@ def _conditions(seen: sync_set.SyncSet, shown: Shown) -> tuple[meta.Condition, .
             say("DataReady", False, pinning)
     if shown.gang is not None:
         say("GangReady", shown.gang.ready, Why(shown.gang.reason, shown.gang.message))
+    elif shown.flow is None and not shown.phase.final:
+        silent = shown.why.reason in _NOT_OF_WORKERS
+        say("GangReady", False, _NO_WORKERS if silent else shown.why)
     elif "GangReady" not in known:
         say("GangReady", False, shown.why)
     running = shown.flow is not None and not shown.flow.phase.final and not shown.phase.final
@@ -301,12 +314,13 @@ def _class(shown: sync_set.SyncSetStatus) -> tuple[object, ...]:
 def announcement(
     current: sync_set.SyncSetStatus, wanted: sync_set.SyncSetStatus
 ) -> Announcement | None:
-    """The kube event that goes with writing `wanted` over `current`, if it is worth one."""
+    """The kube event that goes with writing `wanted` over `current`, if it is worth one. Phases of
+    waiting are told when they last (`waits`)."""
     if (current.generation, current.phase) == (wanted.generation, wanted.phase):
         return None
     phase = _P(wanted.phase)
     if phase in (_P.FAILED, _P.ADMISSION_ERROR):
         return Announcement("Warning", wanted.reason, wanted.message)
-    if phase.final or phase is _P.RUNNING:
+    if phase.final or phase in (_P.RUNNING, _P.SUSPENDED, _P.KILLING):
         return Announcement("Normal", wanted.reason, wanted.message)
     return None

@@ -4,13 +4,14 @@ Pure. Used by `plan`. A replay takes snapshots and flow from the generation that
 """
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
 from kilnwork.api import flow, flow_program, sync_set
 from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.gangs import port, rendering, sharing
-from kilnwork.data.pond import shards
+from kilnwork.data.pond import manifest, shards
 from kilnwork.jobs.flows import model as flow_model
 
 LEAD_BYTES = 256 << 20
@@ -22,6 +23,12 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
     flow: flow.Flow
     snapshots: Mapping[str, flow_model.SnapshotRef]
+    outputs: tuple[sync_set.Output, ...] = ()
+
+    @property
+    def needs_pond(self) -> bool:
+        """Whether it reads data or keeps files."""
+        return bool(self.snapshots or self.outputs)
 
 
 def replicas(group: sync_set.Group, refs: Mapping[str, flow_model.SnapshotRef]) -> int:
@@ -44,7 +51,7 @@ def groups(
     refs = program.snapshots
     readers = _readers(seen, program, backend=backend)
     found = []
-    for group in seen.spec.resources.groups:
+    for group in seen.spec.resources.every_group:
         count = replicas(group, refs)
         shards = [len(refs[name].shards or ()) for name in readers.get(group.name, ())]
         most = count if group.elastic is None else max(count, group.elastic.max)
@@ -103,7 +110,17 @@ def _group(
         near=group.near_mode if group.near else sync_set.NearMode.NONE,
         fails=group.on_pod_failed is sync_set.OnPodFailed.FAIL,
         elastic=group.elastic is not None,
+        spawns_on=_spawns_on(seen, generation, group),
     )
+
+
+def _spawns_on(seen: sync_set.SyncSet, generation: int, group: sync_set.Group) -> str:
+    """The TaskCluster of what functions on the controller spawn."""
+    resources = seen.spec.resources
+    if resources.controller is None or group.name != sync_set.CONTROLLER:
+        return ""
+    first = resources.groups[0].name
+    return rendering.cluster_name(seen.metadata.name, generation, first)
 
 
 def snapshot_ref(
@@ -114,18 +131,41 @@ def snapshot_ref(
         return flow_model.SnapshotRef(name=snapshot.name, digest=pin.digest, bytes=pin.bytes)
     if pin.manifest is None:
         return None
-    scheme = shards.Scheme(
-        by=str(snapshot.shard.by), key=snapshot.shard.key, patterns=snapshot.shard.patterns
-    )
-    planned = shards.plan(
-        pin.manifest, scheme, _shard_count(seen, snapshot.shard), snapshot=snapshot.name
-    )
     return flow_model.SnapshotRef(
         name=snapshot.name,
         digest=pin.digest,
         bytes=pin.bytes,
-        shards=[msgspec.to_builtins(shard) for shard in planned],
+        shards=documents(seen, snapshot.shard, pin.manifest, name=snapshot.name),
     )
+
+
+def documents(
+    seen: sync_set.SyncSet, shard: sync_set.Shard, of: manifest.Manifest, *, name: str
+) -> list[Any]:
+    """The shards of a snapshot as steps get them. Raises ManifestRefused."""
+    scheme = shards.Scheme(by=shard.by, key=shard.key, patterns=shard.patterns, unit=shard.unit)
+    planned = shards.plan(of, scheme, _shard_count(seen, shard), snapshot=name)
+    return [msgspec.to_builtins(one) for one in planned]
+
+
+def redivided(
+    seen: sync_set.SyncSet,
+    refs: Mapping[str, flow_model.SnapshotRef],
+    *,
+    backend: sync_set.Backend | None,
+) -> dict[str, int]:
+    """Snapshots that should have as many shards as their group has workers now, and have not; not
+    of a replay, which divides as before, nor those of which nodes hold shares."""
+    if seen.status.replay_of is not None:
+        return {}
+    fixed = by_shard(seen, refs, backend=backend)
+    return {
+        one.name: count
+        for one in seen.spec.data.snapshots
+        if one.shard is not None and one.shard.group is not None and one.name not in fixed
+        if one.name in refs and (count := _shard_count(seen, one.shard)) is not None
+        if len(refs[one.name].shards or ()) != count
+    }
 
 
 def _shard_count(seen: sync_set.SyncSet, shard: sync_set.Shard) -> int | None:

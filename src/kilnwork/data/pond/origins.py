@@ -89,7 +89,7 @@ class FileSource:
     def list(self, selection: Selection) -> Sequence[Listed]:
         """Links, devices, sockets and pipes are refused by name."""
         self._refuse_links(self._below)
-        with _explained(self.root):
+        with explained(self.root):
             found = sorted(self._found(selection))
         if not found:
             raise errors.SourceMissing(
@@ -148,13 +148,15 @@ class FileSource:
         """Reading ends with SourceChanged if somebody writes to the file meanwhile."""
         self._refuse_links(self._below)
         at = self.root if self.root.is_file() else self._inside(path)
-        with _explained(at):
+        with explained(at):
             follow = 0 if at == self.root else os.O_NOFOLLOW
             descriptor = os.open(at, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | follow)
-        return _FileContent(self.name, at, descriptor, offset=offset, stamp=stamp)
+        return FileContent(self.name, at, descriptor, offset=offset, stamp=stamp)
 
 
-class _FileContent(Content):
+class FileContent(Content):
+    """A file that is open; `path`: for messages."""
+
     def __init__(
         self, source: str, path: Path, descriptor: int, *, offset: int, stamp: str
     ) -> None:
@@ -169,7 +171,7 @@ class _FileContent(Content):
     def pieces(self) -> Iterator[bytes | memoryview]:
         os.lseek(self._file, self.start, os.SEEK_SET)
         buffer = memoryview(bytearray(blob_files.PIECE_BYTES))
-        with _explained(self._path):
+        with explained(self._path):
             while count := os.readv(self._file, [buffer]):
                 yield buffer[:count]
             after = _stamp(os.fstat(self._file))
@@ -255,7 +257,7 @@ def _which(selection: Selection) -> str:
     return f" that fits {selection.glob!r}" if selection.glob else ""
 
 
-class _explained:  # noqa: N801 - a context manager, as contextlib names its own
+class explained:  # noqa: N801 - a context manager, as contextlib names its own
     """Around reading of a path: errors of the file system become ours."""
 
     def __init__(self, path: Path) -> None:

@@ -3,7 +3,10 @@
 Used by whoever maps over a shard. A record belongs to the range in which its first byte lies: a
 reader of [start, end) looks at the byte before `start` to know whether a record begins there, and
 reads its last record to the end, past `end`. So ranges need no knowledge of the content when they
-are planned.
+are planned. Ranges of rows are found by counting the lines of all files, each time that one is
+read.
+
+A record is one line: fields of CSV files with line breaks in them are refused.
 """
 
 import csv
@@ -18,6 +21,8 @@ from kilnwork.data.pond import shards
 
 MAX_LINE_BYTES = 64 << 20
 """A longer line is refused: it would be in memory whole."""
+
+_BLOCK_BYTES = 1 << 20
 
 
 def lines(path: Path, span: tuple[int, int] | None = None) -> Iterator[bytes]:
@@ -38,16 +43,73 @@ def of_shard(shard: shards.Shard, directory: Path) -> Iterator[bytes]:
     """Yield the records of a shard whose snapshot is in `directory`, file by file.
 
     With `where` files are NDJSON, or CSV with a header for names that end in `.csv`; the header is
-    no record. Raises BadRecord for a record without the key.
+    no record, nor is it with `rows`. Raises BadRecord for a record without the key, and for a field
+    that is not closed on its line.
     """
-    for file in shard.files:
+    for file in located(shard, directory).files:
         path = directory / file.path
         if shard.where is None:
-            yield from lines(path, file.range)
-        elif file.path.endswith(".csv"):
+            found = lines(path, file.range)
+            yield from _closed(path, found) if _is_csv(file) else found
+        elif _is_csv(file):
             yield from _keyed_csv(path, shard.where)
         else:
             yield from _keyed_json(path, shard.where)
+
+
+def located(shard: shards.Shard, directory: Path) -> shards.Shard:
+    """Return a shard of rows as one of bytes, by counting the lines of its files; any other as it
+    is. Files of which it has none are left out, and the header of a CSV file is no row."""
+    if not shard.rows:
+        return shard
+    counts = [_count_rows(directory / file.path, file) for file in shard.files]
+    total = sum(counts)
+    start, end = (total * number // shard.count for number in (shard.index, shard.index + 1))
+    found, before = [], 0
+    for file, count in zip(shard.files, counts, strict=True):
+        first, last = max(start - before, 0), min(end - before, count)
+        before += count
+        if first < last:
+            header = int(_is_csv(file))
+            path = directory / file.path
+            begin = _offset(path, first + header)
+            until = file.size if last == count else _offset(path, last + header)
+            found.append(msgspec.structs.replace(file, range=(begin, until)))
+    return msgspec.structs.replace(shard, files=tuple(found), rows=False)
+
+
+def _count_rows(path: Path, file: shards.ShardFile) -> int:
+    found, end = 0, b"\n"
+    with path.open("rb") as opened:
+        while block := opened.read(_BLOCK_BYTES):
+            found += block.count(b"\n")
+            end = block[-1:]
+    return max(found + (end != b"\n") - _is_csv(file), 0)
+
+
+def _offset(path: Path, number: int) -> int:
+    """Return where the line of that number begins, from 0."""
+    at = 0
+    with path.open("rb") as opened:
+        while number and (block := opened.read(_BLOCK_BYTES)):
+            here = block.count(b"\n")
+            if here >= number:
+                return at + len(block) - len(block.split(b"\n", number)[-1])
+            number -= here
+            at += len(block)
+    return at
+
+
+def _is_csv(file: shards.ShardFile) -> bool:
+    return file.path.endswith(".csv")
+
+
+def _closed(path: Path, found: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield lines of CSV, as long as no field goes on in the next."""
+    for line in found:
+        if line.count(b'"') % 2:
+            raise errors.BadRecord(f"{path}: a field is not closed on its line: {line[:80]!r}")
+        yield line
 
 
 def _keyed_json(path: Path, where: shards.Where) -> Iterator[bytes]:

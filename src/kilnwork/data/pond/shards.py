@@ -24,13 +24,15 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
 
     `by`: `files`, whole files in the order of their paths, much the same number of bytes each;
     `glob`, one shard for each of `patterns`, a file goes to the first that it fits; `range`, bytes
-    of record files, by records that begin there; `hash`, files by the SHA-256 of their path, or
-    with `key` the records of all files by that field of theirs.
+    of record files, by records that begin there, or with `unit` rows the same number of records
+    each; `hash`, files by the SHA-256 of their path, or with `key` the records of all files by that
+    field of theirs.
     """
 
     by: Annotated[str, msgspec.Meta(pattern="^(files|glob|range|hash)$")]
     key: str = ""
     patterns: tuple[str, ...] = ()
+    unit: Annotated[str, msgspec.Meta(pattern="^(bytes|rows)$")] = "bytes"
 
 
 class ShardFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -52,7 +54,9 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
 
 class Shard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One shard, as a step gets it in JSON. `digest`: of the snapshot; `id`: of this shard, the
-    same for the same digest, scheme, index and count."""
+    same for the same digest, scheme, index and count. `rows`: of the records of its files, it is
+    the part with number `index` of `count` equal ones; where that begins, whoever reads it counts
+    (`records.located`), as nobody has when the snapshot is pinned."""
 
     snapshot: str
     digest: str
@@ -61,6 +65,7 @@ class Shard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     count: int
     files: tuple[ShardFile, ...]
     where: Where | None = None
+    rows: bool = False
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -95,8 +100,8 @@ def plan(
     `count`: how many; None: one for each file, or each pattern. A shard has no files when there are
     fewer files than shards. `snapshot`: its name, for the documents. Raises ManifestRefused.
     """
-    wanted = _count(of, scheme, count)
-    if scheme.by == "hash" and scheme.key:
+    wanted, rows = _count(of, scheme, count), scheme.unit == "rows"
+    if rows or (scheme.by == "hash" and scheme.key):
         everything = tuple(ShardFile(path=f.path, size=f.size) for f in of.files)
         parts: Sequence[Sequence[ShardFile]] = [everything] * wanted
     elif scheme.by == "range":
@@ -112,6 +117,7 @@ def plan(
             count=wanted,
             files=tuple(files),
             where=Where(key=scheme.key, index=index, count=wanted) if scheme.key else None,
+            rows=rows,
         )
         for index, files in enumerate(parts)
     ]
@@ -131,6 +137,8 @@ def bucket(text: str, count: int) -> int:
 def _count(of: Divided, scheme: Scheme, count: int | None) -> int:
     if scheme.key and scheme.by != "hash":
         raise errors.ManifestRefused(f"key: only by: hash has one, not by: {scheme.by}")
+    if scheme.unit != "bytes" and scheme.by != "range":
+        raise errors.ManifestRefused(f"unit: only by: range has one, not by: {scheme.by}")
     if (scheme.by == "glob") != bool(scheme.patterns):
         raise errors.ManifestRefused("patterns: by: glob has them, and no other scheme")
     if scheme.by == "glob":

@@ -9,6 +9,7 @@ disk, so that an agent that was killed goes on where it was:
     snapshots/<64 hex>.json                manifests; their modification time is the last use
     leases/NAMESPACE/NAME.json             who needs what (`leases`)
     runs/NAMESPACE/LEASE/SNAPSHOT/…        trees (`trees`), which Pods mount
+    outputs/NAMESPACE/LEASE/ATTEMPT/…      what tasks of a run write, until its lease is released
     sources/                               what was seen of sources (`pin_journal`)
 
 Nothing here waits for a network. Safe for several threads.
@@ -17,6 +18,7 @@ Nothing here waits for a network. Safe for several threads.
 import contextlib
 import errno
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -36,7 +38,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _IGNORED = ("owner.lock", "lost+found")
 """What may be in a directory that becomes a pond: our lock, and what a new file system has."""
 
-_FOLDERS = ("blobs", "partial", "quarantine", "snapshots", "leases", "runs", "sources")
+_FOLDERS = ("blobs", "partial", "quarantine", "snapshots", "leases", "runs", "outputs", "sources")
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,7 +100,7 @@ class PondStore:
             raise errors.PondInUse(f"{text}: give each pond a path of its own")
         self._make_identity()
         for name in _FOLDERS:
-            mode = 0o755 if name in ("runs", "blobs") else 0o700
+            mode = 0o755 if name in ("runs", "blobs", "outputs") else 0o700
             (self.root / name).mkdir(mode=mode, exist_ok=True)
         self.blobs.scan()
         self._leases.scan()
@@ -133,7 +135,7 @@ class PondStore:
                 f"{self.root} is of DataPond {known.pond}: give each pond a path of its own, or "
                 "remove the directory if that one is gone"
             )
-        if known is None and any(e.name not in _IGNORED for e in self.root.iterdir()):
+        if known is None and any(map(_is_strange, self.root.iterdir())):
             raise errors.PondError(
                 f"{self.root} is neither empty nor a pond: use another directory"
             )
@@ -236,11 +238,27 @@ class PondStore:
                 self._own.pop((namespace, name, one.name), None)
             self._leases.remove(namespace, name)
         trees.remove(self.run(namespace, name))
+        self._remove_outputs(self.outputs(namespace, name))
         self.keep_watermarks()
 
     def run(self, namespace: str, lease: str) -> Path:
         """The directory of a run's trees."""
         return self.root / "runs" / namespace / lease
+
+    def outputs(self, namespace: str, lease: str) -> Path:
+        """The directory into which the tasks of a run write."""
+        return self.root / "outputs" / namespace / lease
+
+    def make_outputs(self, namespace: str, lease: str) -> None:
+        """Make it, for whoever a task runs as; the run's release removes it. Raises PondFull."""
+        with full_disk(self.root):
+            path = self.outputs(namespace, lease)
+            path.mkdir(parents=True, exist_ok=True)
+            path.chmod(0o1777)
+
+    def _remove_outputs(self, path: Path) -> None:
+        """Not by `trees.remove`, which would follow links that tasks make as it goes."""
+        shutil.rmtree(path, ignore_errors=True)
 
     def make_tree(self, lease: leases.Lease, snapshot: leases.LeasedSnapshot) -> trees.Marker:
         """Make the files of a snapshot seen by the run; its blobs must be here.
@@ -423,6 +441,9 @@ class PondStore:
         for path in (self.root / "runs").glob("*/*"):
             if self.find_lease(path.parent.name, path.name) is None:
                 trees.remove(path)
+        for path in (self.root / "outputs").glob("*/*"):
+            if self.find_lease(path.parent.name, path.name) is None:
+                self._remove_outputs(path)
         for lease in self._leases:
             run = self.run(lease.namespace, lease.name)
             for one in lease.snapshots:
@@ -448,6 +469,14 @@ class PondStore:
         now = self._clock.wall()
         with contextlib.suppress(FileNotFoundError):
             os.utime(self._manifest_path(digest), (now, now))
+
+
+def _is_strange(entry: Path) -> bool:
+    """Whether it says that a directory is somebody else's. A node may have made directories for the
+    mounts of a worker before the agent came."""
+    if entry.name in ("runs", "outputs"):
+        return any(files for _, _, files in os.walk(entry))
+    return entry.name not in _IGNORED
 
 
 def _blobs(of: manifest.Manifest) -> tuple[bytes, ...]:

@@ -110,6 +110,7 @@ class Instances:
             message=known.message,
             started=known.started,
             finished=known.finished,
+            run=known.run,
             attempt=known.attempt,
             worker=known.worker,
             node=known.node or known.placed,

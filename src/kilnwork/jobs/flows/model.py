@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kilnwork.api import flow
+from kilnwork.api import flow, sync_set
 
 
 class FlowKey(NamedTuple):
@@ -79,6 +79,8 @@ class NewFlowRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Steps that are deterministic use results of earlier generations."""
     priority: int = 0
     """Of all tasks."""
+    outputs: tuple[sync_set.Output, ...] = ()
+    """What is kept of the files that its steps write; the controller sees to it."""
 
     @property
     def key(self) -> FlowKey:
@@ -151,6 +153,7 @@ class InstanceView(msgspec.Struct, frozen=True, kw_only=True):
     task: str = ""
     """Id of its task, "" for steps made of others, and for results that are used again."""
     task_name: str = ""
+    run: int = 1
     attempt: int = 0
     worker: str = ""
     node: str = ""

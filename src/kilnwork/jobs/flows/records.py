@@ -147,6 +147,8 @@ class Run:
         self.changed_values: dict[str, bytes] = {}
         self.dirty = True
         """The journal has not got `state`."""
+        self.redefined = False
+        """It has not got `new` either."""
         self.shown_version = 0
         """Of jobs that are over: the version of the run is not below that."""
         self.open_jobs: dict[str, None] = {}
@@ -177,6 +179,11 @@ class Run:
         """Change what is known of the run."""
         self.state = msgspec.structs.replace(self.state, **given)
         self.dirty = True
+
+    def redefine(self, new: model.NewFlowRun) -> None:
+        """Change what steps get that have not begun."""
+        self.new = new
+        self.dirty = self.redefined = True
 
     def keep_value(self, key: str, value: bytes) -> None:
         """Keep the value of an instance, JSON."""

@@ -9,7 +9,9 @@ Everything may be repeated.
 import asyncio
 import logging
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -24,6 +26,7 @@ from kilnwork.jobs.flows import (
     model,
     plan,
     records,
+    resharding,
     step_items,
     step_jobs,
     tables,
@@ -172,6 +175,25 @@ class FlowRuns:
             run.dirty = True
             self._wake(run)
             await self._settled(key)
+
+    async def reshard(
+        self, key: model.FlowKey, shards: Mapping[str, list[Any]]
+    ) -> model.NewFlowRun | None:
+        """Divide snapshots anew, by name, that no step has named yet; others stay as they are.
+        Return what the run works with; None: it is over.
+
+        Raises `InvalidJob` for what is too long.
+        """
+        run = self._open(key)
+        if run is None:
+            return None
+        new = resharding.divided(run, shards)
+        if new is not run.new:
+            _check_size(new)
+            run.redefine(new)
+            self._wake(run)
+            await self._settled(key)
+        return new
 
     # what it sees
 
@@ -438,5 +460,9 @@ def _check(new: model.NewFlowRun) -> None:
     if unknown:
         known = ", ".join(new.flow.params) or "none"
         raise errors.InvalidJob(f"params.{unknown[0]}: is no parameter; flow.params has: {known}")
+    _check_size(new)
+
+
+def _check_size(new: model.NewFlowRun) -> None:
     if len(msgspec.json.encode(new)) > MAX_DEFINITION_BYTES:
         raise errors.InvalidJob("spec.flow: it takes more than 16 MiB with parameters and shards")

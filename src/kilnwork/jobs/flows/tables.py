@@ -107,6 +107,7 @@ def uid_bytes(uid: str) -> bytes:
 _ORDER = (
     "insert_flow_run",
     "update_flow_run",
+    "update_flow_definition",
     "put_flow_step",
     "put_flow_value",
     "put_flow_memo",
@@ -135,17 +136,19 @@ class FlowWrites:
         self._add(
             "insert_flow_run", run.row, uid, new.generation, definition, encoded, state.finished
         )
-        run.dirty = False
+        run.dirty = run.redefined = False
 
     def update(self, run: records.Run) -> None:
         """Add what has changed of a run."""
         if run.dirty:
             self._add("update_flow_run", _encode(run.state), run.state.finished, run.row)
+        if run.redefined:
+            self._add("update_flow_definition", _encode(run.new), run.row)
         for key in run.changed:
             self._add("put_flow_step", run.row, key, _encode(run.records[key]))
         for key, value in run.changed_values.items():
             self._add("put_flow_value", run.row, key, value)
-        run.dirty = False
+        run.dirty = run.redefined = False
         run.changed.clear()
 
     def delete(self, run: records.Run) -> None:

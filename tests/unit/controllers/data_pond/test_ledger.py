@@ -609,3 +609,96 @@ def test_no_node_is_told_to_have_and_to_let_go_of_the_same(
         order = world.order(node)
         after = (on_disk[node] | {one.name for one in order.leases}) - set(order.released)
         assert after == {name for name, nodes in wanted.items() if node in (nodes or on_disk)}
+
+
+A, B = ponds.manifest_of({"a.csv": b"1"}), ponds.manifest_of({"b.csv": b"2"})
+WRITTEN = {"a": ("t1.1.1",), "b": ("t2.1.2", "t3.1.1")}
+
+
+def output(world: World) -> model.Pin:
+    return world.ledger.want_output(
+        NS, POND, request="out", lease="set-g1", attempts=WRITTEN, glob="*.csv"
+    )
+
+
+def pinned_output(world: World) -> model.Pin:
+    """Both nodes pin their part."""
+    for node in WRITTEN:
+        world.report(node)
+    output(world)
+    for node, made in (("a", A), ("b", B)):
+        [order] = world.order(node).pins
+        world.report(node, pins=(pond_messages.PinReport(id=order.id, digest=made.digest),))
+        world.ledger.put_manifest(NS, POND, made)
+    return output(world)
+
+
+def test_each_node_pins_what_was_written_there(world: World) -> None:
+    for node in WRITTEN:
+        world.report(node)
+    assert output(world).state == model.PENDING
+    for node, names in WRITTEN.items():
+        [order] = world.order(node).pins
+        assert order.source.uri == f"file:///pond/outputs/{NS}/set-g1"
+        assert (order.source.attempts, order.source.glob) == (names, "*.csv")
+
+
+def test_output_is_whole_when_all_parts_are_and_each_node_holds_its_own(world: World) -> None:
+    whole = pinned_output(world)
+    both = ponds.manifest_of({"a.csv": b"1", "b.csv": b"2"})
+    assert (whole.state, whole.digest) == (model.PINNED, both.digest)
+    kept = model.WantedSnapshot(
+        name="prices", digest=whole.digest, paths_by_node=whole.paths_by_node
+    )
+    world.ledger.want(NS, POND, "set-g1.out", nodes=list(whole.paths_by_node), snapshots=[kept])
+    for node, path in (("a", "a.csv"), ("b", "b.csv")):
+        [lease] = world.order(node).leases
+        assert [one.paths for one in lease.snapshots] == [(path,)]
+    assert world.ledger.find_manifest(NS, POND, whole.digest) is not None
+
+
+def test_node_that_is_silent_is_waited_for_by_name(world: World) -> None:
+    world.report("a")
+    found = output(world)
+    assert found.state == model.PENDING
+    assert found.message.startswith("node ")
+    assert (
+        "does not report"
+        in world.ledger.want_output(
+            NS, POND, request="o", lease="l", attempts={"gone": ("t.1.1",)}
+        ).message
+    )
+
+
+def test_new_manager_asks_for_the_manifest_of_a_pin_that_is_known() -> None:
+    """The manager before had it; agents go on with pins that are the same."""
+    world = World()
+    world.report("a", holdings=(held(A.digest),))
+    world.ledger.want_output(NS, POND, request="o", lease="set-g1", attempts={"a": ("t.1.1",)})
+    [order] = world.order("a").pins
+    said = (pond_messages.PinReport(id=order.id, digest=A.digest),)
+    assert world.report("a", holdings=(held(A.digest),), pins=said).uploads == (A.digest,)
+
+
+def held(digest: str) -> pond_messages.HoldingReport:
+    return pond_messages.HoldingReport(digest=digest, files=1, bytes=1, files_here=1, bytes_here=1)
+
+
+def test_lease_says_whether_tasks_write(world: World) -> None:
+    world.report("a")
+    world.ledger.want(NS, POND, "set-g1", nodes=["a"], snapshots=(), outputs=True)
+    [lease] = world.order("a").leases
+    assert (lease.outputs, lease.snapshots) == (True, ())
+    assert not world.ready()["a"].ready
+    world.report("a", leases=(pond_messages.LeaseReport(name="set-g1"),))
+    assert world.ready()["a"].ready
+
+
+def test_output_of_a_set_is_taken_by_its_digest(world: World) -> None:
+    taken = data_pond.SnapshotSource(output=data_pond.OutputRef(set="writer", name="prices"))
+    world.report("a")
+    pin = world.ledger.want_pin(NS, POND, taken, request="r", digest=A.digest)
+    assert (pin.state, pin.message) == (model.PENDING, f"no node that reports has {A.digest}")
+    assert world.report("a", holdings=(held(A.digest),)).uploads == (A.digest,)
+    world.ledger.put_manifest(NS, POND, A)
+    assert world.ledger.want_pin(NS, POND, taken, request="r").state == model.PINNED

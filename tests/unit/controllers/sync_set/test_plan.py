@@ -267,6 +267,40 @@ def test_object_that_cannot_be_made_holds_everything_up() -> None:
     assert decided.status.reason == Reason.OBJECT_REFUSED
 
 
+def reason_of(found: sync_set.SyncSetStatus, kind: str) -> str:
+    return next(c.reason for c in found.conditions if c.type == kind)
+
+
+REFUSED = {"reason": Reason.OBJECT_REFUSED, "message": "TaskCluster x cannot be made: quota"}
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"obstacle": "spec.resources.objects[0]: no"}, "spec.resources.objects[0]: no"),
+        ({"gang": gang(ready=False, **REFUSED)}, "TaskCluster x cannot be made: quota"),
+    ],
+)
+def test_object_that_is_refused_fails_the_set_after_a_minute(
+    more: dict[str, Any], text: str
+) -> None:
+    known = facts(admitted(data=False), **more)
+    first = plan.decide(known)
+    assert first.status is not None
+    assert (first.status.phase, first.status.message) == ("Placing", text)
+    assert reason_of(first.status, "GangReady") == Reason.OBJECT_REFUSED
+    last = plan.decide(msgspec.structs.replace(known, refused_s=60.0))
+    assert last.status is not None
+    assert (last.status.phase, last.status.reason) == ("Failed", Reason.OBJECT_REFUSED)
+    assert last.status.message == f"{text} (tried for 60 s)"
+
+
+def test_workers_that_are_not_made_are_not_said_to_need_no_data() -> None:
+    status = admitted(data=False).status
+    assert reason_of(status, "SnapshotPinned") == Reason.NO_DATA
+    assert reason_of(status, "GangReady") == Reason.WAITING_FOR_WORKERS
+
+
 def test_flow_that_the_engine_refuses_fails_the_generation() -> None:
     decided = plan.decide(facts(pinned(), pins={"trades": PIN}, refused="spec.flow.do: no"))
     assert decided.status is not None
@@ -289,3 +323,74 @@ def test_reason_of_a_kill_says_how_the_set_ends() -> None:
         decided = plan.decide(facts(seen, flow=ended))
         assert decided.status is not None
         assert (decided.status.phase, decided.status.reason) == (phase, reason)
+
+
+OUTPUT = pond_model.Pin(
+    state="Pinned",
+    digest=MANIFEST.digest,
+    manifest=MANIFEST,
+    bytes=30,
+    paths_by_node={"a": ("1.csv", "2.csv"), "b": ("3.csv",)},
+)
+OVER = view(model.Phase.SUCCEEDED, value=1)
+
+
+def test_outputs_are_pinned_then_held_and_only_then_has_it_succeeded() -> None:
+    seen = pinned()
+    late = pond_model.Pin(message="node a reads it")
+    first = plan.decide(facts(seen, flow=OVER, pins_of_outputs={"prices": late}))
+    assert first.outputs is None
+    assert first.release_groups
+    assert first.status is not None
+    assert (first.status.phase, first.status.reason) == ("Running", Reason.KEEPING_OUTPUTS)
+    assert first.status.message == "output prices: node a reads it"
+    known = facts(seen, flow=OVER, pins_of_outputs={"prices": OUTPUT})
+    second = plan.decide(known)
+    assert second.outputs is not None
+    assert second.outputs.nodes == {"a", "b"}
+    assert second.status is not None
+    assert second.status.phase == "Running"
+    kept = {"a": READY, "b": pond_model.Readiness(message="node b fetches")}
+    third = plan.decide(msgspec.structs.replace(known, kept=kept))
+    assert third.status is not None
+    assert third.status.message == "node b fetches"
+    last = plan.decide(msgspec.structs.replace(known, kept={"a": READY, "b": READY}))
+    assert last.status is not None
+    assert last.status.phase == "Succeeded"
+    assert last.status.outputs["prices"].digest == MANIFEST.digest
+    assert last.status.generations[0].outputs == {"prices": MANIFEST.digest}
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (
+            {"pins_of_outputs": {"prices": pond_model.Pin(state="Failed", message="a link")}},
+            "output prices: a link",
+        ),
+        ({"unknown_output": "output prices: gone"}, "output prices: gone"),
+    ],
+)
+def test_output_that_cannot_be_kept_fails_the_set(more: dict[str, Any], message: str) -> None:
+    decided = plan.decide(facts(pinned(), flow=OVER, **more))
+    assert decided.status is not None
+    assert (decided.status.phase, decided.status.reason) == ("Failed", Reason.OUTPUT_FAILED)
+    assert decided.status.message == message
+
+
+def test_outputs_that_take_too_long_fail_the_set() -> None:
+    known = facts(
+        pinned(), flow=OVER, pins_of_outputs={"prices": pond_model.Pin(message="node a is silent")}
+    )
+    decided = plan.decide(msgspec.structs.replace(known, now=NOW + 902))
+    assert decided.status is not None
+    assert (decided.status.phase, decided.status.reason) == ("Failed", Reason.DATA_TIMED_OUT)
+    assert "keeping outputs took longer" in decided.status.message
+
+
+def test_failed_flow_keeps_no_outputs() -> None:
+    failed = view(model.Phase.FAILED, reason="Raised")
+    decided = plan.decide(facts(pinned(), flow=failed, pins_of_outputs={"prices": OUTPUT}))
+    assert decided.outputs is None
+    assert decided.status is not None
+    assert decided.status.phase == "Failed"

@@ -120,6 +120,7 @@ def test_patterns_have_a_shard_each() -> None:
         (shards.Scheme(by="files", key="id"), 3),
         (shards.Scheme(by="glob"), None),
         (shards.Scheme(by="hash", patterns=("*",)), 3),
+        (shards.Scheme(by="files", unit="rows"), 3),
         (shards.Scheme(by="glob", patterns=("*",)), 3),
     ],
 )
@@ -191,3 +192,75 @@ def test_records_without_the_key_are_refused(
 
     with pytest.raises(errors.BadRecord, match=why):
         list(records.of_shard(shard, tmp_path))
+
+
+ROWS = st.lists(st.text('ab,; \r"', max_size=6), max_size=12)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["a.csv", "b.ndjson", "c/d.csv", "e", "f.csv"]),
+        st.tuples(ROWS, st.booleans()),
+    ),
+    COUNTS,
+)
+def test_every_row_is_in_exactly_one_range_of_rows(
+    tmp_path_factory: pytest.TempPathFactory,
+    files: dict[str, tuple[list[str], bool]],
+    count: int,
+) -> None:
+    """In the order of files and lines, equal numbers, without the headers of CSV files."""
+    folder = tmp_path_factory.mktemp("rows")
+    content: dict[str, bytes] = {}
+    expected: list[bytes] = []
+    for path, (rows, ends) in sorted(files.items()):
+        lines = [row.encode() for row in rows]
+        if path.endswith(".csv"):
+            lines = [line.replace(b'"', b"") for line in lines]
+        whole = b"\n".join(lines) + (b"\n" if ends and lines else b"")
+        (folder / path).parent.mkdir(exist_ok=True)
+        (folder / path).write_bytes(whole)
+        content[path] = whole
+        kept = whole.removesuffix(b"\n").split(b"\n") if whole else []
+        expected += kept[1:] if path.endswith(".csv") else kept
+
+    found = shards.plan(ponds.manifest_of(content), shards.Scheme(by="range", unit="rows"), count)
+    got = [list(records.of_shard(shard, folder)) for shard in found]
+
+    assert [line for lines in got for line in lines] == expected
+    assert max(map(len, got)) - min(map(len, got)) <= 1
+    assert [shard.index for shard in found] == list(range(count))
+
+
+@pytest.mark.parametrize("unit", ["bytes", "rows"])
+def test_rows_of_csv_that_go_on_in_the_next_line_are_refused(tmp_path: Path, unit: str) -> None:
+    content = b'id,text\n1,"one\nline"\n2,"two ""quoted"" words"\n'
+    (tmp_path / "a.csv").write_bytes(content)
+    scheme = shards.Scheme(by="range", unit=unit)
+
+    for count in (1, 2, 5):
+        found = shards.plan(ponds.manifest_of({"a.csv": content}), scheme, count)
+        read = itertools.chain.from_iterable(records.of_shard(s, tmp_path) for s in found)
+        with pytest.raises(errors.BadRecord, match="a field is not closed on its line"):
+            list(read)
+
+
+def test_rows_beyond_the_first_block_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "_BLOCK_BYTES", 7)
+    rows = [b"%d" % number for number in range(1000)]
+    content = b"id\n" + b"\n".join(rows)
+    (tmp_path / "a.csv").write_bytes(content)
+    found = shards.plan(
+        ponds.manifest_of({"a.csv": content}), shards.Scheme(by="range", unit="rows"), 7
+    )
+    assert [line for shard in found for line in records.of_shard(shard, tmp_path)] == rows
+
+
+def test_other_units_are_other_shards() -> None:
+    made = snapshot([10, 10])
+    of_bytes = shards.plan(made, shards.Scheme(by="range"), 2)
+    of_rows = shards.plan(made, shards.Scheme(by="range", unit="rows"), 2)
+    assert of_bytes[0].id != of_rows[0].id
+    assert [shard.paths for shard in of_rows] == [tuple(file.path for file in made.files)] * 2

@@ -222,6 +222,29 @@ def test_a_released_run_is_gone(kept: store.PondStore) -> None:
     assert [one.leased for one in kept.holdings()] == [False]
 
 
+def test_outputs_of_a_run_can_be_written_by_all_and_go_with_its_lease(
+    kept: store.PondStore, tmp_path: Path
+) -> None:
+    kept.make_outputs("quant", "set-g1")
+    kept.make_outputs("quant", "set-g2")
+    for name in ("set-g1", "set-g2"):
+        kept.lease(leases.Lease(namespace="quant", name=name, snapshots=()))
+    folder = kept.outputs("quant", "set-g1")
+    assert folder.stat().st_mode & 0o7777 == 0o1777
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "mine").write_text("x")
+    (folder / "t1.1.1").symlink_to(tmp_path / "elsewhere")
+    kept.release("quant", "set-g1")
+    assert not folder.exists()
+    assert (tmp_path / "elsewhere" / "mine").exists()
+    assert kept.outputs("quant", "set-g2").exists()
+    (tmp_path / "pond/leases/quant/set-g2.json").unlink()
+    kept.close()
+    again = ponds.opened(tmp_path / "pond")
+    assert not again.outputs("quant", "set-g2").exists()
+    again.close()
+
+
 def test_runs_of_leases_that_are_gone_are_removed_at_the_start(
     kept: store.PondStore, tmp_path: Path
 ) -> None:
@@ -292,6 +315,21 @@ def test_a_new_file_system_can_be_a_pond(tmp_path: Path) -> None:
     (tmp_path / "lost+found").mkdir()
 
     ponds.opened(tmp_path).close()
+
+
+def test_directories_that_a_node_made_for_mounts_can_become_a_pond(tmp_path: Path) -> None:
+    (tmp_path / "runs/quant/set-g1").mkdir(parents=True)
+    (tmp_path / "outputs/quant/set-g1").mkdir(parents=True)
+
+    ponds.opened(tmp_path).close()
+
+
+def test_directories_with_files_of_others_cannot(tmp_path: Path) -> None:
+    (tmp_path / "runs/quant").mkdir(parents=True)
+    (tmp_path / "runs/quant/precious").write_text("mine")
+
+    with pytest.raises(errors.PondError, match="neither empty nor a pond"):
+        ponds.opened(tmp_path)
 
 
 def test_a_directory_with_something_else_is_refused(tmp_path: Path) -> None:

@@ -258,3 +258,45 @@ async def test_items_that_are_no_shards_have_no_place(tmp_path: Path) -> None:
         found = await world.run(new)
     assert found.phase is _P.FAILED
     assert "it is no shard" in found.message
+
+
+LATE = {
+    "do": [
+        {"load": {"call": "f.load"}},
+        {"price": {"each": "s", "of": "data.trades", "call": "f.price", "with": {"s": "${ s }"}}},
+        {"again": {"each": "s", "of": "data.trades", "call": "f.price", "with": {"s": "${ s }"}}},
+        {"total": {"join": "again", "call": "f.sum"}},
+    ]
+}
+
+
+async def test_shards_may_change_until_a_step_reads_them(tmp_path: Path) -> None:
+    """Two steps see the same shards: those of when the first of them began."""
+    new = flow_world.new(LATE, data={"trades": [1, 2]})
+    async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
+        await world.flows.start(new)
+        changed = await world.flows.reshard(new.key, {"trades": [1, 2, 3], "unknown": [1]})
+        assert changed.snapshots["trades"].shards == [1, 2, 3]
+        assert world.flows.stored(new.key) == changed
+
+        def prices() -> bool:
+            view = world.flows.view(new.key)
+            return view is not None and view.steps["price"].total > 0
+
+        await world.until(prices, what="the first step that reads shards")
+        later = await world.flows.reshard(new.key, {"trades": [1]})
+        assert later == changed
+        found = await world.over(new.key)
+        assert await world.flows.reshard(new.key, {"trades": [1]}) is None
+    assert (found.phase, found.value) == (_P.SUCCEEDED, 60)
+    assert (found.steps["price"].total, found.steps["again"].total) == (3, 3)
+
+
+async def test_shards_that_were_divided_anew_outlive_the_dispatcher(tmp_path: Path) -> None:
+    new = flow_world.new(LATE, data={"trades": [1, 2]})
+    async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
+        await world.flows.start(new)
+        await world.flows.reshard(new.key, {"trades": [5]})
+    async with flow_world.FlowWorld(tmp_path, FUNCTIONS) as world:
+        found = await world.over(new.key)
+    assert (found.value, found.steps["price"].total) == (50, 1)

@@ -14,6 +14,11 @@ INSERT INTO flow_run (row, uid, generation, definition, state, finished) VALUES 
 UPDATE flow_run SET state = v.column1, finished = v.column2
 FROM (VALUES (?, ?, ?)) AS v WHERE flow_run.row = v.column3;
 
+-- name: update_flow_definition
+-- Snapshots that were divided anew.
+UPDATE flow_run SET definition = v.column1
+FROM (VALUES (?, ?)) AS v WHERE flow_run.row = v.column2;
+
 -- name: put_flow_step
 -- The newest record of a step instance; its value stays.
 INSERT INTO flow_step (run, key, record) VALUES (?, ?, ?)

@@ -1,0 +1,140 @@
+"""What a generation keeps of the files that its tasks have written, and who may take it.
+
+Pure. Used by `plan` and `reconciler`. After the flow has succeeded each output becomes a snapshot:
+nodes pin what counts of what was written there, then hold it under a lease of its own, and only
+then has the generation succeeded. So whoever sees the digest in a status can have the files.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from kilnwork.api import data_pond, reasons, sync_set, worker_variables
+from kilnwork.controllers.data_pond import model
+from kilnwork.controllers.gangs import rendering
+from kilnwork.controllers.sync_set import status
+from kilnwork.jobs.flows import model as flow_model
+
+Reason = reasons.SetReason
+
+SUFFIX = ".out"
+"""How the name of a lease ends by which nodes hold outputs; no name of a set has a dot."""
+
+
+class Written(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the tasks of an output have run. `attempts`: by node, the directories that count.
+    `unknown`: a task of which nobody knows any more where it ran, "" if there is none."""
+
+    attempts: Mapping[str, tuple[str, ...]] = {}
+    unknown: str = ""
+
+
+def lease_name(set_name: str, generation: int) -> str:
+    """Name of the lease by which nodes hold the outputs of a generation."""
+    return f"{rendering.run_name(set_name, generation)}{SUFFIX}"
+
+
+def kept_leases(seen: sync_set.SyncSet) -> frozenset[str]:
+    """Leases of the generations whose outputs are kept."""
+    name, shown = seen.metadata.name, seen.status
+    past = {one.generation for one in shown.generations if one.outputs}
+    own = {shown.generation} if shown.outputs else set()
+    return frozenset(lease_name(name, generation) for generation in past | own)
+
+
+def where_written(instances: Iterable[flow_model.InstanceView]) -> Written:
+    """Return where the tasks of a step have run that have succeeded."""
+    found: dict[str, list[str]] = {}
+    for one in instances:
+        if one.state is not flow_model.State.SUCCEEDED:
+            continue
+        if not (one.node and one.task and one.attempt):
+            return Written(unknown=one.key)
+        name = worker_variables.output_folder(one.task, run=one.run, attempt=one.attempt)
+        found.setdefault(one.node, []).append(name)
+    return Written(attempts={node: tuple(names) for node, names in sorted(found.items())})
+
+
+def unknown(written: Mapping[str, Written]) -> str:
+    """What is not known any more of an output, "" if all is."""
+    for name, one in written.items():
+        if one.unknown:
+            return f"output {name}: it is not known any more where {one.unknown} ran"
+    return ""
+
+
+def failure(pins: Mapping[str, model.Pin]) -> status.Why | None:
+    """Why an output will not come, None while it may."""
+    for name, pin in sorted(pins.items()):
+        if pin.state == model.FAILED:
+            return status.Why(Reason.OUTPUT_FAILED, f"output {name}: {pin.message}")
+    return None
+
+
+def waits_for(pins: Mapping[str, model.Pin]) -> str:
+    """What is waited for until all are snapshots, "" if they are."""
+    late = [(name, pin) for name, pin in sorted(pins.items()) if pin.state != model.PINNED]
+    return ", ".join(f"output {name}: {pin.message}" for name, pin in late)
+
+
+def wanted(pins: Mapping[str, model.Pin]) -> tuple[model.WantedSnapshot, ...]:
+    """What nodes are to hold of outputs that are snapshots: each its part."""
+    return tuple(
+        model.WantedSnapshot(name=name, digest=pin.digest, paths_by_node=dict(pin.paths_by_node))
+        for name, pin in sorted(pins.items())
+    )
+
+
+def nodes(pins: Mapping[str, model.Pin]) -> frozenset[str]:
+    """Those that have a part."""
+    return frozenset(node for pin in pins.values() for node in pin.paths_by_node)
+
+
+def shown(pins: Mapping[str, model.Pin]) -> dict[str, sync_set.OutputStatus]:
+    """Outputs as the status has them."""
+    return {
+        name: sync_set.OutputStatus(
+            digest=pin.digest,
+            bytes=pin.bytes,
+            files=0 if pin.manifest is None else len(pin.manifest.files),
+            nodes=len(pin.paths_by_node),
+        )
+        for name, pin in sorted(pins.items())
+    }
+
+
+# Taking one
+
+
+def find(of: sync_set.SyncSet | None, ref: data_pond.OutputRef, *, pond: str) -> str | model.Pin:
+    """Return the digest of an output, or what becomes of whoever wants it: it waits, or fails."""
+    where = f"SyncSet {ref.set}"
+    if of is None:
+        return model.Pin(message=f"{where} does not exist")
+    if of.spec.data.pond.name != pond:
+        text = f"{where} has its data in DataPond {of.spec.data.pond.name}, and this set in {pond}"
+        return _fails(text)
+    if all(one.name != ref.name for one in of.spec.data.outputs):
+        return _fails(f"{where} has no output {ref.name} in spec.data.outputs")
+    digest = _digest(of.status, ref)
+    if digest:
+        return digest
+    if ref.generation is not None and ref.generation < of.status.generation:
+        return _fails(f"{where} keeps no output {ref.name} of generation {ref.generation}")
+    said = of.status.phase or "Pending"
+    if sync_set.Phase(said).final and of.status.generation == of.spec.generation:
+        return _fails(f"{where} has no output {ref.name}: generation {of.status.generation} {said}")
+    return model.Pin(message=f"{where} has not written output {ref.name} yet: it is {said}")
+
+
+def _digest(told: sync_set.SyncSetStatus, ref: data_pond.OutputRef) -> str:
+    if ref.generation in (None, told.generation) and ref.name in told.outputs:
+        return told.outputs[ref.name].digest
+    for past in told.generations:  # newest first
+        if ref.generation in (None, past.generation) and ref.name in past.outputs:
+            return past.outputs[ref.name]
+    return ""
+
+
+def _fails(message: str) -> model.Pin:
+    return model.Pin(state=model.FAILED, reason="OutputMissing", message=message)

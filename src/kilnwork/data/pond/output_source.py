@@ -1,0 +1,74 @@
+"""Files that tasks of a run have written on this node, as a source that can be pinned.
+
+Used by the agent, for `outputs` of a SyncSet. Each attempt of a task writes into a directory of its
+own; those of the attempts that count are read as one. Tasks may still run when their files are
+read, and they own the directories: nothing is opened through a link.
+"""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from kilnwork.data import errors
+from kilnwork.data.pond import manifest, origins
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class OutputSource:
+    """The files of some attempts (`origins.Source`). `folder`: of the run's outputs; `attempts`:
+    names of directories in it, of which one that is missing is an attempt that wrote nothing."""
+
+    def __init__(self, name: str, folder: Path, attempts: Sequence[str]) -> None:
+        for attempt in attempts:
+            if "/" in attempt or manifest.path_problem(attempt):
+                raise errors.SourceRefused(f"output {name}: {attempt!r} is no attempt of a task")
+        self.name = name
+        self._folder, self._attempts = folder, tuple(attempts)
+        self._where: dict[str, str] = {}
+        """The attempt that has written a file, by its path."""
+
+    def list(self, selection: origins.Selection) -> Sequence[origins.Listed]:
+        """Two attempts that have written the same path are refused: one would hide the other."""
+        found: dict[str, origins.Listed] = {}
+        where: dict[str, str] = {}
+        for attempt in self._attempts:
+            for one in self._of_attempt(attempt, selection):
+                if one.path in found:
+                    raise errors.SourceRefused(
+                        f"output {self.name}: tasks {_task(where[one.path])} and {_task(attempt)} "
+                        f"have both written {one.path!r}: have each task name its files by its "
+                        "shard"
+                    )
+                found[one.path], where[one.path] = one, attempt
+        if not found:
+            raise errors.SourceMissing(f"output {self.name} has no file in {self._folder}")
+        self._where = where
+        return sorted(found.values())
+
+    def _of_attempt(self, attempt: str, selection: origins.Selection) -> Sequence[origins.Listed]:
+        source = origins.FileSource(self.name, self._folder / attempt, below=1)
+        try:
+            return source.list(selection)
+        except errors.SourceMissing:
+            return ()
+
+    def open(self, path: str, *, offset: int, stamp: str) -> origins.Content:
+        """Read a file of `list`, whatever has become of the directories around it meanwhile."""
+        *folders, name = (self._where[path], *path.split("/"))
+        with origins.explained(self._folder / self._where[path] / path):
+            at = os.open(self._folder, _FOLDER)
+            try:
+                for folder in folders:
+                    inner = os.open(folder, _FOLDER, dir_fd=at)
+                    os.close(at)
+                    at = inner
+                descriptor = os.open(name, _FILE, dir_fd=at)
+            finally:
+                os.close(at)
+        return origins.FileContent(self.name, Path(path), descriptor, offset=offset, stamp=stamp)
+
+
+def _task(attempt: str) -> str:
+    return attempt.split(".", 1)[0]

@@ -1,0 +1,103 @@
+"""Which files count as an output, and which set may take it."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from kilnwork.api import data_pond, meta, sync_set
+from kilnwork.controllers.data_pond import model as pond_model
+from kilnwork.controllers.sync_set import outputs
+from kilnwork.jobs.flows import model
+
+S = model.State
+
+
+def instance(key: str, state: model.State = S.SUCCEEDED, **more: Any) -> model.InstanceView:
+    given = {"task": "t", "node": "a", "attempt": 1, **more}
+    return model.InstanceView(key=key, step="price", state=state, **given)
+
+
+def test_only_attempts_that_succeeded_count() -> None:
+    found = outputs.where_written(
+        [
+            instance("price[0]", attempt=2),
+            instance("price[1]", S.FAILED),
+            instance("price[2]", node="b", task="u", run=3),
+        ]
+    )
+    assert found.attempts == {"a": ("t.1.2",), "b": ("u.3.1",)}
+    assert found.unknown == ""
+
+
+def test_task_that_is_forgotten_is_told() -> None:
+    found = outputs.where_written([instance("price[0]"), instance("price[1]", node="", attempt=0)])
+    assert found.unknown == "price[1]"
+
+
+def writer(**status: Any) -> sync_set.SyncSet:
+    spec = {
+        "generation": 3,
+        "resources": {"groups": [{"name": "worker"}]},
+        "flow": {"do": [{"price": {"command": ["true"]}}]},
+        "data": {"outputs": [{"name": "prices", "step": "price"}]},
+    }
+    return sync_set.SyncSet(
+        metadata=meta.ObjectMeta(name="writer", namespace="default", uid="u"),
+        spec=msgspec.convert(spec, sync_set.SyncSetSpec),
+        status=sync_set.SyncSetStatus(generation=3, **status),
+    )
+
+
+PAST = sync_set.GenerationStatus(generation=2, phase="Succeeded", outputs={"prices": "sha256:2"})
+DONE = {
+    "phase": "Succeeded",
+    "outputs": {"prices": sync_set.OutputStatus(digest="sha256:3")},
+    "generations": (PAST,),
+}
+
+
+@pytest.mark.parametrize(
+    ("of", "generation", "found"),
+    [
+        (writer(**DONE), None, "sha256:3"),
+        (writer(**DONE), 3, "sha256:3"),
+        (writer(**DONE), 2, "sha256:2"),
+        (writer(phase="Running", generations=(PAST,)), None, "sha256:2"),
+    ],
+)
+def test_output_is_that_of_the_newest_generation_that_has_one_or_of_the_one_asked_for(
+    of: sync_set.SyncSet, generation: int | None, found: str
+) -> None:
+    ref = data_pond.OutputRef(set="writer", name="prices", generation=generation)
+    assert outputs.find(of, ref, pond="default") == found
+
+
+@pytest.mark.parametrize(
+    ("of", "ref", "state", "message"),
+    [
+        (None, {}, "Pending", "SyncSet writer does not exist"),
+        (writer(phase="Running"), {}, "Pending", "has not written output prices yet: it is Run"),
+        (writer(phase="Failed"), {}, "Failed", "has no output prices: generation 3 Failed"),
+        (writer(**DONE), {"generation": 1}, "Failed", "keeps no output prices of generation 1"),
+        (writer(**DONE), {"name": "x"}, "Failed", "has no output x in spec.data.outputs"),
+    ],
+)
+def test_output_that_is_not_there_is_waited_for_or_will_not_come(
+    of: sync_set.SyncSet | None, ref: dict[str, Any], state: str, message: str
+) -> None:
+    wanted = data_pond.OutputRef(**{"set": "writer", "name": "prices", **ref})
+    found = outputs.find(of, wanted, pond="default")
+    assert isinstance(found, pond_model.Pin)
+    assert (found.state, message in found.message) == (state, True)
+
+
+def test_output_in_another_pond_will_not_come() -> None:
+    ref = data_pond.OutputRef(set="writer", name="prices")
+    found = outputs.find(writer(**DONE), ref, pond="lake")
+    assert isinstance(found, pond_model.Pin)
+    assert found.state == "Failed"
+
+
+def test_leases_of_kept_generations_stay() -> None:
+    assert outputs.kept_leases(writer(**DONE)) == {"writer-g3.out", "writer-g2.out"}

@@ -1,0 +1,53 @@
+"""What is waited for, since when, and when that is told."""
+
+import msgspec
+import pytest
+
+from kilnwork.api import sync_set
+from kilnwork.controllers.sync_set import waits
+
+
+def shown(phase: str, reason: str = "X", **more: object) -> sync_set.SyncSetStatus:
+    given = sync_set.SyncSetStatus(generation=1, phase=phase, reason=reason)
+    return msgspec.structs.replace(given, **more)
+
+
+def test_same_wait_counts_from_its_first_sight_whatever_its_message() -> None:
+    first = waits.follow(None, shown("Placing", message="a"), now=5.0)
+    again = waits.follow(first, shown("Placing", message="b"), now=9.0)
+    assert again is first
+    assert waits.untold_s(again, now=9.0) == 6.0
+    assert waits.untold_s(again, now=20.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    "other", [shown("Placing", "Y"), shown("Fetching"), shown("Placing", generation=2)]
+)
+def test_another_wait_counts_anew(other: sync_set.SyncSetStatus) -> None:
+    first = waits.follow(None, shown("Placing"), now=5.0)
+    found = waits.follow(first, other, now=9.0)
+    assert found is not None
+    assert found.since == 9.0
+
+
+@pytest.mark.parametrize("phase", ["Running", "Suspended", "Succeeded", "Failed", "Killed"])
+def test_what_runs_or_is_over_waits_for_nothing(phase: str) -> None:
+    assert waits.follow(None, shown(phase), now=5.0) is None
+    assert waits.untold_s(None, now=5.0) is None
+
+
+def test_outputs_that_are_kept_are_a_wait() -> None:
+    assert waits.follow(None, shown("Running", "KeepingOutputs"), now=5.0) is not None
+
+
+def test_wait_is_told_once() -> None:
+    first = waits.follow(None, shown("Placing"), now=5.0)
+    assert first is not None
+    assert waits.untold_s(msgspec.structs.replace(first, told=True), now=99.0) is None
+
+
+def test_only_refused_objects_are_given_up() -> None:
+    first = waits.follow(None, shown("Placing", "ObjectRefused"), now=5.0)
+    assert waits.refused_s(first, now=65.0) == 60.0
+    assert waits.refused_s(waits.follow(first, shown("Placing"), now=9.0), now=99.0) == 0.0
+    assert waits.refused_s(None, now=9.0) == 0.0
