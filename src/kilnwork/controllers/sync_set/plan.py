@@ -73,6 +73,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     backend: sync_set.Backend | None = None
     pond: ports.Pond | None = None
     pins: Mapping[str, model.Pin] = {}
+    planned: wanted.Planned = msgspec.field(default_factory=wanted.Planned)
     readiness: Mapping[str, model.Readiness] = {}
     pins_of_outputs: Mapping[str, model.Pin] = {}
     unknown_output: str = ""
@@ -185,7 +186,9 @@ def _before(facts: Facts, seen: sync_set.SyncSet) -> Plan:
         why = status.Why(Reason.INVALID_SPEC, facts.refused)
         return _ends(facts, seen, _P.FAILED, why)
     try:
-        pinned = pinning.look(seen, facts.pins, stored=facts.stored, pond=facts.pond)
+        pinned = pinning.look(
+            seen, facts.pins, stored=facts.stored, pond=facts.pond, planned=facts.planned
+        )
     except pinning.CannotPin as error:
         return _ends(facts, seen, _P.FAILED, status.Why(error.reason, str(error)))
     if pinned.program is None or pinned.is_new(seen.status):

@@ -50,7 +50,7 @@ class _Memory(msgspec.Struct):
     where the tasks of its outputs have run, by output. `wait`: what it waits for. `leased`:
     portions that nodes are to hold, of the generation that fetches; `held`: those that they do.
     `divided`: in how many shards the flow was asked to have snapshots, which it does while no step
-    reads them.
+    reads them. `planned`: shards, until the flow has them.
     """
 
     uid: str
@@ -63,6 +63,7 @@ class _Memory(msgspec.Struct):
     leased: sharing.Places = {}
     held: sharing.Places = {}
     divided: dict[str, int] = msgspec.field(default_factory=dict)
+    planned: wanted.Planned = msgspec.field(default_factory=wanted.Planned)
 
 
 class Reconciler:
@@ -232,6 +233,7 @@ class Reconciler:
             backend=await self._choose(seen, current=current),
             pond=pond,
             pins=self._pins(seen, stored) if current and pond is not None and not final else {},
+            planned=known.planned,
             readiness=readiness,
             pins_of_outputs=self._pins_of_outputs(seen, stored_own, written),
             unknown_output=outputs.unknown(written),
@@ -466,6 +468,7 @@ class Reconciler:
             held = set() if decided.release_lease else {lease}
             self._release_leases(key, but={(pond, one) for one in kept | held})
         if decided.start is not None or decided.release_lease:
+            known.planned.forget()
             for snapshot in seen.spec.data.snapshots:
                 self._books().forget_pin(key[0], pond, _request(seen, snapshot.name))
         if decided.release_lease and known.written_by is not None:

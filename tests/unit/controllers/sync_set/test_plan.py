@@ -8,7 +8,7 @@ import pytest
 from kilnwork.api import meta, reasons, sync_set
 from kilnwork.controllers.data_pond import model as pond_model
 from kilnwork.controllers.gangs import port
-from kilnwork.controllers.sync_set import plan, ports
+from kilnwork.controllers.sync_set import plan, ports, wanted
 from kilnwork.data.pond import manifest
 from kilnwork.jobs.flows import model
 from kilnwork.kit import clock
@@ -107,6 +107,21 @@ def test_digest_is_written_before_the_gang_is_asked_for() -> None:
     assert written.status.snapshots["trades"].digest == MANIFEST.digest
     assert written.status.snapshots["trades"].shards == 3
     assert plan.decide(facts(written, pins={"trades": PIN})).gang is not None
+
+
+def test_shards_are_planned_once_until_the_digest_or_the_number_changes() -> None:
+    known = wanted.Planned()
+
+    def asked(count: int, of: manifest.Manifest = MANIFEST) -> list[Any]:
+        shard = sync_set.Shard(by="range", count=count)
+        return known.shards(declared(), shard, of, name="trades")
+
+    first = asked(2)
+    assert asked(2) is first
+    assert len(asked(3)) == 3
+    other = manifest.Manifest(MANIFEST.files[:1])
+    assert {one["digest"] for one in asked(3, other)} == {other.digest}
+    assert asked(2) == first
 
 
 def test_written_digest_is_never_replaced() -> None:
