@@ -368,3 +368,81 @@ async def test_replacement_waits_for_its_data(gangs: gang_world.GangWorld) -> No
 
     wanted = msgspec.structs.replace(wanted, data=there)
     await gangs.until(backend, wanted, replaced, what="the replacement is next to the data")
+
+
+def shared(replicas: int = 2) -> port.GroupSpec:
+    """A group that shares four portions of its data."""
+    return gang_world.group(replicas=replicas, portions=4)
+
+
+async def _told(gangs: gang_world.GangWorld) -> dict[str, set[int]]:
+    """Portions by Pod, of those that tell some."""
+    return {
+        name: {int(one) for one in text.split(",")}
+        for name, pod in (await gangs.pods()).items()
+        if (text := pod["metadata"]["annotations"].get("kilnwork.dev/portions"))
+    }
+
+
+async def test_workers_share_portions_and_go_where_theirs_are(
+    gangs: gang_world.GangWorld,
+) -> None:
+    await gangs.node("a", cpu="1")
+    await gangs.node("b", cpu="1")
+    data = port.DataPlaces(lead=True, nodes=frozenset({"a", "b"}), path="/pond/r")
+    backend, wanted = gangs.backend("pods"), gangs.spec(shared(), data=data)
+    state = await gangs.until(
+        backend, wanted, lambda s: s.reason == reasons.SetReason.WAITING_FOR_DATA, what="a wait"
+    )
+    found = state.portions["worker"]
+    assert sorted(map(sorted, found.values())) == [[0, 1], [2, 3]]
+    half = {"worker": {"a": found["a"]}}
+    wanted = msgspec.structs.replace(wanted, data=msgspec.structs.replace(data, held=half))
+    assert (await backend.ensure(wanted)).reason == reasons.SetReason.WAITING_FOR_DATA
+    assert await gangs.bound() == {}
+    there = msgspec.structs.replace(data, held=state.portions)
+    wanted = msgspec.structs.replace(wanted, data=there)
+
+    async def all_bound(_: port.GangState) -> bool:
+        return len(await gangs.bound()) == 2
+
+    await gangs.until(backend, wanted, all_bound, what="both have a node")
+    told = await _told(gangs)
+    assert {node: told[pod] for pod, node in (await gangs.bound()).items()} == found
+
+
+async def test_portions_stay_on_nodes_that_fetch_them(gangs: gang_world.GangWorld) -> None:
+    """Whichever node is to be filled first meanwhile."""
+    await gangs.node("a", cpu="1")
+    await gangs.node("b", cpu="1")
+    near = msgspec.structs.replace(shared(), near=sync_set.NearMode.PREFERRED)
+    data = port.DataPlaces(lead=True, nodes=frozenset({"a", "b"}), path="/pond/r")
+    backend, wanted = gangs.backend("pods"), gangs.spec(near, data=data)
+    state = await gangs.until(
+        backend, wanted, lambda s: s.reason == reasons.SetReason.WAITING_FOR_DATA, what="a wait"
+    )
+    found = state.portions
+    for node in ("a", "b"):
+        other = msgspec.structs.replace(data, near={"worker": {node: 1000}}, wanted=found)
+        state = await backend.ensure(msgspec.structs.replace(wanted, data=other))
+        assert state.portions == found
+
+
+async def test_manager_that_dies_at_any_request_leaves_each_portion_with_one_worker(
+    gangs: gang_world.GangWorld,
+) -> None:
+    await gangs.node("a")
+    data = port.DataPlaces(nodes=frozenset({"a"}), path="/pond/r")
+    wanted = gangs.spec(shared(replicas=3), data=data)
+    dying = gang_world.Dying(gangs.kube)
+
+    async def all_bound() -> bool:
+        try:
+            await gangs.backend("pods", kube=dying).ensure(wanted)
+        except (gang_world.ManagerDied, ExceptionGroup):
+            return False
+        return len(await gangs.bound()) == 3
+
+    await waiting.wait_until_async(all_bound, what="all Pods have a node")
+    told = await _told(gangs)
+    assert sorted(one for has in told.values() for one in has) == [0, 1, 2, 3]

@@ -19,7 +19,7 @@ import yaml
 from kilnwork.cli import exits, main
 from kilnwork.controlplane import lock
 from kilnwork.kit import processes
-from support import inner_kiln, waiting
+from support import inner_kiln, terminal, waiting
 
 READY_S = 20.0
 
@@ -171,9 +171,12 @@ def test_get_in_every_form(kiln: Kiln, tmp_path: Path) -> None:
     listed = yaml.safe_load(kiln("get", "taskobjects", "-l", "of=apply", "-o", "yaml").out)
     assert "seen" in [item["metadata"]["name"] for item in listed["items"]]
     assert "taskobject.kilnwork.dev/seen" in kiln("get", "all").out
-    nothing = kiln("-n", "nowhere", "get", "tasks").err
-    assert nothing.startswith("nothing found in namespace nowhere; `kiln tasks` lists those of ")
-    assert kiln("-n", "nowhere", "get", "ktobj").err == "nothing found in namespace nowhere\n"
+    nothing = kiln("-n", "kube-system", "get", "tasks").err
+    assert nothing.startswith(
+        "nothing found in namespace kube-system; `kiln tasks` lists those of "
+    )
+    empty = "nothing found in namespace kube-system\n"
+    assert kiln("-n", "kube-system", "get", "ktobj").err == empty
 
 
 def test_run_shows_output_and_ends_as_the_task_ends(kiln: Kiln) -> None:
@@ -371,6 +374,14 @@ print(child, json.load(connection.getresponse())["state"])
 """
 
 
+TASK = """
+apiVersion: kilnwork.dev/v1alpha1
+kind: Task
+metadata: {name: needs-numbers}
+spec: {command: ["true"], inputObject: numbers-that-are-not-there}
+"""
+
+
 def test_spawned_tasks_are_seen_by_the_same_commands(kiln: Kiln) -> None:
     done = kiln("run", "--watch", "--", sys.executable, "-c", SPAWNER)
     child, state = done.out.split()
@@ -519,3 +530,118 @@ def test_progress_of_a_running_task_is_in_lists_and_in_why(kiln: Kiln) -> None:
         )
     finally:
         assert kiln("cancel", "reader", "--wait").code == 0
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "get tasks",
+        "get tasks -o json",
+        "get all",
+        "get task x",
+        "get tasks --spawned",
+        "tasks",
+        "tasks -o name",
+        "tasks --state Running -o json",
+        "files",
+        "jobs",
+        "jobs -o json",
+        "schedule",
+        "data",
+        "files --uploads",
+        "why x",
+        "logs x",
+        "result x",
+        "wait x",
+        "cancel x",
+        "retry x",
+        "run -- true",
+        "delete task x",
+        "delete tasks --all",
+    ],
+)
+def test_a_namespace_that_does_not_exist_is_an_error(kiln: Kiln, line: str) -> None:
+    name, *rest = line.split()
+    done = kiln(name, "-n", "nowhere", *rest)
+    assert (done.code, done.out) == (exits.Exit.NOT_FOUND, "")
+    assert 'namespace "nowhere" does not exist' in done.err
+
+
+def test_applying_to_a_namespace_that_does_not_exist(kiln: Kiln, tmp_path: Path) -> None:
+    (tmp_path / "task.yaml").write_text(
+        TASK.replace("metadata: {", "metadata: {namespace: nowhere, ")
+    )
+    done = kiln("apply", "-f", str(tmp_path / "task.yaml"))
+    assert (done.code, 'namespaces "nowhere" not found' in done.err) == (exits.Exit.FAILED, True)
+
+
+def test_why_right_after_apply_names_what_is_missing(kiln: Kiln, tmp_path: Path) -> None:
+    (tmp_path / "task.yaml").write_text(TASK)
+    kiln("apply", "-f", str(tmp_path / "task.yaml"))
+    told = kiln("why", "needs-numbers").out
+    assert "TaskObject numbers-that-are-not-there does not exist" in told
+    kiln("delete", "task", "needs-numbers")
+
+
+def test_managed_fields_are_shown_on_request(kiln: Kiln, tmp_path: Path) -> None:
+    (tmp_path / "task.yaml").write_text(TASK)
+    applied = kiln("apply", "-f", str(tmp_path / "task.yaml"), "-o", "yaml").out
+    shown = [
+        kiln("get", "task", "needs-numbers", "-o", "yaml").out,
+        kiln("get", "tasks", "-o", "json").out,
+        applied,
+    ]
+    assert all("managedFields" not in text and "needs-numbers" in text for text in shown)
+    for words in (["task", "needs-numbers", "-o", "yaml"], ["tasks", "-o", "json"]):
+        assert "managedFields" in kiln("get", *words, "--show-managed-fields").out
+    kiln("delete", "task", "needs-numbers")
+
+
+def test_a_name_without_its_kind_is_not_deleted_but_found(kiln: Kiln) -> None:
+    kiln("run", "--name", "hello", "--watch", "--", "true")
+    refused = kiln("delete", "hello")
+    assert (refused.code, "write `kiln delete task hello`" in refused.err) == (4, True)
+    unknown = kiln("delete", "nothing-of-this-name")
+    assert "the server knows no kind" in unknown.err
+    assert kiln("delete", "task", "hello").code == 0
+
+
+def test_the_last_lines_come_before_the_end(kiln: Kiln, data: Path) -> None:
+    """On a terminal both are one text: what a task printed stands above how it ended."""
+    environment = {**os.environ, "KUBECONFIG": str(data / "kubeconfig")}
+    command = [sys.executable, "-m", "kilnwork", "run", "--watch", "--", "seq", "200000"]
+    done = subprocess.run(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    lines = done.stdout.decode().splitlines()
+    assert lines[-1].endswith(": Success (Succeeded)") or lines[-1].endswith(": Success")
+    assert lines[-2] == "200000"
+
+
+FAMILY = (
+    SPAWNER.partition("body =")[0]
+    + """
+def ask(method, path, body=None):
+    headers = {"Content-Type": "application/json"}
+    connection.request(method, path, json.dumps(body) if body else None, headers)
+    return json.load(connection.getresponse())
+children = []
+for number in range(3):
+    command = ["sh", "-c", "exit 3"] if number == 1 else ["sleep", "3"]
+    body = {"name": f"part-{number}", "spec": {"command": command}}
+    children.append(ask("POST", "/tasks", body)["id"])
+for child in children:
+    while ask("GET", f"/tasks/{child}?wait=20")["state"] not in ("Success", "Failed"):
+        pass
+"""
+)
+
+
+def test_waiting_in_a_terminal_shows_children_and_what_failed(kiln: Kiln, data: Path) -> None:
+    kiln("run", "--name", "family", "--", sys.executable, "-c", FAMILY)
+    environment = {**os.environ, "KUBECONFIG": str(data / "kubeconfig")}
+    shown = terminal.Terminal([sys.executable, "-m", "kilnwork", "wait", "family"], environment)
+    assert shown.end() == 0, shown.shown
+    assert re.search(r"part-1 \([0-9a-f]{8}\) failed: ", shown.shown)
+    assert re.search(r"of 3 tasks", shown.shown)
+    assert "family condition met" in shown.shown

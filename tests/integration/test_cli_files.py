@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kilnwork.api import filejobs
 from kilnwork.cli import exits
 from support import inner_kiln, pages, waiting
 from support import up as up_support
@@ -29,6 +30,8 @@ def stuck(record):
 
 def broken(record):
     return record["nope"]
+
+NUMBER = 7
 """
 
 
@@ -88,11 +91,11 @@ def upload_stuck(kiln: inner_kiln.Kiln, name: str) -> str:
     return kiln("upload", str(SAMPLE), "--mapper", "mappers.py:stuck", "--name", name).out.strip()
 
 
-@pytest.mark.parametrize("word", ["{}", "loud", "file/{}", "files/loud"])
+@pytest.mark.parametrize("word", ["{}", "f-{short}", "loud", "file/{}", "files/loud"])
 def test_every_command_takes_every_way_to_name_a_job(
     kiln: inner_kiln.Kiln, job: str, word: str
 ) -> None:
-    word = word.format(job)
+    word = word.format(job, short=job[8:16])
     assert f"job {job} is Succeeded" in kiln("wait", word).out
     assert f"job {job} is Succeeded" in kiln("why", word).out
     assert f"job {job} is Succeeded" in kiln("files", word).out
@@ -160,16 +163,22 @@ def test_output_that_nobody_takes_is_no_bug(server: up_support.Up, job: str, com
 
 def test_stopping_and_deleting_by_name(kiln: inner_kiln.Kiln) -> None:
     first, second = upload_stuck(kiln, "twice"), upload_stuck(kiln, "twice")
-    assert kiln("pause", "twice").out == f"job {second} is Paused\n"
-    assert kiln("resume", "file/twice").out.startswith(f"job {second} is ")
-    stopped = kiln("cancel", "twice", "--wait")
+    short = filejobs.short_id(second)
+    which = f"2 file jobs are called 'twice': name one by its id, the newest first: {short}, f-"
+    for line in (
+        "pause twice", "resume file/twice", "cancel twice", "wait twice", "why twice", "logs twice",
+        "files twice", "results twice", "redrive twice", "adjust twice --priority 1",
+        "files twice --parts", "delete file/twice", "delete twice",
+    ):  # fmt: skip
+        refused = kiln(*line.split())
+        assert (refused.code, which in refused.err) == (exits.Exit.USAGE, True), (line, refused)
+    assert kiln("pause", short).out == f"job {second} is Paused\n"
+    assert kiln("resume", f"file/{short}").out.startswith(f"job {second} is ")
+    stopped = kiln("cancel", short, "--wait")
     assert stopped.out == f"job {second} is being stopped\n"
-    twice = kiln("delete", "file/twice")
-    assert twice.code == exits.Exit.USAGE
-    assert f"2 file jobs are called 'twice': name one by its id: {second}, {first}" in twice.err
+    assert kiln("delete", f"file/{second}").out.startswith(f"job {second} deleted")
     bare = kiln("delete", "twice")
     assert (bare.code, "`kiln delete file/twice`" in bare.err) == (4, True), bare.err
-    assert kiln("delete", f"file/{second}").out.startswith(f"job {second} deleted")
     assert kiln("delete", "file", "twice").out.startswith(f"job {first} deleted")
     gone = kiln("delete", "file/twice")
     assert gone.code == exits.Exit.NOT_FOUND
@@ -210,3 +219,34 @@ def test_names_of_jobs_are_completed(server: up_support.Up, job: str) -> None:
 
         found = waiting.wait_until(offered, what=f"{words!r} is completed")
         assert f"plain,{wanted}\n" in found, words
+
+
+@pytest.mark.parametrize(
+    ("mapper", "words"),
+    [
+        ("nosuch.module:row", "No module named 'nosuch'"),
+        ("mappers:missing", "has no attribute 'missing'"),
+        ("mappers:NUMBER", "is a int, not a function"),
+        ("lacking:row", "Install nosuchpackage where the workers run"),
+    ],
+)
+def test_a_mapper_that_workers_cannot_import_is_refused_before_the_upload(
+    kiln: inner_kiln.Kiln, server: up_support.Up, mapper: str, words: str
+) -> None:
+    (server.workdir / "lacking.py").write_text("import nosuchpackage\n")
+    before = kiln("files", "-o", "name").out
+    refused = kiln("upload", str(SAMPLE), "--mapper", mapper)
+    assert (refused.code, refused.out, words in refused.err) == (exits.Exit.USAGE, "", True), (
+        refused.err
+    )
+    assert kiln("files", "-o", "name").out == before
+    reducer = kiln("upload", str(SAMPLE), "--mapper", "identity", "--reducer", mapper)
+    assert (reducer.code, words in reducer.err) == (exits.Exit.USAGE, True)
+
+
+def test_a_mapper_is_found_where_workers_find_it(kiln: inner_kiln.Kiln, tmp_path: Path) -> None:
+    assert kiln("upload", str(SAMPLE), "--mapper", "mappers:loud", "--watch").code == 0
+    (tmp_path / "sent").mkdir()
+    (tmp_path / "sent" / "sent_along.py").write_text("def row(record):\n    return 1\n")
+    with_code = ("--mapper", "sent_along:row", "--working-dir", str(tmp_path / "sent"))
+    assert kiln("upload", str(SAMPLE), *with_code, "--watch").code == 0

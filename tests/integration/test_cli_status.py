@@ -3,9 +3,11 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kilnwork.api import filejobs
 from kilnwork.cli import exits
 from support import inner_kiln
 from support import up as up_support
@@ -81,13 +83,40 @@ def test_file_jobs_are_counted_and_the_newest_shown(kiln: inner_kiln.Kiln) -> No
     assert other.code == exits.Exit.FAILED  # it has no TaskCluster
     text = kiln("status").out
     assert "files:  1 Paused, 1 Succeeded\n" in text
-    shown = [line.split()[:3] for line in text.splitlines() if line.startswith("20")]
-    assert shown == [[held.strip(), "held", "Paused"], [over.strip(), "over", "Succeeded"]]
+    shown = [line.split()[:3] for line in text.splitlines() if line.startswith("f-")]
+    first, second = (filejobs.short_id(job.strip()) for job in (held, over))
+    assert shown == [[first, "held", "Paused"], [second, "over", "Succeeded"]]
     facts = json.loads(kiln("status", "-o", "json").out)
     assert facts["files"]["phases"] == {"Paused": 1, "Succeeded": 1}
     assert [job["id"] for job in facts["files"]["newest"]] == [held.strip(), over.strip()]
     assert "files:  none\n" in kiln("status", "-n", "other").out
     kiln("delete", "files", "--all")
+
+
+def test_tasks_are_counted_by_function_and_state(
+    server: up_support.Up, kiln: inner_kiln.Kiln
+) -> None:
+    call = {"function": "math:sqrt", "args": [4]}
+    waits = {"command": ["true"], "inputObject": "missing"}
+    specs: dict[str, dict[str, Any]] = {"root": {"call": call}, "far": waits}
+    for name, spec in specs.items():
+        manifest = {
+            "apiVersion": "kilnwork.dev/v1alpha1",
+            "kind": "Task",
+            "metadata": {"name": name},
+            "spec": {"clusterName": "default", **spec},
+        }
+        (server.workdir / f"{name}.json").write_text(json.dumps(manifest))
+    kiln("apply", "-f", "root.json", "-f", "far.json")
+    assert kiln("wait", "task/root").code == 0
+    assert kiln("wait", "task/far", "--for=state=Pending").code == 0
+    text = kiln("status").out
+    assert ["default", "math:sqrt", "1"] in [line.split() for line in text.splitlines()]
+    facts = json.loads(kiln("status", "-o", "json").out)
+    assert facts["tasks"]["Pending"] == 1
+    square_roots = {"namespace": "default", "function": "math:sqrt", "states": {"Success": 1}}
+    assert square_roots in facts["functions"]
+    kiln("delete", "task", "root", "far")
 
 
 def test_what_may_not_be_seen_is_said_and_the_rest_shown(

@@ -95,6 +95,8 @@ class World:
         self.finals: dict[ids.TaskId, api_task.State] = {}
         self.order: list[ids.TaskId] = []
         self.newest: dict[ids.TaskId, int] = {}
+        self.runs: dict[ids.TaskId, int] = {}
+        self.found: dict[int, ids.TaskId] = {}
         self.driver = 0
         self.asked: dict[int, ids.TaskId] = {}
         self.results: dict[ids.TaskId, api_task.State] = {}
@@ -172,6 +174,14 @@ class World:
     def _settle(self) -> None:
         batch = self.machine.take(self.now())
         self.commit(batch)
+        for task in batch.dirty:
+            if task.run > self.runs.get(task.id, 1):
+                self.begin_anew(task)
+        self.found |= {
+            send.number: send.task
+            for send in batch.sends
+            if isinstance(send, instructions.FoundCall)
+        }
         for task in batch.finals:
             assert task.id not in self.finals, "a run ends once"
             self.finals[task.id] = task.state
@@ -189,6 +199,12 @@ class World:
         for link, results in batch.results.items():
             for result in results:
                 self._deliver(link, result)
+
+    def begin_anew(self, task: records.Task) -> None:
+        """A new run of a task is on disk."""
+        assert self.finals.pop(task.id) is not api_task.State.SUCCESS, "a success is reused"
+        self.runs[task.id] = task.run
+        self.newest.pop(task.id, None)
 
     def _deliver(self, link: int, result: calls.CallResult) -> None:
         task = self.asked.get(result.number)

@@ -41,7 +41,9 @@ class ToldHub:
 
     # What the controllers call
 
-    async def submit(self, submission: model.Submission, *, force: bool = False) -> model.TaskView:
+    async def submit(
+        self, submission: model.Submission, *, force: bool = False, resume: bool = False
+    ) -> model.TaskView:
         """Keep it; the task waits for a worker until it is moved."""
         self.submitted.append(submission)
         known = self.views.get(submission.task)

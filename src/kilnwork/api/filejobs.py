@@ -5,6 +5,7 @@ CLI. Facts about one job, no I/O. The words are those of the seed (`parts`, `com
 Step Functions' Distributed Map (tolerated failures, redrive, result manifest) and of RFC 9110.
 """
 
+import re
 from enum import StrEnum
 from typing import Annotated, Self
 
@@ -39,6 +40,22 @@ workers that come and go, few enough for a part that takes its worker with it ea
 OUTPUTS = "out/"
 """The key of a result that is the outputs of all parts, one behind the other, as their commits name
 them: nothing was copied."""
+
+
+_SHORT_DIGITS = 8
+_SHORT = re.compile(r"f-([0-9]{8,19})")
+
+
+def short_id(job: str) -> str:
+    """The short form of an id `YYYY-MM-NUMBER`: `f-` and the first digits of the number, which is
+    random. No task is called so."""
+    return f"f-{job.rpartition('-')[2][:_SHORT_DIGITS]}"
+
+
+def short_digits(ref: str) -> str | None:
+    """The digits in a short id, eight or more; None for anything else."""
+    found = _SHORT.fullmatch(ref)
+    return None if found is None else found[1]
 
 
 class Phase(StrEnum):

@@ -12,8 +12,8 @@ from urllib import parse
 import click
 from click.shell_completion import CompletionItem
 
+from kilnwork.api import filejobs, resource
 from kilnwork.api import kinds as api_kinds
-from kilnwork.api import resource
 from kilnwork.cli import journal, kinds, options, quick_reads
 from kilnwork.endpoints import client
 from kilnwork.kit import errors
@@ -52,14 +52,17 @@ def _tasks(reader: Reader) -> list[str]:
 
 def file_jobs(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names and ids of the newest file jobs."""
-    return _items(_asked(ctx, _file_jobs), incomplete)
+    return _items(_asked(ctx, lambda reader: _file_jobs(reader, incomplete)), incomplete)
 
 
-def _file_jobs(reader: Reader) -> list[str]:
+def _file_jobs(reader: Reader, incomplete: str) -> list[str]:
+    """Whole ids to who has typed a digit, else the short ones."""
     query = {"namespace": reader.namespace, "limit": _NEWEST}
     found = reader.of_manager("/jobs", query) or []
     names = [str(item["name"]) for item in found if item.get("name")]
-    return [*names, *(str(item["id"]) for item in found)]
+    known = [str(item["id"]) for item in found]
+    whole = incomplete[:1].isdigit()
+    return [*names, *(known if whole else map(filejobs.short_id, known))]
 
 
 def objects(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -67,9 +70,10 @@ def objects(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Com
     words: tuple[str, ...] = ctx.params.get("words") or ()
     kind, slash, _name = incomplete.partition("/")
     if slash and kind in kinds.FILE_JOBS:
-        return _items([f"{kind}/{name}" for name in _asked(ctx, _file_jobs)], incomplete)
+        found = _asked(ctx, lambda reader: _file_jobs(reader, _name))
+        return _items([f"{kind}/{name}" for name in found], incomplete)
     if words and words[0] in kinds.FILE_JOBS:
-        return _items(_asked(ctx, _file_jobs), incomplete)
+        return file_jobs(ctx, _, incomplete)
     if slash or words:
         found = _asked(ctx, lambda reader: _named(reader, kind if slash else words[0]))
         return _items([f"{kind}/{name}" if slash else name for name in found], incomplete)
@@ -80,12 +84,11 @@ def subjects(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Co
     """Names of tasks and file jobs, or KIND/NAME in one word."""
     if "/" in incomplete:
         return objects(ctx, _, incomplete)
-    return _items(_asked(ctx, lambda reader: [*_tasks(reader), *_file_jobs(reader)]), incomplete)
 
+    def ask(reader: Reader) -> list[str]:
+        return [*_tasks(reader), *_file_jobs(reader, incomplete)]
 
-def pausable(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names and ids of file jobs, or KIND/NAME in one word."""
-    return objects(ctx, _, incomplete) if "/" in incomplete else file_jobs(ctx, _, incomplete)
+    return _items(_asked(ctx, ask), incomplete)
 
 
 def job_options(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
-from kilnwork.cli import errors, file_jobs, meter, progress, session
-from kilnwork.kit import http_types
+from kilnwork.cli import errors, file_jobs, progress, session
+from kilnwork.kit import http_types, meter
 from kilnwork.kube import errors as kube_errors
 
 STDOUT = "-"

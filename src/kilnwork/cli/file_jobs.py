@@ -23,6 +23,9 @@ Job = dict[str, Any]
 _ID = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{1,20}")
 _LINK = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
 
+_SHOWN = 5
+"""Of several jobs of one name so many are listed."""
+
 TOO_MANY = "TooManyBadRecords"
 """Reason of a job that failed for its bad records, with all its parts done."""
 
@@ -32,8 +35,26 @@ PATIENCE_S = 60.0
 
 
 def is_id(word: str) -> bool:
-    """True of the id of a file job, `YYYY-MM-NUMBER`; no task is called so."""
-    return _ID.fullmatch(word) is not None
+    """True of the id of a file job, `YYYY-MM-NUMBER`, or its short form; no task is called so."""
+    return _ID.fullmatch(word) is not None or filejobs.short_digits(word) is not None
+
+
+async def resolved(s: session.Session, word: str) -> str:
+    """The id of the job in a word that names it, with `file/` before it or not; a word that is no
+    name as it is. Raises `errors.Unusable` for a name of several jobs."""
+    name = bare(word)
+    path(name)
+    if is_id(name):
+        return name
+    same = listed(s, where=path(), wanted={"name": name}, limit=_SHOWN + 1)
+    found = [str(each["id"]) async for each in same]
+    if len(found) > 1:
+        more = ", …" if len(found) > _SHOWN else ""
+        raise errors.Unusable(
+            f"{len(found) if not more else 'many'} file jobs are called {name!r}: name one by its "
+            f"id, the newest first: {', '.join(map(filejobs.short_id, found[:_SHOWN]))}{more}"
+        )
+    return found[0] if found else name
 
 
 def bare(word: str) -> str:
@@ -64,12 +85,13 @@ def everywhere(s: session.Session) -> dict[str, str]:
 
 
 async def get(s: session.Session, job: str) -> Job:
-    return await s.ask("GET", path(job), query=scope(s))
+    """The document of a job by id or name. Raises as `resolved`, and `kube.errors.NotFound`."""
+    return await s.ask("GET", path(await resolved(s, job)), query=scope(s))
 
 
 async def tell(s: session.Session, job: str, what: str) -> Job:
-    """Ask for `cancel`, `pause`, `resume` or `redrive`: the document then."""
-    return await s.ask("POST", path(job, what), query=scope(s))
+    """Ask for `cancel`, `suspend`, `resume` or `retry`: the document then."""
+    return await s.ask("POST", path(await resolved(s, job), what), query=scope(s))
 
 
 async def listed(
@@ -206,7 +228,7 @@ def check_end(job: Job) -> None:
                 f"`kiln results {job['id']} --errors` lists them, "
                 f"`kiln adjust {job['id']} --max-failed N` lets more pass"
             )
-        remedy = f"`kiln redrive {job['id']}` runs again what failed"
+        remedy = f"`kiln retry {job['id']} --failed` runs again what failed"
         raise errors.TaskFailed(f"{sentence(job)}. {known}, {remedy}")
 
 
@@ -226,7 +248,7 @@ def sentence(job: Job) -> str:
 
 
 _COLUMNS = ("ID", "NAME", "PHASE", "PARTS", "RECORDS", "BAD", "AGE")
-_WIDE = ("MAPPER", "SIZE", "CREATED", "FINISHED", "MESSAGE")
+_WIDE = ("WHOLE ID", "MAPPER", "SIZE", "CREATED", "FINISHED", "MESSAGE")
 
 
 def table(
@@ -247,7 +269,7 @@ def _row(job: Job, *, now: float) -> tuple[object, ...]:
     if job.get("creationTime"):
         age = render.short_time(now - clock.parse_rfc3339(job["creationTime"]))
     return (
-        job["id"],
+        filejobs.short_id(job["id"]),
         job.get("name") or None,
         phase(job),
         f"{known.get('succeeded', 0)}/{known.get('total', 0)}",
@@ -260,6 +282,7 @@ def _row(job: Job, *, now: float) -> tuple[object, ...]:
 def _more(job: Job) -> tuple[object, ...]:
     size = (job.get("input") or {}).get("bytes")
     return (
+        job["id"],
         mapper((job.get("spec") or {}).get("mapper") or {}),
         None if size is None else size_text(size),
         job.get("creationTime"),

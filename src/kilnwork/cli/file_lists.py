@@ -30,12 +30,12 @@ async def many(s: session.Session, form: str | None, asked: Mapping[str, Any]) -
             space=file_jobs.everywhere(s),
         )
     ]
-    show(s, found[:limit], form, headers=not asked["no_headers"])
+    await show(s, found[:limit], form, headers=not asked["no_headers"])
     if len(found) > limit:
         click.echo(f"these are the newest {limit}: --limit shows more", err=True)
 
 
-def show(
+async def show(
     s: session.Session, items: Sequence[file_jobs.Job], form: str | None, *, headers: bool
 ) -> None:
     if form in ("json", "yaml"):
@@ -44,8 +44,7 @@ def show(
         for item in items:
             click.echo(item["id"])
     elif not items:
-        where = "" if s.target.all_namespaces else f" in namespace {s.namespace}"
-        click.echo(f"no file jobs{where}: `kiln upload` makes one", err=True)
+        await s.say_nothing_found("no file jobs", hint=": `kiln upload` makes one")
     else:
         everywhere = s.target.all_namespaces
         lines = file_jobs.table(
@@ -63,7 +62,7 @@ async def one(s: session.Session, job: str, form: str | None) -> None:
     elif form == "name":
         click.echo(found["id"])
     else:
-        bad = await following.first_bad(s, job) if file_jobs.records(found).failed else None
+        bad = await following.first_bad(s, found["id"]) if file_jobs.records(found).failed else None
         for line in _told(found, bad):
             click.echo(line)
 
@@ -75,6 +74,7 @@ def _told(job: file_jobs.Job, bad: Mapping[str, Any] | None) -> Iterator[str]:
     yield ""
     size = (job.get("input") or {}).get("bytes")
     rows = {
+        "short id": filejobs.short_id(job["id"]),
         "name": job.get("name"),
         "mapper": file_jobs.mapper(spec.get("mapper") or {}),
         "reducer": file_jobs.mapper(spec["reducer"]) if spec.get("reducer") else None,
@@ -109,7 +109,7 @@ def _next(job: file_jobs.Job, counts: filejobs.Records) -> Iterator[str]:
     elif phase.final:
         if job.get("reason") == file_jobs.TOO_MANY:
             yield f"kiln adjust {of} --max-failed N    lets more bad records pass"
-        yield f"kiln redrive {of}    runs again what failed"
+        yield f"kiln retry {of} --failed    runs again what failed"
         yield f"kiln files {of} --parts    shows which parts those are"
     elif phase is filejobs.Phase.PAUSED:
         yield f"kiln resume {of}    goes on"
@@ -129,7 +129,7 @@ async def uploads(s: session.Session, form: str | None, *, headers: bool) -> Non
         for each in found:
             click.echo(f"upload/{each['id']}")
     elif not found:
-        click.echo(f"no uploads in namespace {s.namespace} that belong to no job", err=True)
+        await s.say_nothing_found("no uploads that belong to no job")
     else:
         lines = render.columns(_UPLOADS, [_upload(each, now=s.clock.wall()) for each in found])
         for line in lines if headers else lines[1:]:
@@ -157,7 +157,7 @@ def _upload(each: Mapping[str, Any], *, now: float) -> tuple[object, ...]:
 async def parts(s: session.Session, job: str, form: str | None, asked: Mapping[str, Any]) -> None:
     """The parts of one job. `asked`: state, limit, no_headers."""
     wanted = {"state": asked["state"].capitalize()} if asked["state"] else {}
-    where = file_jobs.path(job, "parts")
+    where = file_jobs.path(await file_jobs.resolved(s, job), "parts")
     found = [
         item async for item in file_jobs.listed(s, where=where, wanted=wanted, limit=asked["limit"])
     ]

@@ -1,8 +1,7 @@
 """Which file job a word means: its id, its name, or `file/` before either.
 
 Used by the commands that take tasks and other objects as well. A word that does not say which is a
-task if there is one; `NAME-3` is part 3 of a job, which is a task. Of several jobs of one name the
-newest is meant, but never to be deleted.
+task if there is one; `NAME-3` is part 3 of a job, which is a task. A name of several is refused.
 """
 
 import re
@@ -17,8 +16,6 @@ from kilnwork.kube import errors as kube_errors
 T = TypeVar("T")
 
 _PART = re.compile(r"(.+)-([1-9][0-9]{0,6})")
-_SHOWN = 5
-"""Of several jobs of one name so many are listed."""
 
 
 class Found(NamedTuple):
@@ -73,9 +70,11 @@ async def named(s: session.Session, name: str) -> Found:
 
 
 async def perhaps(s: session.Session, name: str) -> Found | None:
-    """The same; None if there is none, or none that may be seen."""
+    """The same; None if there is none, or none that may be seen. Raises `errors.Unusable`."""
     try:
         return await named(s, name)
+    except errors.Unusable:
+        raise
     except errors.SERVER_ERRORS:
         return None
 
@@ -108,22 +107,6 @@ async def either(
                 raise error from None
             found = other
     return await (job(found.job) if found.part is None else task(found.task))
-
-
-async def only(s: session.Session, name: str) -> str:
-    """The id of a job that is to be deleted. Raises `errors.Unusable` when it could be several."""
-    file_jobs.path(name)
-    if file_jobs.is_id(name):
-        return name
-    same = file_jobs.listed(s, where=file_jobs.path(), wanted={"name": name}, limit=_SHOWN + 1)
-    found = [each["id"] async for each in same]
-    if len(found) > 1:
-        more = ", …" if len(found) > _SHOWN else ""
-        raise errors.Unusable(
-            f"{len(found) if not more else 'many'} file jobs are called {name!r}: name one by its "
-            f"id: {', '.join(found[:_SHOWN])}{more}"
-        )
-    return found[0] if found else name
 
 
 async def each(words: Sequence[str], do: Callable[[str], Awaitable[None]]) -> None:

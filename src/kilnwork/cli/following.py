@@ -11,7 +11,8 @@ import click
 import msgspec
 
 from kilnwork.api import filejobs
-from kilnwork.cli import downloading, errors, file_jobs, meter, progress, session
+from kilnwork.cli import downloading, errors, file_jobs, progress, session
+from kilnwork.kit import meter
 
 
 async def follow(s: session.Session, job: str, *, output: str | None) -> None:

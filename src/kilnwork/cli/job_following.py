@@ -18,11 +18,11 @@ from kilnwork.cli import (
     job_lists,
     job_names,
     job_objects,
-    meter,
     progress,
     session,
     waiting,
 )
+from kilnwork.kit import meter
 
 MAX_SHOWN = 50
 """So many failed indexes are printed; the rest is counted."""

@@ -81,15 +81,16 @@ async def many(s: session.Session, form: str | None, asked: Mapping[str, Any]) -
     objects = [item for item in await s.items(s.scope(api_kinds.JOBS)) if choice.has(item)]
     objects.sort(key=_made, reverse=True)
     items = objects[:limit]
+    if not items:
+        await s.check_namespace()
     if form in ("json", "yaml"):
         click.echo(render.document(render.object_list([_whole(i) for i in items]), form), nl=False)
     elif form == "name":
         for item in items:
             click.echo(render.full_name(api_kinds.JOBS, item["metadata"]["name"]))
     elif not items:
-        where = "" if s.target.all_namespaces else f" in namespace {s.namespace}"
         which = " of this sort" if _is_choosy(asked) else ""
-        click.echo(f"no Jobs{which}{where}: `kiln run-job CONFIG` makes one", err=True)
+        await s.say_nothing_found(f"no Jobs{which}", hint=": `kiln run-job CONFIG` makes one")
     else:
         lines = table(
             items, now=s.clock.wall(), wide=form == "wide", namespaces=s.target.all_namespaces

@@ -93,25 +93,30 @@ async def show(
 ) -> None:
     """Print tasks: the newest `limit` (None: `LIMIT` in a table, else all; 0: all)."""
     if form in ("json", "yaml"):
-        every = listed(s, wanted=wanted, limit=limit or None)
-        click.echo(render.document({"items": [item async for item in every]}, form), nl=False)
+        every = [item async for item in listed(s, wanted=wanted, limit=limit or None)]
+        if not every:
+            await s.check_namespace()
+        click.echo(render.document({"items": every}, form), nl=False)
     elif form == "name":
+        number = 0
         async for item in listed(s, wanted=wanted, limit=limit or None):
             click.echo(item["id"])
+            number += 1
+        if not number:
+            await s.check_namespace()
     elif limit == 0:
         found = Newest([item async for item in listed(s, wanted=wanted)])
-        _show_table(s, found, wide=form == "wide", headers=headers)
+        await _show_table(s, found, wide=form == "wide", headers=headers)
     else:
         found = await newest(s, wanted=wanted, limit=limit or LIMIT)
-        _show_table(s, found, wide=form == "wide", headers=headers)
+        await _show_table(s, found, wide=form == "wide", headers=headers)
 
 
-def _show_table(s: session.Session, found: Newest, *, wide: bool, headers: bool) -> None:
-    everywhere = s.target.all_namespaces
+async def _show_table(s: session.Session, found: Newest, *, wide: bool, headers: bool) -> None:
     if not found.items:
-        where = "" if everywhere else f" in namespace {s.namespace}"
-        click.echo(f"nothing found{where}", err=True)
+        await s.say_nothing_found("nothing found")
         return
+    everywhere = s.target.all_namespaces
     lines = table(found.items, now=s.clock.wall(), wide=wide, namespaces=everywhere)
     for line in lines if headers else lines[1:]:
         click.echo(line)

@@ -23,6 +23,8 @@ class Target:
     all_namespaces: bool = False
     kubeconfig: str | None = None
     context: str | None = None
+    data: str | None = None
+    """The folder of a `kiln.start(FOLDER)`, or the data directory of a `kiln up`."""
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
@@ -74,6 +76,18 @@ def _target(function: Function, *, lists: bool) -> Function:
     for option in reversed(add):
         function = option(function)
     return function
+
+
+def data(function: Function) -> Function:
+    """Add `--data`, for commands that need no more of a server than its tasks."""
+    add = click.option(
+        "--data",
+        "--from",
+        metavar="FOLDER",
+        help="Of a kiln.start(FOLDER), whether that runs or not.",
+        **_SILENT,
+    )
+    return add(function)
 
 
 _SILENT: dict[str, Any] = {"expose_value": False, "callback": _remember}

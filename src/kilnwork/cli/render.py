@@ -5,7 +5,7 @@ state can be grepped.
 """
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -49,9 +49,22 @@ def json_text(value: Any) -> str:
     return msgspec.json.format(plain, indent=4).decode() + "\n"
 
 
-def document(value: Any, form: str | None) -> str:
-    """JSON when `-o` says so, else YAML."""
+def document(value: Any, form: str | None, *, managed_fields: bool = False) -> str:
+    """JSON when `-o` says so, else YAML. `managed_fields`: of objects, alone or in a list, also who
+    set which field, which kubectl leaves out unless it is asked for as well."""
+    if not managed_fields and isinstance(value, dict):
+        value = _without_managed_fields(value)
+        if isinstance(value.get("items"), list):
+            value["items"] = [_without_managed_fields(item) for item in value["items"]]
     return json_text(value) if form == "json" else yaml_text(value)
+
+
+def _without_managed_fields(found: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = found.get("metadata")
+    if not isinstance(metadata, dict) or "managedFields" not in metadata:
+        return dict(found)
+    kept = {name: value for name, value in metadata.items() if name != "managedFields"}
+    return {**found, "metadata": kept}
 
 
 def columns(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:

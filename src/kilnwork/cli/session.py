@@ -8,6 +8,7 @@ and completion.
 
 import asyncio
 import contextlib
+import dataclasses
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
@@ -85,7 +86,7 @@ class Session:
         self, settings: config.Config, http: "transport.Transport", target: options.Target
     ) -> None:
         self.server = settings.server
-        self._settings = settings
+        self.settings = settings
         self.http = http
         self.target = target
         self.namespace = target.namespace or settings.namespace
@@ -130,7 +131,7 @@ class Session:
         """What to do about a server that does not serve our kinds."""
         text = f"{self.server} does not serve the kinds of {api_kinds.GROUP}: "
         with contextlib.suppress(errors.CommandError, kube_errors.KubeError):
-            if await self.carry_out(discovery.ask_server(self._settings)) is not None:
+            if await self.carry_out(discovery.ask_server(self.settings)) is not None:
                 return (
                     f"{text}`kubectl get --raw '/readyz?verbose'` says which definition was "
                     "deleted or replaced; a restart of `kiln up` installs what is missing"
@@ -180,6 +181,27 @@ class Session:
         """URL path of a task under `/v1`, by name or id."""
         base = f"/v1/namespaces/{quoted(self.one_namespace())}/tasks/{quoted(name)}"
         return f"{base}/{sub}" if sub else base
+
+    async def check_namespace(self) -> None:
+        """Raises `errors.Missing` if the session's namespace does not exist; for what was not
+        found in there. Whoever may not see namespaces is told nothing."""
+        if self.target.all_namespaces:
+            return
+        try:
+            await self.ask("GET", resource.NAMESPACES.base() + "/" + quoted(self.namespace))
+        except kube_errors.NotFound as error:
+            raise errors.Missing(
+                f'namespace "{self.namespace}" does not exist: `kiln get namespaces` lists those '
+                "that do"
+            ) from error
+        except errors.SERVER_ERRORS:
+            return
+
+    async def say_nothing_found(self, what: str, *, hint: str = "") -> None:
+        """Say on standard error that a list is empty. Raises as `check_namespace`."""
+        await self.check_namespace()
+        where = "" if self.target.all_namespaces else f" in namespace {self.namespace}"
+        click.echo(f"{what}{where}{hint}", err=True)
 
     def one_namespace(self) -> str:
         """The namespace of a single object; raises `errors.Unusable` under `-A`."""
@@ -264,7 +286,7 @@ class Session:
         return self._route
 
     async def _find_route(self) -> _Route:
-        if await self.carry_out(discovery.ask_server(self._settings)) is not None:
+        if await self.carry_out(discovery.ask_server(self.settings)) is not None:
             return _Route()
         home, until = manager.home(os.environ), float("inf")
         own = (await self.http.credential()).token
@@ -332,11 +354,31 @@ def query_of(url: str) -> dict[str, str]:
 
 def run(work: Callable[[Session], Awaitable[T]]) -> T:
     """Connect as the options of the running command say, do the work, put errors into words."""
-    settings = settings_of(options.current())
+    target = options.current()
+    folder = None if target.data is None else Path(target.data)
+    if folder is not None and not (folder / "kubeconfig").exists():
+        return _in_folder(work, folder, target)
+    if folder is not None:  # the data directory of a `kiln up`
+        target = dataclasses.replace(target, kubeconfig=str(folder / "kubeconfig"))
+    settings = settings_of(target)
     try:
         return asyncio.run(_connected(work, settings))
     except kube_errors.KubeError as error:
         raise in_words(error, settings.server) from error
+
+
+def _in_folder(work: Callable[[Session], Awaitable[T]], folder: Path, target: options.Target) -> T:
+    """As `run`, with the tasks of a folder. What that takes, no other command loads."""
+    opened = lazy.load("kilnwork.cli.folder_session", "opened")
+
+    async def connected() -> T:
+        async with opened(folder, target) as session:
+            return await work(session)
+
+    try:
+        return asyncio.run(connected())
+    except kube_errors.KubeError as error:
+        raise in_words(error, str(folder)) from error
 
 
 def settings_of(target: options.Target) -> config.Config:
@@ -350,7 +392,11 @@ def settings_of(target: options.Target) -> config.Config:
 
 async def _connected(work: Callable[[Session], Awaitable[T]], settings: config.Config) -> T:
     async with connect(settings, options.current()) as session:
-        return await work(session)
+        try:
+            return await work(session)
+        except (kube_errors.NotFound, errors.Missing):
+            await session.check_namespace()
+            raise
 
 
 @contextlib.asynccontextmanager

@@ -1,6 +1,6 @@
 """SyncSets at the command line: what is read of them, and what is asked of them.
 
-Used by the commands that take `syncset/NAME`: why, wait, cancel, pause, resume, replay.
+Used by the commands that take `syncset/NAME`: why, wait, cancel, suspend, resume, replay.
 """
 
 from collections.abc import Callable, Mapping

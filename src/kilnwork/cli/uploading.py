@@ -15,7 +15,8 @@ from urllib import parse
 
 import msgspec
 
-from kilnwork.cli import errors, file_jobs, meter, progress, session
+from kilnwork.cli import errors, file_jobs, progress, session
+from kilnwork.kit import meter
 from kilnwork.kube import errors as kube_errors
 
 PIECE_BYTES = 16 << 20

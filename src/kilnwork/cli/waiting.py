@@ -5,11 +5,12 @@ Used by `wait`, `cancel --wait` and `run --watch`. Watches the object, so it lea
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from kilnwork.api import kinds, meta, resource, task
-from kilnwork.cli import errors, progress, session
+from kilnwork.cli import errors, progress, session, task_following
 from kilnwork.kube import errors as kube_errors
 
 _PAUSE_S = 0.5
@@ -68,6 +69,8 @@ async def until(
     object stands meanwhile; default `described`.
     """
     last = ""
+    is_task = subject.resource == kinds.TASKS
+    children = task_following.children(s, subject.name) if is_task else None
     try:
         async with (
             asyncio.timeout(None) as limit,
@@ -78,7 +81,8 @@ async def until(
                 if test(found):
                     return found
                 last = (where or described)(found)
-                waiting.say(f"{text}: {last}")
+                bar = "" if children is None else await children.look(found or {})
+                waiting.say(bar or f"{text}: {last}")
                 if timeout_s == 0:
                     raise TimeoutError
                 if timeout_s is not None and limit.when() is None:
@@ -139,15 +143,30 @@ async def for_final(s: session.Session, name: str, *, timeout_s: float | None, r
     return "Deleted" if found is None else str(found["status"]["state"])
 
 
+def _standing(found: Mapping[str, Any]) -> str:
+    """State and progress of a task of the journal."""
+    told = found.get("progress") or {}
+    parts = [found["state"]]
+    if told.get("fraction") is not None:
+        parts.append(f"{told['fraction']:.0%}")
+    if told.get("message"):
+        parts.append(str(told["message"]))
+    return ", ".join(parts)
+
+
 async def _journal(
     s: session.Session, name: str, *, text: str, timeout_s: float | None, run: int
 ) -> str:
-    query = {"wait": "20"}
+    children = task_following.children(s, name)
+    query = {"wait": "20" if children is None else f"{task_following.LOOK_S:.0f}"}
     try:
-        async with asyncio.timeout(timeout_s), progress.waiting(text):
+        async with asyncio.timeout(timeout_s), progress.waiting(text) as waiting:
             while True:
                 found = await s.ask("GET", s.tasks_path(name), query=query)
                 if is_final(found["state"]) and found["run"] >= run:
                     return str(found["state"])
+                if children is not None:
+                    bar = await children.look({"status": found})
+                    waiting.say(bar or f"{text}: {_standing(found)}")
     except TimeoutError as error:
         raise errors.TimedOut(f"{text}: not within {timeout_s:g} s") from error

@@ -22,10 +22,13 @@ Emit = Callable[[events.Reference, str, str, str], None]
 class TaskHub(Protocol):
     """The part of the hub that the Task controller uses."""
 
-    async def submit(self, submission: model.Submission, *, force: bool = False) -> model.TaskView:
+    async def submit(
+        self, submission: model.Submission, *, force: bool = False, resume: bool = False
+    ) -> model.TaskView:
         """Accept a run of a task; durable when it returns. The same run again changes nothing.
 
-        Raises RunRefused for a new run of what has succeeded, unless by `force`.
+        `resume`: it goes on with the children of the run before. Raises RunRefused for a new run of
+        what has succeeded, unless by `force`.
         """
         ...
 

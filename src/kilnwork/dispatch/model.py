@@ -97,12 +97,16 @@ class TaskFacts(SubmittedFacts, kw_only=True):
     """What has been taken from the budget `retry.maxAttempts`."""
     losses: int = 0
     """Attempts that were lost."""
+    unstarted: int = 0
+    """Attempts that were taken back, or lost, before they began."""
     created: float = 0.0
     started: float | None = None
     """First start of this run."""
     finished: float | None = None
     exit_code: int | None = None
     """Of the newest attempt."""
+    usage: attempts.Usage | None = None
+    """What the newest attempt has used, once it is over; None: not known."""
     result: attempts.Payload | None = None
     """Its result, or its error."""
     stopped: bool | None = None
@@ -146,6 +150,11 @@ class TaskView(TaskFacts, frozen=True, kw_only=True):  # type: ignore[misc] # ms
     loss: str = ""
     seq: int
 
+    @property
+    def attempts(self) -> int:
+        """How many attempts have begun, or are about to: not those that were taken back."""
+        return self.attempt - self.unstarted
+
 
 class Retried(msgspec.Struct, frozen=True, kw_only=True):
     """What was started again with the task that was to be retried.
@@ -169,6 +178,17 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     function: str | None = None
 
 
+class TaskCount(msgspec.Struct, frozen=True):
+    """How many tasks of a namespace are in one state: objects or not, of one Python function ("":
+    those that call none)."""
+
+    namespace: str
+    declared: bool
+    function: str
+    state: api_task.State
+    number: int
+
+
 class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
     """One attempt of a run. `completion` is None while it goes on; `reserved` is never None."""
 
@@ -182,6 +202,7 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
     reserved: float
     started: float | None
     finished: float | None
+    usage: attempts.Usage | None = None
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):

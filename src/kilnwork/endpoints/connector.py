@@ -55,7 +55,7 @@ class ServerConnector:
             if parts.scheme == "http":
                 return connected
             name = settings.tls_server_name or host
-            return self._context().wrap_socket(connected, server_hostname=name)
+            return self._context().wrap_socket(connected, server_hostname=_plain(name))
         except ssl.SSLCertVerificationError as error:
             connected.close()
             raise errors.ConfigurationError(
@@ -208,10 +208,17 @@ class ManagerConnector:
             http.close()
 
 
+def _plain(host: str) -> str | bytes:
+    """The name of a host as bytes if it is ASCII: of a text Python makes IDNA (RFC 3490) first, and
+    to load that takes as long as to connect."""
+    return host.encode() if host.isascii() else host
+
+
 def _dial(settings: config.Config, host: str, port: int) -> socket.socket:
     """A TCP connection, through the kubeconfig's proxy if it names one. Raises OSError."""
     if settings.proxy_url is None:
-        return socket.create_connection((host, port), timeout=http_types.CONNECT_S)
+        address: tuple[Any, int] = (_plain(host), port)  # typeshed knows no bytes
+        return socket.create_connection(address, timeout=http_types.CONNECT_S)
     proxy = parse.urlsplit(settings.proxy_url)
     if proxy.scheme != "http" or proxy.username:
         raise errors.ConfigurationError(

@@ -11,6 +11,10 @@ class NoSuchJob(JobsError):
     """There is no such job in this namespace: it never was, or its time to live is over."""
 
 
+class SeveralJobs(JobsError):
+    """A short id could mean several jobs, which the message names."""
+
+
 class NotNow(JobsError):
     """The job is in a phase in which this cannot be done; the message says what can."""
 

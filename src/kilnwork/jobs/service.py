@@ -42,6 +42,9 @@ MAX_INLINE = 64 * 1024
 MAX_VIEWS = 4096
 """Views of jobs that are not in memory, kept for the next request."""
 
+MAX_AMBIGUOUS = 5
+"""Jobs that are named where a short id could mean several."""
+
 _NEWEST = 1 << 62
 _KIND = file_items.FileItems.kind
 
@@ -220,7 +223,7 @@ class Jobs:
         return job
 
     def job(self, namespace: str, ref: str) -> model.JobView | None:
-        """By id, by UUID, or else the newest of that name."""
+        """By id, short or long, by UUID, or else the newest of that name. Raises `SeveralJobs`."""
         live = self._engine.by_text.get(ref)
         if live is not None and live.source.kind != _KIND:
             return None
@@ -384,9 +387,25 @@ class Jobs:
             except ValueError:
                 found = None
             found = None if found is None or found.source != _KIND else found
+        if found is None and (digits := filejobs.short_digits(ref)) is not None:
+            found = self._by_short_id(namespace, digits)
         if found is None:
             found = self._tables.job("name", namespace, ref)
         return found
+
+    def _by_short_id(self, namespace: str, digits: str) -> rows.JobRow | None:
+        """Look into each month since the oldest job."""
+        oldest = self._tables.oldest()
+        if oldest is None:
+            return None
+        found: list[rows.JobRow] = []
+        for month in _months(oldest, self._clock.wall()):
+            first = f"{month}-{digits}"
+            found += self._tables.between(namespace, first, f"{first}:", limit=MAX_AMBIGUOUS + 1)
+        if len(found) > 1:
+            named = ", ".join(row.id for row in found[:MAX_AMBIGUOUS])
+            raise errors.SeveralJobs(f"f-{digits} could be several file jobs: {named}: write more")
+        return found[0] if found else None
 
     def _existing(self, namespace: str, ref: str) -> rows.JobRow:
         row = self._row(namespace, ref)
@@ -410,6 +429,14 @@ class Jobs:
 def _month(hours: int) -> str:
     """UTC; `hours`: since the epoch."""
     return datetime.fromtimestamp(hours * 3600, UTC).strftime("%Y-%m")
+
+
+def _months(first: float, last: float) -> list[str]:
+    """The months between two moments (UTC), and one before and after: clocks differ."""
+    start = datetime.fromtimestamp(first, UTC)
+    end = datetime.fromtimestamp(last, UTC)
+    numbers = range(12 * start.year + start.month - 2, 12 * end.year + end.month + 1)
+    return [f"{number // 12}-{number % 12 + 1:02}" for number in numbers]
 
 
 _UUID_LENGTH = 36

@@ -130,6 +130,17 @@ class Tables:
             return rows.JobRow._make(found)
         return None
 
+    def between(self, namespace: str, first: str, last: str, *, limit: int) -> list[rows.JobRow]:
+        """Return jobs of files with ids from `first` to below `last`."""
+        found = self._select("jobs_between", namespace, first, last, limit)
+        return [rows.JobRow._make(one) for one in found]
+
+    def oldest(self) -> float | None:
+        """Return when the oldest job was created (wall clock), None if there is none."""
+        for (created,) in self._select("oldest_job"):
+            return float(created)
+        return None
+
     def keys(self) -> list[tuple[str, str, str]]:
         """Namespace, user and text of all idempotency keys that have made a job."""
         return self._select("job_keys")

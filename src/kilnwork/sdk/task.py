@@ -15,8 +15,20 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from importlib import import_module
 from typing import Any, Generic, NamedTuple, ParamSpec, Self, TypeVar, Unpack, overload
 
+from kilnwork.api import attempts, calls
 from kilnwork.data import blobs, holding
-from kilnwork.sdk import errors, futures, mapping, options, pickling, session, shipping, streams
+from kilnwork.sdk import (
+    caching,
+    errors,
+    futures,
+    mapping,
+    options,
+    pickling,
+    session,
+    shipping,
+    streams,
+)
+from kilnwork.sdk import progress as progress_line
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -74,6 +86,7 @@ class Task(Generic[P, R_co]):
         self._key: str | None = None
         self._code = _Code(pickling.function_name(function))
         self._binding = _Binding()
+        self._digest = b""
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Run the function here, in this process, as if it were no task."""
@@ -114,6 +127,7 @@ class Task(Generic[P, R_co]):
         max_in_flight: int | None = None,
         max_failed: int | None = None,
         fail_fast: bool = False,
+        progress: bool = False,
     ) -> futures.Futures[A]: ...
     @overload
     def map(
@@ -125,6 +139,7 @@ class Task(Generic[P, R_co]):
         max_in_flight: int | None = None,
         max_failed: int | None = None,
         fail_fast: bool = False,
+        progress: bool = False,
     ) -> futures.Futures[A]: ...
     def map(
         self,
@@ -135,6 +150,7 @@ class Task(Generic[P, R_co]):
         max_in_flight: int | None = None,
         max_failed: int | None = None,
         fail_fast: bool = False,
+        progress: bool = False,
     ) -> Any:
         """Submit a call for each item; with several iterables, for each row of them.
 
@@ -142,7 +158,8 @@ class Task(Generic[P, R_co]):
         `key(*row)` names a call. `max_in_flight`: the next is submitted only while fewer are open.
         `max_failed`: when more have failed, those that are open are cancelled and no others are
         submitted; `result()` of a cancelled one raises Cancelled, caused by the failure that was
-        one too many. `fail_fast=True` is `max_failed=0`.
+        one too many. `fail_fast=True` is `max_failed=0`. `progress`: show on a terminal or in a
+        notebook how far they are, until all are done.
 
         Returns the futures in the order of the items. With `max_in_flight` the sequence grows while
         it is iterated, and items are taken from the iterable no sooner than they are submitted;
@@ -160,7 +177,10 @@ class Task(Generic[P, R_co]):
             return self._send(here, row, {}, named)
 
         rows = zip(iterable, *more, strict=False)
-        return mapping.run(rows, submit, limits, by_itself=not here.in_slot)
+        made = mapping.run(rows, submit, limits, by_itself=not here.in_slot)
+        if progress:
+            progress_line.show(made, limits.of)
+        return made
 
     def options(self, **changes: Unpack[options.CallChanges]) -> Self:
         """A copy with other options; see `options.Changes`. It is the same function.
@@ -199,6 +219,7 @@ class Task(Generic[P, R_co]):
         if bound.session() is not here or bound.environment != here.environment:
             bound = self._bind(here)
         arguments, needs = pickling.pack_arguments(args, kwargs, here.blobs)
+        cache = self._cache(here, arguments)
         while True:
             try:
                 return here.submit(
@@ -209,9 +230,27 @@ class Task(Generic[P, R_co]):
                     name=self._name,
                     key=key,
                     make=self._future,
+                    cache=cache,
                 )
             except session.TemplateForgotten:
                 bound = self._bind(here)
+
+    def _cache(self, here: session.Session, arguments: attempts.Payload) -> calls.Cache | None:
+        """What decides whether an earlier result will do; None if it must not."""
+        if self._options.cache is None:
+            return None
+        if isinstance(self, StreamTask):
+            raise errors.BadOption(
+                f"{self._code.name}: cache={self._options.cache!r}: a generator has no result that "
+                "could be used again: return a list"
+            )
+        if not self._digest:
+            self._digest = caching.function_digest(
+                self._function, of=self._code.name, blobs=here.blobs
+            )
+        return caching.terms(
+            self._digest, self._options, environment=here.environment, arguments=arguments
+        )
 
     def _bind(self, here: session.Session) -> _Bound:
         """Make the template of this task known to a session."""
@@ -229,6 +268,7 @@ class Task(Generic[P, R_co]):
                 "Pods: use kiln.connect() to a `kiln up` or a manager in a cluster, or leave pod= "
                 "out: .options(pod=None)"
             )
+        _check_variables(given, here, of=self._code.name)
         environment = here.environment
         number = here.template(
             options.spec(
@@ -318,6 +358,22 @@ class _Elsewhere:
             held = getattr(held, step)
         function: Callable[..., Any] = function_of(held)
         return function
+
+
+def _check_variables(given: options.Options, here: session.Session, *, of: str) -> None:
+    """Raise BadOption for variables that could not be had there."""
+    if given.env and given.pod is not None:
+        raise errors.BadOption(
+            f"{of}: env= beside pod=: the container in the template of pod= has its own: "
+            "pod={'spec': {'containers': [{'env': [{'name': …, 'value': …}]}]}}"
+        )
+    secret = next((one for one in given.env if one.value_from is not None), None)
+    if secret is not None and not here.has_secrets:
+        raise errors.BadOption(
+            f"{of}: env={{{secret.name!r}: kiln.SecretKey(…)}}: this session has no Secrets: "
+            "kiln.start(secrets=DIRECTORY) takes them from files DIRECTORY/NAME/KEY, "
+            "kiln.connect() from Kubernetes"
+        )
 
 
 def _reached(function: Callable[..., Any], here: session.Session) -> bool:

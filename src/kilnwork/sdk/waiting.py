@@ -4,6 +4,7 @@ Nothing here polls: each future that ends says so once, and costs the same howev
 The futures may be of several sessions. What is not waited for any more is told so.
 """
 
+import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
@@ -11,6 +12,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from kilnwork.channel import errors as channel_errors
 from kilnwork.kit import clock, ids
 from kilnwork.sdk import futures, loops
+from kilnwork.sdk import progress as progress_line
 
 T = TypeVar("T")
 
@@ -30,14 +32,20 @@ class DoneAndNotDone(NamedTuple, Generic[T]):
     not_done: set[futures.Future[T]]
 
 
-def gather(*items: futures.Future[T], return_exceptions: bool = False) -> futures.Future[list[T]]:
+def gather(
+    *items: futures.Future[T], return_exceptions: bool = False, progress: bool = False
+) -> futures.Future[list[T]]:
     """One future of all results, in the order of the arguments.
 
     It can be awaited, passed to a task and returned from one, like any other. The first failure
     is its error, as soon as it is known, and the others go on; with `return_exceptions` errors
-    are items of the list.
+    are items of the list. `progress`: show on a terminal or in a notebook how far they are, until
+    all are done.
     """
-    return Gathered(_futures_only(items, "gather"), return_exceptions=return_exceptions)
+    gathered = Gathered(_futures_only(items, "gather"), return_exceptions=return_exceptions)
+    if progress:
+        progress_line.show(futures.Futures(items), "gather")
+    return gathered
 
 
 def wait(
@@ -72,13 +80,14 @@ def wait(
 
 
 def as_completed(
-    items: Iterable[futures.Future[T]], timeout: float | None = None
+    items: Iterable[futures.Future[T]], timeout: float | None = None, *, progress: bool = False
 ) -> "Completions[T]":
     """The futures in the order in which they end, for `for` and `async for`.
 
-    Raises TimeoutError when they are not all there `timeout` seconds from now.
+    Raises TimeoutError when they are not all there `timeout` seconds from now. `progress`: show on
+    a terminal or in a notebook how far they are, for as long as it is iterated.
     """
-    return Completions(_several(items, "as_completed"), timeout)
+    return Completions(_several(items, "as_completed"), timeout, progress=progress)
 
 
 class Gathered(futures.Future[list[T]]):
@@ -106,9 +115,9 @@ class Gathered(futures.Future[list[T]]):
         asked = [each.cancel(recursive=recursive) for each in self._items]
         return True in asked
 
-    def retried(self, *, started: bool) -> "Gathered[T]":
+    def _retried(self, *, started: bool) -> "Gathered[T]":
         """Those that failed run again; each may have been started with the one before."""
-        again = [each.retried(started=True) if each.failed() else each for each in self._items]
+        again = [each._retried(started=True) if each.failed() else each for each in self._items]
         return Gathered(again, return_exceptions=self._return_exceptions)
 
     def pending(self) -> Iterable[ids.TaskId]:
@@ -157,31 +166,41 @@ def rebuild(items: list[Any], return_exceptions: bool) -> Any:  # noqa: FBT001  
 class Completions(Generic[T]):
     """Yields futures as they end. Iterate it once, by `for` or by `async for`."""
 
-    def __init__(self, items: Iterable[futures.Future[T]], timeout: float | None) -> None:
+    def __init__(
+        self, items: Iterable[futures.Future[T]], timeout: float | None, *, progress: bool = False
+    ) -> None:
         self._arrivals = _Arrivals(items)
+        self._progress = progress
         self._until = None if timeout is None else _clock.monotonic() + timeout
 
     def __iter__(self) -> Iterator[futures.Future[T]]:
         arrivals = self._arrivals
         try:
-            while arrivals.more():
-                if not arrivals.block(arrivals.news, self._left_s(), first=True):
-                    raise self._late()
-                if arrivals.ready:
-                    yield arrivals.take()
+            with self._shown():
+                while arrivals.more():
+                    if not arrivals.block(arrivals.news, self._left_s(), first=True):
+                        raise self._late()
+                    if arrivals.ready:
+                        yield arrivals.take()
         finally:
             arrivals.close()
 
     async def __aiter__(self) -> AsyncIterator[futures.Future[T]]:
         arrivals = self._arrivals
         try:
-            while arrivals.more():
-                if not arrivals.news() and not await arrivals.suspend(self._left_s()):
-                    raise self._late()
-                if arrivals.ready:
-                    yield arrivals.take()
+            with self._shown():
+                while arrivals.more():
+                    if not arrivals.news() and not await arrivals.suspend(self._left_s()):
+                        raise self._late()
+                    if arrivals.ready:
+                        yield arrivals.take()
         finally:
             arrivals.close()
+
+    def _shown(self) -> contextlib.AbstractContextManager[object]:
+        if not self._progress:
+            return contextlib.nullcontext()
+        return progress_line.show(self._arrivals.items, "as_completed")
 
     def _left_s(self) -> float | None:
         return None if self._until is None else max(0.0, self._until - _clock.monotonic())
@@ -207,6 +226,11 @@ class _Arrivals(Generic[T]):
         self._broken: BaseException | None = None
         self._map = items if isinstance(items, futures.Futures) else futures.Futures(items)
         self._map.follow(self._found, self._ended)
+
+    @property
+    def items(self) -> futures.Futures[T]:
+        """What was given."""
+        return self._map
 
     @property
     def left(self) -> int:

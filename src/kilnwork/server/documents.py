@@ -4,6 +4,8 @@ Pure; used by `api`. Never shows commands, environment, arguments or inputs: who
 the object. Nothing is unpickled: a Python result is shown by type and size, an error by its text.
 """
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -17,6 +19,16 @@ from kilnwork.server import why
 _decode_error: msgspec.msgpack.Decoder[attempts.ErrorInfo] = msgspec.msgpack.Decoder(
     attempts.ErrorInfo
 )
+
+
+def retried(value: model.Retried) -> dict[str, Any]:
+    """What runs again: ids of `tasks`, in order; names of `objects` whose `spec.run` has to be
+    raised; how many failed children are `waiting` until their parents ask for them."""
+    return {
+        "tasks": [ids.task_text(one) for one in value.tasks],
+        "objects": list(value.declared),
+        "waiting": value.left,
+    }
 
 
 def task(view: model.TaskView, *, parent: model.TaskView | None = None) -> dict[str, Any]:
@@ -37,12 +49,14 @@ def task(view: model.TaskView, *, parent: model.TaskView | None = None) -> dict[
         "state": str(view.state),
         "reason": str(view.reason),
         "message": view.message,
-        "attempts": view.attempt,
+        "attempts": view.attempts,
         "failures": view.failures,
         "losses": view.losses,
         "podName": view.worker or None,
         "nodeName": view.node or None,
         "exitCode": view.exit_code,
+        "cpuSeconds": None if view.usage is None else round(view.usage.cpu_s, 6),
+        "peakMemoryBytes": None if view.usage is None else view.usage.peak_bytes,
         "result": _result(view),
         "error": error(view),
         "creationTime": clock.rfc3339_micro(view.created),
@@ -56,6 +70,17 @@ def task(view: model.TaskView, *, parent: model.TaskView | None = None) -> dict[
         "parentFunction": None if parent is None else parent.function or None,
     }
     return {key: value for key, value in document.items() if value is not None}
+
+
+def counts(found: Iterable[model.TaskCount]) -> dict[str, Any]:
+    """`items`, one of each namespace, function and state, and `states`, the sums by state."""
+    items, states = [], Counter[str]()
+    for one in found:
+        item = {"namespace": one.namespace, "function": one.function, "declared": one.declared}
+        items.append({**item, "state": one.state.value, "number": one.number})
+        states[one.state.value] += one.number
+    known = (state.value for state in api_task.State)
+    return {"items": items, "states": {state: states[state] for state in known if states[state]}}
 
 
 def _time(seconds: float | None) -> str | None:
@@ -103,8 +128,8 @@ def _error(info: attempts.ErrorInfo) -> dict[str, Any]:
     return {key: value for key, value in document.items() if value}
 
 
-def facts(view: model.TaskView) -> why.Facts:
-    """What `why.sentence` needs."""
+def facts(view: model.TaskView, *, memory: str = "") -> why.Facts:
+    """What `why.sentence` needs. `memory`: that of its worker, as `ports.Cluster` has it."""
     return why.Facts(
         name=view.name,
         state=str(view.state),
@@ -116,7 +141,9 @@ def facts(view: model.TaskView) -> why.Facts:
             view.cluster.startswith(api_task.executor_queue(name)) for name in api_task.OUTSIDE
         ),
         node=view.node,
-        attempt=view.attempt,
+        attempt=view.attempts,
+        usage=view.usage,
+        memory=memory,
         losses=view.losses,
         loss=view.loss,
         exit_code=view.exit_code,

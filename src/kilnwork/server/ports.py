@@ -98,6 +98,9 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     busy: int
     queued: int
+    memory: str | msgspec.UnsetType = msgspec.UNSET
+    """What the container of a worker may use, else what it asks for, as its template has it; unset
+    where that says neither."""
 
 
 class Clusters(Protocol):
@@ -137,6 +140,11 @@ class Journal(Protocol):
         """
         ...
 
+    def counts(self, namespace: str | None) -> Sequence[model.TaskCount]:
+        """How many tasks there are by function and state, in one namespace or (None) in all; also
+        Task objects that have not been accepted yet, as Pending."""
+        ...
+
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
         """Where the output of an attempt is kept; the file may not exist."""
         ...
@@ -145,11 +153,25 @@ class Journal(Protocol):
         """Ask for the task to be stopped, durably; nothing happens to one that is over."""
         ...
 
+    async def suspend(self, task: ids.TaskId, *, suspended: bool) -> None:
+        """Start no attempt of a spawned task until it is resumed, durably; one that runs goes on.
+
+        Nothing happens to one that is over.
+        """
+        ...
+
     async def retry(self, task: ids.TaskId, *, force: bool) -> None:
         """Start a new run of a spawned task that is over, durably.
 
         Raises `dispatch.errors.RunRefused` when it is not over, works for a job, or has succeeded
         and `force` is False.
+        """
+        ...
+
+    async def retry_failed(self, task: ids.TaskId) -> model.Retried:
+        """Run again what failed of a spawned task and around it, durably.
+
+        Raises `dispatch.errors.RunRefused` when it is not over, works for a job, or has succeeded.
         """
         ...
 

@@ -72,7 +72,7 @@ def _from_jobs(error: jobs_errors.JobsError) -> errors.HttpError:
     match error:
         case jobs_errors.NoSuchJob():
             return errors.NotFound(str(error))
-        case jobs_errors.NotNow():
+        case jobs_errors.NotNow() | jobs_errors.SeveralJobs():
             return errors.Conflict(str(error))
         case jobs_errors.InvalidJob():
             return errors.UnprocessableContent(str(error))

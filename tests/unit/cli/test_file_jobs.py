@@ -25,7 +25,15 @@ def job(**more: Any) -> file_jobs.Job:
 
 @pytest.mark.parametrize(
     ("word", "meant"),
-    [(ID, True), ("2026-11-1", True), ("2026-11", False), ("hello", False), (f"task/{ID}", False)],
+    [
+        (ID, True),
+        ("f-46105266", True),
+        ("f-461052", False),
+        ("2026-11-1", True),
+        ("2026-11", False),
+        ("hello", False),
+        (f"task/{ID}", False),
+    ],
 )
 def test_ids_of_file_jobs_are_known_by_their_form(word: str, meant: bool) -> None:  # noqa: FBT001
     assert file_jobs.is_id(word) is meant
@@ -58,10 +66,10 @@ def test_a_sentence_says_where_it_is() -> None:
 def test_a_table_has_a_line_for_each() -> None:
     now = 1_795_255_200.0 + 60 * 5
     lines = file_jobs.table([job(), job(name="n")], now=now, wide=True)
-    rest = "Running 1/3 200/500 2 5m calculator 4.0 KiB 2026-11-21T10:00:00Z <none> <none>"
+    rest = f"Running 1/3 200/500 2 5m {ID} calculator 4.0 KiB 2026-11-21T10:00:00Z <none> <none>"
     assert [line.split() for line in lines[1:]] == [
-        [ID, "<none>", *rest.split()],
-        [ID, "n", *rest.split()],
+        ["f-46105266", "<none>", *rest.split()],
+        ["f-46105266", "n", *rest.split()],
     ]
 
 
@@ -78,7 +86,7 @@ def test_parts_show_which_lines_they_are() -> None:
 def test_only_success_ends_well() -> None:
     file_jobs.check_end(job(phase="Succeeded"))
     for phase in ("Failed", "Cancelled"):
-        with pytest.raises(errors.TaskFailed, match=f"kiln redrive {ID}"):
+        with pytest.raises(errors.TaskFailed, match=f"kiln retry {ID}"):
             file_jobs.check_end(job(phase=phase))
     with pytest.raises(errors.TaskFailed, match=f"kiln results {ID} --errors.*--max-failed N"):
         file_jobs.check_end(job(phase="Failed", reason="TooManyBadRecords"))

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from kilnwork.cli import job_following, job_lists, job_objects, meter
+from kilnwork.cli import job_following, job_lists, job_objects
+from kilnwork.kit import meter
 
 NOW = 1_700_000_000.0
 

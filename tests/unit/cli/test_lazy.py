@@ -12,7 +12,7 @@ PROGRAM = """
 import json, os
 from kilnwork.cli import lazy
 before = dict(os.environ)
-lazy.load("kilnwork.cli.commands.get", "command")
+lazy.load("kilnwork.kube.transport", "Transport")
 import aiohttp.connector, ssl
 trusted = aiohttp.connector._SSL_CONTEXT_VERIFIED.cert_store_stats()["x509_ca"]
 own = ssl.create_default_context().cert_store_stats()["x509_ca"]

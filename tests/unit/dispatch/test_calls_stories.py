@@ -85,7 +85,7 @@ class CallStories(RuleBasedStateMachine):
         ref, keyed = slot.running, dice.random() < 0.3
         children = slot.children.setdefault(ref, [])
         item = calls.CallItem(
-            number, task, dice.randrange(3), call_world.PAYLOAD, parent=ref,
+            number, task, self.child_template(dice, len(children)), call_world.PAYLOAD, parent=ref,
             needs=(children[-1],) if children and dice.random() < 0.3 else (),
             key="child" if keyed else None, ordinal=0 if keyed else len(children) + 1,
         )  # fmt: skip
@@ -94,9 +94,14 @@ class CallStories(RuleBasedStateMachine):
             world.order.append(task)
             children.append(task)
             world.accepted.add(task)
+        elif number in world.found and world.found[number] not in children:
+            children.append(world.found[number])
         if slot.running == ref and slot.link and children and dice.random() < 0.7:
             in_place, first = dice.random() < 0.7, dice.random() < 0.3
             world.wait(slot, call_world.Waited(tuple(children[-2:]), in_place, first))
+
+    def child_template(self, dice: random.Random, ordinal: int) -> int:
+        return dice.randrange(3)
 
     def go_on(self, dice: random.Random) -> None:
         slots = [slot for slot in self.world.linked() if slot.waiting]

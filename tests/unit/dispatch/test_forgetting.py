@@ -19,7 +19,7 @@ def with_call() -> tuple[told_calls.World, ids.TaskId]:
     world.driver()
     world.define(told_calls.spec())
     (task,) = world.submit()
-    world.task(task).stored = True
+    world.task(task).stored = world.task(task).state
     return world, task
 
 
@@ -59,7 +59,7 @@ def test_an_end_that_is_on_its_way_to_the_disk_stays() -> None:
 def test_what_has_no_row_yet_is_written() -> None:
     world, task = with_call()
     record = world.task(task)
-    record.stored = False
+    record.stored = None
     end(world, task)
     batch = forgotten(world, task)
     assert (batch.forgotten, list(batch.dirty)) == ([], [record])

@@ -6,7 +6,7 @@ import pytest
 
 from kilnwork.api import filejobs
 from kilnwork.data import errors as data_errors
-from kilnwork.jobs import errors, model
+from kilnwork.jobs import errors, model, service
 from support.job_world import NS, World
 
 _P = filejobs.Phase
@@ -180,3 +180,46 @@ async def test_a_record_that_is_lost_after_the_end_is_no_shorter_result(tmp_path
         assert [one.commit is None for one in shown] == [False, True, False]
         with pytest.raises(data_errors.ObjectMissing, match="commits/2-1"):
             await world.jobs.commits(NS, view.id)
+
+
+async def test_a_job_by_its_short_id(tmp_path: Path) -> None:
+    async with World(tmp_path) as world:
+        first = await world.create(lines(5), inline=True)
+        await world.create(lines(5), inline=True)
+        short = filejobs.short_id(first.id)
+        assert short == f"f-{first.id[8:16]}"
+        for ref in (short, f"f-{first.id[8:]}"):
+            found = world.jobs.job(NS, ref)
+            assert found is not None
+            assert found.id == first.id
+        assert world.jobs.job("other", short) is None
+        assert world.jobs.job(NS, "f-00000000") is None
+        assert world.jobs.job(NS, short[:-1]) is None
+        await world.jobs.delete(NS, short)
+        assert world.jobs.job(NS, short) is None
+
+
+async def test_a_short_id_of_several_jobs_names_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = iter(b"\x11\x11\x11\x11\x11\x11\x11" + bytes([last]) for last in (1, 2))
+    monkeypatch.setattr("kilnwork.kit.ids.new_task_id", lambda: bytes(8) + next(numbers))
+    async with World(tmp_path) as world:
+        first = await world.create(lines(5), inline=True)
+        second = await world.create(lines(5), inline=True)
+        with pytest.raises(errors.SeveralJobs, match=f"{first.id}, {second.id}"):
+            world.jobs.job(NS, filejobs.short_id(first.id))
+        whole = world.jobs.job(NS, f"f-{second.id[8:]}")
+        assert whole is not None
+        assert whole.id == second.id
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "found"),
+    [
+        (0.0, 0.0, ["1969-12", "1970-01", "1970-02"]),
+        (1_764_547_000.0, 1_767_226_000.0, ["2025-10", "2025-11", "2025-12", "2026-01", "2026-02"]),
+    ],
+)
+def test_months_between(first: float, last: float, found: list[str]) -> None:
+    assert service._months(first, last) == found

@@ -16,7 +16,7 @@ _WHOLE = re.compile(r"SCAN job\b|SEARCH job USING INTEGER PRIMARY KEY \(rowid[<>
 _GOOD = re.compile(r"COVERING INDEX|INDEX (job_blobs|job_name)\b")
 """Small beside the rows, or of a few rows."""
 
-_PAGED = {"jobs_everywhere", "job_ends"}
+_PAGED = {"jobs_everywhere", "job_ends", "oldest_job"}
 """Each row that they read is one that they give."""
 
 

@@ -1,6 +1,7 @@
 """`/v1`: tasks of the journal, with rights, logs that follow, and problems in words."""
 
 import contextlib
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -56,11 +57,25 @@ class Journal:
         left = len(rest) - limit
         return ports.Page(rest[:limit], left if left > 0 else None)
 
+    def counts(self, namespace: str | None) -> list[model.TaskCount]:
+        return [
+            model.TaskCount("default", True, "", task_state.FAILED, 1),
+            model.TaskCount("default", False, "m:f", task_state.FAILED, 2),
+            model.TaskCount("default", False, "m:f", task_state.RUNNING, 3),
+        ]
+
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
         return self.folder / f"{run}-{attempt}.log"
 
     async def kill(self, task: ids.TaskId) -> None:
         self.change(task, state=task_state.KILLING, reason="Killed")
+
+    async def suspend(self, task: ids.TaskId, *, suspended: bool) -> None:
+        self.change(task, suspended=suspended)
+
+    async def retry_failed(self, task: ids.TaskId) -> model.Retried:
+        await self.retry(task, force=False)
+        return model.Retried(tasks=(task,), declared=("above",), left=2)
 
     async def retry(self, task: ids.TaskId, *, force: bool) -> None:
         if self.views[task].state is task_state.SUCCESS and not force:
@@ -262,6 +277,7 @@ def app(journal: Journal, outputs: Outputs) -> api.Api:
         ponds=ponds.Ponds(ledger.Ledger(clock.ManualClock()), Rights(), time=clock.ManualClock()),
         channel="/run/channel.sock",
         blobs=journal.folder / "blobs",
+        worker_dir="/work",
         time=clock.ManualClock(),
     )
 
@@ -347,6 +363,17 @@ async def test_results_are_shown_as_json(app: api.Api, journal: Journal) -> None
     assert found["result"] == {"mediaType": "application/json", "sizeBytes": 9, "value": {"n": 1}}
 
 
+async def test_tasks_are_counted_by_function_and_state(app: api.Api) -> None:
+    for path in ("/v1/namespaces/default/task-counts", "/v1/task-counts"):
+        found = (await Exchange(app, path).run()).json()
+        assert found["states"] == {"Running": 3, "Failed": 3}
+        assert found["items"][1] == {
+            "namespace": "default", "function": "m:f", "declared": False, "state": "Failed",
+            "number": 2,
+        }  # fmt: skip
+    assert (await Exchange(app, "/v1/task-counts", user="guest").run()).status == 403
+
+
 async def test_lists_are_paged(app: api.Api) -> None:
     first = (await Exchange(app, f"{TASKS}?limit=1").run()).json()
     assert [item["name"] for item in first["items"]] == ["b"]
@@ -377,7 +404,7 @@ async def test_filters_of_a_list_go_to_the_journal(app: api.Api, journal: Journa
         (f"{TASKS}/b/retry", "GET", 405, ""),
         ("/v1/namespaces/default/clusters", "POST", 405, ""),
         (f"{TASKS}/gone", "GET", 404, 'no task \\"gone\\"'),
-        (f"{TASKS}/a/nonsense", "GET", 404, "it has result, logs, why, cancel and retry"),
+        (f"{TASKS}/a/nonsense", "GET", 404, "it has result, logs, why, cancel, suspend"),
         (f"{TASKS}/a/cancel", "GET", 405, ""),
         (TASKS, "POST", 405, ""),
         ("/v1/nothing", "GET", 404, "try /v1/namespaces/default/tasks"),
@@ -405,10 +432,31 @@ async def test_cancel(app: api.Api) -> None:
     assert (done.status, done.json()["state"]) == (202, "Killing")
 
 
+async def test_suspend_and_resume(app: api.Api, journal: Journal) -> None:
+    for sub, suspended in (("suspend", True), ("resume", False)):
+        done = await Exchange(app, f"{TASKS}/b/{sub}", method="POST").run()
+        assert (done.status, journal.views[B].suspended) == (202, suspended)
+    refused = await Exchange(app, f"{TASKS}/a/suspend", method="POST").run()
+    assert (refused.status, "spec.suspend" in refused.body.decode()) == (409, True)
+
+
 async def test_retry_is_a_new_run(app: api.Api, journal: Journal) -> None:
     journal.change(B, state=task_state.FAILED)
     done = await Exchange(app, f"{TASKS}/b/retry", method="POST").run()
     assert (done.status, done.json()["state"], done.json()["run"]) == (202, "Pending", 2)
+
+
+async def test_what_failed_is_retried_with_what_is_around_it(
+    app: api.Api, journal: Journal
+) -> None:
+    journal.change(B, state=task_state.FAILED)
+    done = await Exchange(app, f"{TASKS}/b/retry?failed=true", method="POST").run()
+    assert (done.status, done.json()["run"]) == (202, 2)
+    assert done.json()["retried"] == {
+        "tasks": [ids.task_text(B)], "objects": ["above"], "waiting": 2,
+    }  # fmt: skip
+    both = await Exchange(app, f"{TASKS}/b/retry?failed=true&force=true", method="POST").run()
+    assert both.status == 422
 
 
 async def test_a_success_runs_again_only_by_force(app: api.Api, journal: Journal) -> None:
@@ -468,6 +516,7 @@ async def test_clusters_for_those_who_may_submit(app: api.Api) -> None:
 async def test_endpoints_are_for_whoever_is_known(app: api.Api) -> None:
     found = (await Exchange(app, "/v1/endpoints", user="reader").run()).json()
     assert found["channel"] == {"unix": "/run/channel.sock"}
+    assert found["workers"] == {"python": sys.executable, "directory": "/work"}
     assert (await Exchange(app, "/v1/endpoints", user=None).run()).status == 401
 
 

@@ -41,7 +41,7 @@ def command(job: str, **given: Any) -> None:
 async def _adjust(s: session.Session, job: str, change: dict[str, Any]) -> None:
     found = await s.ask(
         "PATCH",
-        file_jobs.path(job),
+        file_jobs.path(await file_jobs.resolved(s, job)),
         query=file_jobs.scope(s),
         body=change,
         content_type=http_types.MERGE_PATCH,

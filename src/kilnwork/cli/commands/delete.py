@@ -119,7 +119,7 @@ async def _delete_jobs(
     """File jobs, which are no objects: with their input, results and parts."""
 
     async def delete(name: str) -> None:
-        job = await file_names.only(s, name)
+        job = await file_jobs.resolved(s, name)
         try:
             await s.exchange("DELETE", file_jobs.path(job), query=file_jobs.scope(s))
         except kube_errors.NotFound:
@@ -192,10 +192,20 @@ async def _victims(s: session.Session, choice: _Choice, *, lenient: bool) -> lis
 
 
 async def _check_kind(s: session.Session, word: str) -> None:
-    """Raises `errors.Missing` if a word alone is no kind, but the name of a file job."""
-    known = kinds.named(word, api_kinds.ALL)
-    if not known and await file_names.perhaps(s, word) is not None:
-        raise errors.Missing(f"{word} is a file job: write `kiln delete file/{word}`")
+    """Raises `errors.Missing` if a word alone is no kind, but the name of something."""
+    if kinds.named(word, api_kinds.ALL):
+        return
+    found = []
+    for served in api_kinds.ALL:
+        with contextlib.suppress(*errors.SERVER_ERRORS):
+            if served.group == api_kinds.GROUP and served.namespaced:
+                await s.ask("GET", s.path(served, word))
+                found.append(f"{served.singular} {word}")
+    if await file_names.perhaps(s, word) is not None:
+        found.append(f"file/{word}")
+    if found:
+        said = " or ".join(f"`kiln delete {one}`" for one in found)
+        raise errors.Missing(f"{word} is a name, not a kind: write {said}")
 
 
 def _check_plain(choice: _Choice, what: str) -> None:
@@ -213,8 +223,7 @@ async def _chosen(
     query = {"labelSelector": choice.selector} if choice.selector else {}
     items = await s.items(s.scope(served), query=query)
     if not items:
-        where = "" if s.target.all_namespaces else f" in namespace {s.namespace}"
-        click.echo(f"no {served.plural} found{where}", err=True)
+        await s.say_nothing_found(f"no {served.plural} found")
     return [(served, i["metadata"]["name"], i["metadata"].get("namespace", "")) for i in items]
 
 

@@ -38,6 +38,8 @@ class Wanted:
     spawned: bool
     limit: int | None = None
     """Of spawned tasks."""
+    managed_fields: bool = False
+    """Who set which field is shown."""
 
 
 @click.command()
@@ -65,6 +67,11 @@ class Wanted:
 )
 @click.option("-w", "--watch", is_flag=True, help="Go on and print changes.")
 @click.option("--no-headers", is_flag=True, help="Leave out the line of column names.")
+@click.option(
+    "--show-managed-fields",
+    is_flag=True,
+    help="With -o json and yaml: also metadata.managedFields, who set which field.",
+)
 @click.option(
     "--spawned",
     is_flag=True,
@@ -116,6 +123,7 @@ def command(
         headers=not flags["no_headers"],
         spawned=flags["spawned"],
         limit=limit,
+        managed_fields=flags["show_managed_fields"],
     )
     jobs = file_names.listed(words)
     if jobs is not None:
@@ -164,7 +172,7 @@ async def _file_jobs(
         await file_lists.one(s, jobs[0], wanted.form)
     else:
         found = [await file_jobs.get(s, job) for job in jobs]
-        file_lists.show(s, found, wanted.form, headers=wanted.headers)
+        await file_lists.show(s, found, wanted.form, headers=wanted.headers)
 
 
 def _check(refs: Sequence[kinds.Ref], wanted: Wanted) -> None:
@@ -190,6 +198,8 @@ async def _objects(s: session.Session, refs: Sequence[kinds.Ref], wanted: Wanted
             item.setdefault("apiVersion", ref.resource.api_version)
             item.setdefault("kind", ref.resource.kind)
             found.append((ref.resource, item))
+    if not found and any(ref.resource.namespaced for ref in refs):
+        await s.check_namespace()
     if wanted.form == "name":
         for served, item in found:
             click.echo(render.full_name(served, item["metadata"]["name"]))
@@ -200,7 +210,8 @@ async def _objects(s: session.Session, refs: Sequence[kinds.Ref], wanted: Wanted
 
 
 def _whole(value: Any, wanted: Wanted) -> None:
-    click.echo(render.document(value, wanted.form), nl=False)
+    text = render.document(value, wanted.form, managed_fields=wanted.managed_fields)
+    click.echo(text, nl=False)
 
 
 async def _tables(s: session.Session, refs: Sequence[kinds.Ref], wanted: Wanted) -> None:
@@ -223,9 +234,15 @@ async def _tables(s: session.Session, refs: Sequence[kinds.Ref], wanted: Wanted)
     if missing:
         raise missing[-1]
     if not shown:
-        where = "" if s.target.all_namespaces else f" in namespace {s.namespace}"
         others = _OTHERS.get(",".join(served.plural for served in by_kind), "")
-        click.echo(f"nothing found{where}{others}", err=True)
+        await _say_nothing(s, refs, hint=others)
+
+
+async def _say_nothing(s: session.Session, refs: Sequence[kinds.Ref], *, hint: str) -> None:
+    if any(ref.resource.namespaced for ref in refs):
+        await s.say_nothing_found("nothing found", hint=hint)
+    else:
+        click.echo(f"nothing found{hint}", err=True)
 
 
 _OTHERS = {

@@ -20,6 +20,7 @@ from kilnwork.cli import (
 @click.command()
 @click.argument("task", metavar="NAME|ID|job/NAME", shell_complete=completing.subjects)
 @options.target
+@options.data
 @click.option("-f", "--follow", is_flag=True, help="Go on until the task is over.")
 @click.option("--run", type=click.IntRange(min=1), help="Of this run; default the newest.")
 @click.option("--attempt", type=click.IntRange(min=1), help="Of this attempt; default the newest.")

@@ -72,15 +72,15 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @options.target
 @click.option("-o", "--output", default=downloading.STDOUT, metavar="FILE",
               help="Write it there; default standard output.")  # fmt: skip
-@click.option("--from", "directory", type=folders.Folder(), metavar="DIRECTORY",
-              help="Of a kiln.start(DIRECTORY), whether that runs or not.")  # fmt: skip
+@click.option("--data", "--from", "directory", type=folders.Folder(), metavar="FOLDER",
+              help="Of a kiln.start(FOLDER), whether that runs or not.")  # fmt: skip
 def command(name: str, output: str, directory: Path | None) -> None:
     """Bring the result of a task that has succeeded, as the bytes that it is.
 
     \b
     kiln result hello
     kiln result 0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10 -o model.bin
-    kiln result 0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10 --from runs
+    kiln result 0199a0d2-7c1e-7d35-8a51-0d4c5c1f2a10 --data runs
     kiln result job/report-x7k2p
     kiln result syncset/eod-risk
 

@@ -33,7 +33,8 @@ def command(job: str, **given: Any) -> None:
     session.run(lambda s: _results(s, job, given))
 
 
-async def _results(s: session.Session, job: str, given: dict[str, Any]) -> None:
+async def _results(s: session.Session, word: str, given: dict[str, Any]) -> None:
+    job = await file_jobs.resolved(s, word)
     if given["wait"]:
         await following.until_over(s, job)
     try:
@@ -53,5 +54,5 @@ async def _not_yet(s: session.Session, job: str) -> str:
     found = await file_jobs.get(s, job)
     remedy = f"`kiln results {job} --wait` waits for it"
     if file_jobs.phase(found).final:
-        remedy = f"`kiln redrive {job}` runs the others again"
+        remedy = f"`kiln retry {job} --failed` runs the others again"
     return f"{file_jobs.sentence(found)}. --partial reads what is done; {remedy}"

@@ -19,6 +19,7 @@ from kilnwork.cli import (
     options,
     render,
     session,
+    task_following,
     task_logs,
     waiting,
 )
@@ -207,6 +208,8 @@ class _Follower:
         self._namespace: str = made["metadata"]["namespace"]
         self._uid: str = made["metadata"]["uid"]
         self._last = ""
+        self._children = task_following.children(s, self._name)
+        self._say_at = 0.0
         self._output: asyncio.Task[None] | None = None
         self._unread: errors.CommandError | None = None
 
@@ -217,12 +220,15 @@ class _Follower:
         versions = waiting.versions(self._session, subject)
         try:
             async with contextlib.aclosing(versions):
-                async for found in versions:
-                    status = self._look(found)
+                async for version in versions:
+                    found = self._checked(version)
+                    status = found.get("status") or {}
                     if status.get("attempts") and self._output is None:
                         self._output = crew.start("output", self._copy())
                     if waiting.final(found):
                         await self._rest()
+                    await self._say(found)
+                    if waiting.final(found):
                         return self._end(status)
         except asyncio.CancelledError:
             click.echo(
@@ -235,17 +241,23 @@ class _Follower:
             await crew.stop()
         raise AssertionError("versions() never ends")
 
-    def _look(self, found: meta.JsonObject | None) -> dict[str, Any]:
+    def _checked(self, found: meta.JsonObject | None) -> meta.JsonObject:
         if found is None or found["metadata"]["uid"] != self._uid:
             raise errors.TaskFailed(f"task {self._name} was deleted")
-        self._say(found)
-        return found.get("status") or {}
+        return found
 
-    def _say(self, found: meta.JsonObject) -> None:
-        text = waiting.described(found)
-        if (found.get("status") or {}).get("state") and text != self._last:
+    async def _say(self, found: meta.JsonObject) -> None:
+        """The state when it changes; in a terminal also how far its children are, now and then."""
+        text, status = waiting.described(found), found.get("status") or {}
+        if status.get("state") and text != self._last:
             click.echo(f"{self._name}: {text}", err=True)
             self._last = text
+        if self._children is None:
+            return
+        line, now_s = await self._children.look(found), self._session.clock.monotonic()
+        if line and now_s >= self._say_at and not waiting.final(found):
+            click.echo(line, err=True)
+            self._say_at = now_s + task_following.SAY_S
 
     async def _copy(self) -> None:
         copy = task_logs.Copy(self._session, self._name, {"follow": "true"})

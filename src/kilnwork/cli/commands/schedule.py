@@ -122,8 +122,7 @@ async def _list(s: session.Session, count: int, form: str | None, *, headers: bo
     if form is not None:
         _print(views, form, now=now)
     elif not views:
-        where = "" if s.target.all_namespaces else f" in namespace {s.namespace}"
-        click.echo(f"no JobConfig{where} has a schedule", err=True)
+        await s.say_nothing_found("no JobConfig has a schedule")
     else:
         for line in schedule_views.table(views, now=now)[0 if headers else 1 :]:
             click.echo(line)

@@ -23,7 +23,7 @@ _NEWEST = 5
 T = TypeVar("T")
 
 _MANY = 10
-"""More nodes than this are only counted."""
+"""More nodes than this are only counted; no more functions than this are shown."""
 
 
 @click.command()
@@ -35,6 +35,8 @@ _MANY = 10
 )
 def command(form: str | None, wait: bool, timeout: float | None) -> None:  # noqa: FBT001
     """Show server, nodes, clusters, how many tasks and file jobs are where, and the newest files.
+
+    Tasks are Task objects and those that programs have submitted, also by function.
 
     Of all namespaces that you may see unless -n names one; what you may not see is named. In a
     Kubernetes cluster the manager is shown too. With --wait also a server that is still to be
@@ -101,10 +103,9 @@ async def _facts(s: session.Session) -> dict[str, Any]:
     missing: dict[str, str] = {}
     narrowed: set[str] = set()
     clusters = await _seen(missing, "clusters", _all(s, kinds.TASK_CLUSTERS, narrowed)) or []
-    tasks = await _seen(missing, "tasks", _all(s, kinds.TASKS, narrowed)) or []
+    tasks = await _seen(missing, "tasks", _task_counts(s, narrowed)) or {}
     nodes = await _seen(missing, "nodes", s.items(resource.NODES.base())) or []
     files = await _seen(missing, "files", _file_jobs(s))
-    states = Counter((t.get("status") or {}).get("state") or "New" for t in tasks)
     manager = await _manager(s, version.get("gitVersion", ""))
     return {
         "server": {
@@ -116,7 +117,8 @@ async def _facts(s: session.Session) -> dict[str, Any]:
         **({} if manager is None else {"manager": manager}),
         "nodes": [_node(node) for node in nodes],
         "clusters": [_cluster(cluster) for cluster in clusters],
-        "tasks": {state: states[state] for state in ("New", *task.State) if states[state]},
+        "tasks": tasks.get("states", {}),
+        "functions": _functions(tasks.get("items", ())),
         **({"onlyIn": s.namespace} if narrowed else {}),
         **({} if files is None else {"files": files}),
         **({"missing": missing} if missing else {}),
@@ -128,15 +130,18 @@ _NOT_EVERYWHERE = (400, 403)
 
 
 _IN_A_NAMESPACE = ("clusters", "tasks")
+_OF_THE_MANAGER = ("files", "tasks")
 
 
 async def _seen(missing: dict[str, str], kind: str, found: Awaitable[T]) -> T | None:
-    """What was asked for; None, and why, for who may not see it; of file jobs, which another
-    server has, whatever the reason."""
+    """What was asked for; None, and why, for who may not see it; of tasks and file jobs, which
+    another server may have, whatever the reason."""
     try:
         return await found
     except errors.SERVER_ERRORS as error:
-        if kind != "files" and not isinstance(error, kube_errors.Forbidden | errors.Refused):
+        if kind not in _OF_THE_MANAGER and not isinstance(
+            error, kube_errors.Forbidden | errors.Refused
+        ):
             raise
         missing[kind] = str(error)
         if kind in _IN_A_NAMESPACE:
@@ -194,6 +199,37 @@ async def _all(
         return found
 
 
+async def _task_counts(s: session.Session, narrowed: set[str]) -> dict[str, Any]:
+    """Of all namespaces; of one's own, which is noted, for who may not see them all."""
+    own = f"/v1/namespaces/{session.quoted(s.namespace)}/task-counts"
+    if s.target.namespace:
+        return await s.get_json(own)
+    try:
+        return await s.get_json("/v1/task-counts")
+    except kube_errors.Forbidden:
+        found = await s.get_json(own)
+        narrowed.add("tasks")
+        return found
+
+
+def _functions(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """How many calls of each function are in which state, those with most of them first."""
+    found: dict[tuple[str, str], Counter[str]] = {}
+    for item in items:
+        if item["function"]:
+            states = found.setdefault((item["namespace"], item["function"]), Counter())
+            states[item["state"]] += item["number"]
+    most = sorted(found.items(), key=lambda one: (-one[1].total(), one[0]))
+    return [
+        {
+            "namespace": namespace,
+            "function": function,
+            "states": {state: states[state] for state in task.State if states[state]},
+        }
+        for (namespace, function), states in most
+    ]
+
+
 def _node(node: meta.JsonObject) -> dict[str, Any]:
     conditions = (node.get("status") or {}).get("conditions") or ()
     ready: dict[str, Any] = next((c for c in conditions if c["type"] == "Ready"), {})
@@ -237,6 +273,8 @@ def _text(facts: dict[str, Any]) -> list[str]:
         lines += ["", *file_jobs.table(files["newest"], now=now, namespaces=everywhere)]
     if "clusters" not in missing:
         lines += ["", *_clusters(facts["clusters"])]
+    if facts["functions"]:
+        lines += ["", *_calls(facts["functions"])]
     if "onlyIn" in facts:
         lines.append(f"Only namespace {facts['onlyIn']}: you may not see all; -n names another.")
     return lines
@@ -256,6 +294,21 @@ def _nodes(nodes: Sequence[dict[str, Any]]) -> list[str]:
         return [f"nodes:  {ready} of {len(nodes)} are ready"]
     states = ("ready" if n["ready"] else f"not ready ({n['reason']})" for n in nodes)
     return [f"node:   {n['name']} is {state}" for n, state in zip(nodes, states, strict=True)]
+
+
+def _calls(functions: Sequence[dict[str, Any]]) -> list[str]:
+    """Columns of the states that there are, of the functions with the most calls."""
+    shown = functions[:_MANY]
+    states = [state for state in task.State if any(state in one["states"] for one in shown)]
+    lines = render.columns(
+        ["NAMESPACE", "FUNCTION", *(state.upper() for state in states)],
+        [
+            [one["namespace"], one["function"], *(one["states"].get(s, 0) for s in states)]
+            for one in shown
+        ],
+    )
+    left = len(functions) - len(shown)
+    return [*lines, f"… and {left} more functions: -o yaml shows all"] if left else lines
 
 
 def _clusters(clusters: Sequence[dict[str, Any]]) -> list[str]:

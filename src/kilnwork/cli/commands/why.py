@@ -17,6 +17,7 @@ from kilnwork.cli import (
     job_objects,
     journal,
     options,
+    pond_objects,
     render,
     session,
     set_objects,
@@ -26,10 +27,14 @@ from kilnwork.cli import (
 from kilnwork.kube import errors as kube_errors
 from kilnwork.server import why
 
+FIRST_LOOK_S = 3.0
+"""How long an answer may wait for the manager's first look at a new Task."""
+
 
 @click.command()
 @click.argument("subject", metavar="NAME|ID|KIND/NAME", shell_complete=completing.subjects)
 @options.target
+@options.data
 @options.output("json")
 def command(subject: str, form: str | None) -> None:
     """Say in one sentence why a task waits, runs, failed or was killed.
@@ -40,6 +45,7 @@ def command(subject: str, form: str | None) -> None:
     kiln why job/report-x7k2p
     kiln why jobconfig/report
     kiln why syncset/eod-risk
+    kiln why datapond/lake
 
     A Python function that raised an error shows its traceback as well. KIND/NAME asks about
     something else than a task, such as a Job, file/NAME and the id of a file job about that job.
@@ -118,6 +124,8 @@ async def _of_object(s: session.Session, word: str) -> dict[str, Any]:
     ref = (await s.kinds.refs([word]))[0] if "/" in word else None
     if ref is not None and ref.resource != api_kinds.TASKS:
         found = await s.ask("GET", s.path(ref.resource, ref.name, namespace=s.one_namespace()))
+        if ref.resource == api_kinds.DATA_PONDS:
+            return await _of_pond(s, found)
         told = _SENTENCES.get(ref.resource.kind)
         text = sentence(ref.resource, found) if told is None else told(found)
         return {"why": text, "status": found.get("status", {})}
@@ -129,6 +137,8 @@ async def _of_object(s: session.Session, word: str) -> dict[str, Any]:
             return await s.get_json(s.tasks_path(name, "why"))
         except kube_errors.NotFound:
             raise error from None
+    if not (found.get("status") or {}).get("state"):
+        found = await _looked_at(s, name, found)
     status = found.get("status") or {}
     facts = why.Facts.of_object(found)
     answer = {
@@ -141,6 +151,30 @@ async def _of_object(s: session.Session, word: str) -> dict[str, Any]:
     if answer["state"] == known.get("state") == task.State.RUNNING:
         answer["why"] = known["why"]  # has the progress, which no object has
     return {**answer, "error": known["error"]} if "error" in known else answer
+
+
+async def _looked_at(s: session.Session, name: str, found: dict[str, Any]) -> dict[str, Any]:
+    """A new Task once the manager has said something of it, which takes a moment; as it is when
+    that takes longer."""
+    subject = waiting.Subject(api_kinds.TASKS, name, s.one_namespace())
+    with contextlib.suppress(errors.TimedOut):
+        seen = await waiting.until(
+            s,
+            subject,
+            lambda now: now is None or bool((now.get("status") or {}).get("state")),
+            text=f"waiting for a first look at task {name}",
+            timeout_s=FIRST_LOOK_S,
+        )
+        return found if seen is None else seen
+    return found
+
+
+async def _of_pond(s: session.Session, found: dict[str, Any]) -> dict[str, Any]:
+    """What its nodes say is not in the object."""
+    metadata = found["metadata"]
+    nodes = await s.get_json(pond_objects.path(metadata["namespace"], metadata["name"]) + "/nodes")
+    text = pond_objects.sentence(found, nodes["items"])
+    return {"why": text, "status": found.get("status", {}), "nodes": nodes["items"]}
 
 
 async def _in_journal(s: session.Session, found: dict[str, Any]) -> dict[str, Any]:

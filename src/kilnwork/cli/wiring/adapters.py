@@ -4,16 +4,29 @@ Used by `manager`, `dispatcher` and `embedded`.
 """
 
 import asyncio
+import base64
 import contextlib
 import functools
 import hmac
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from kilnwork import controllers
-from kilnwork.api import attempts, job_config, kinds, manager, reasons, task
+from kilnwork.api import (
+    attempts,
+    job_config,
+    kinds,
+    manager,
+    reasons,
+    resource,
+    task,
+    task_cluster,
+    variables,
+)
 from kilnwork.channel import errors as channel_errors
 from kilnwork.controllers import caches as known_caches
 from kilnwork.controlplane import cluster
@@ -26,6 +39,7 @@ from kilnwork.jobs import index_jobs, index_model, service
 from kilnwork.jobs.flows import model as flow_model
 from kilnwork.jobs.flows import runs
 from kilnwork.kit import asgi, ids
+from kilnwork.kube import client
 from kilnwork.kube import errors as kube_errors
 from kilnwork.server import errors as server_errors
 from kilnwork.server import metrics, ports
@@ -179,7 +193,37 @@ class KnownClusters:
             slots=0 if view is None else view.slots,
             busy=0 if view is None else view.busy,
             queued=0 if view is None else view.queued,
+            memory=_memory(self._caches.clusters.get((namespace, name))),
         )
+
+
+class KubeVariables:
+    """`dispatch.hub.variables.VariableSource`: Secrets and ConfigMaps of the API server."""
+
+    def __init__(self, kube: client.Client) -> None:
+        self._kube = kube
+
+    async def read(self, namespace: str, source: variables.Source) -> Mapping[str, bytes] | None:
+        """The data of an object, None if there is none. Raises KubeError."""
+        kind = resource.SECRETS if source.kind == "Secret" else resource.CONFIG_MAPS
+        try:
+            found = await self._kube.get(kind, source.name, namespace)
+        except kube_errors.NotFound:
+            return None
+        data = found.get("data") or {}
+        if kind is resource.SECRETS:
+            return {key: base64.b64decode(value) for key, value in data.items()}
+        return {key: value.encode() for key, value in data.items()}
+
+
+def _memory(cluster: task_cluster.TaskCluster | None) -> str | msgspec.UnsetType:
+    """What the first container of a worker may use, else what it asks for; of a template that the
+    API server has checked."""
+    template: dict[str, Any] = (None if cluster is None else cluster.spec.template) or {}
+    containers = template.get("spec", {}).get("containers") or [{}]
+    asked = containers[0].get("resources") or {}
+    given = (asked.get(kind, {}).get("memory") for kind in ("limits", "requests"))
+    return next(map(str, filter(None, given)), msgspec.UNSET)
 
 
 class LiveOutputs:
@@ -266,8 +310,16 @@ class HubJournal:
     Made after the hub has started; close it before the hub stops.
     """
 
-    def __init__(self, running: hub.Hub, path: Path, jobs: service.Jobs) -> None:
+    def __init__(
+        self,
+        running: hub.Hub,
+        path: Path,
+        *,
+        jobs: service.Jobs,
+        known: Callable[[], known_caches.Caches],
+    ) -> None:
         self._hub = running
+        self._known = known
         self._jobs = jobs
         self._reader = queries.Queries(path)
 
@@ -290,6 +342,10 @@ class HubJournal:
         found, more = self._reader.tasks(namespace, wanted=wanted, limit=limit, below=below)
         return ports.Page([self._hub.current(view) for view in found], more)
 
+    def counts(self, namespace: str | None) -> list[model.TaskCount]:
+        """Also Task objects that wait for something before they are accepted."""
+        return task_counts(self._hub, self._known(), namespace)
+
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
         """Where the output of an attempt is kept."""
         return self._hub.log_file(task, run=run, attempt=attempt)
@@ -297,15 +353,26 @@ class HubJournal:
     async def kill(self, task: ids.TaskId) -> None:
         await self._hub.kill(task, reason=reasons.Reason.KILLED)
 
+    async def suspend(self, task: ids.TaskId, *, suspended: bool) -> None:
+        await self._hub.suspend(task, suspended=suspended)
+
     async def retry(self, task: ids.TaskId, *, force: bool) -> None:
         """Start a new run of a task that is over, unless a job says which run of it counts."""
+        self._check_retry(task)
+        await self._hub.retry(task, force=force)
+
+    async def retry_failed(self, task: ids.TaskId) -> model.Retried:
+        """As `retry`, of what failed."""
+        self._check_retry(task)
+        return await self._hub.retry_failed(task, objects=True)
+
+    def _check_retry(self, task: ids.TaskId) -> None:
         view = self._hub.view(task)
         if view is not None and (job := self._job_of(view)) is not None:
             raise dispatch_errors.RunRefused(
-                f"task {view.name} is part of file job {job}: `kiln redrive {job}` runs again what "
-                "has failed"
+                f"task {view.name} is part of file job {job}: `kiln retry {job} --failed` runs "
+                "again what has failed"
             )
-        await self._hub.retry(task, force=force)
 
     def _job_of(self, view: model.TaskView) -> str | None:
         """The id of the file job for which a task works; None when it works for none."""
@@ -318,15 +385,36 @@ class HubJournal:
         self._reader.close()
 
 
+def task_counts(
+    running: hub.Hub, caches: known_caches.Caches, namespace: str | None
+) -> list[model.TaskCount]:
+    """How many tasks there are: those of the journal, and Task objects that are not in it yet."""
+    numbers = Counter[tuple[str, bool, str, task.State]]()
+    for one in running.counts(namespace):
+        numbers[one.namespace, one.declared, one.function, one.state] += one.number
+    for obj in caches.tasks.list():
+        of, state = obj.metadata.namespace or "", obj.status.state
+        if namespace not in (None, of) or state not in (None, task.State.PENDING):
+            continue
+        if obj.metadata.uid and not running.knows(ids.task_id(obj.metadata.uid)):
+            call = obj.spec.call
+            numbers[of, True, "" if call is None else call.function, task.State.PENDING] += 1
+    return [model.TaskCount(*key, number) for key, number in sorted(numbers.items())]
+
+
 def samples(running: hub.Hub, caches: known_caches.Caches) -> Iterator[metrics.Sample]:
     """What `/metrics` shows of tasks, workers and slots."""
-    states = Counter(task.status.state or "New" for task in caches.tasks.list())
-    for state, count in sorted(states.items()):
+    for one in task_counts(running, caches, None):
         yield metrics.Sample(
             name="kilnwork_tasks",
-            help="Task objects by state.",
-            value=count,
-            labels=(("state", state),),
+            help="Tasks, declared and spawned, by what they call and by state.",
+            value=one.number,
+            labels=(
+                ("namespace", one.namespace),
+                ("declared", "true" if one.declared else "false"),
+                ("function", one.function),
+                ("state", one.state.value),
+            ),
         )
     views = [running.cluster(*key) for key in list(caches.clusters.keys())]
     known = [view for view in views if view is not None]

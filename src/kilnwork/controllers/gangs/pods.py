@@ -7,18 +7,22 @@ from the API server for each check, so that gangs that were let go a moment ago 
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import msgspec
 
-from kilnwork.api import meta, pod, reasons, resource, sync_set, sync_set_validation
+from kilnwork.api import meta, pod, reasons, resource
 from kilnwork.controllers import ports, tools
-from kilnwork.controllers.gangs import capacity, clusters, members, port, precedence, sharing
+from kilnwork.controllers.gangs import (
+    capacity,
+    clusters,
+    members,
+    placing,
+    port,
+    precedence,
+    sharing,
+)
 from kilnwork.kube import errors
-
-LOOK_S = 1.0
-"""Between looks for room: Pods of others come and go, and nobody watches them all."""
 
 LOOK_FOR_MORE_S = 5.0
 """The same for workers of a gang that does without them."""
@@ -53,7 +57,11 @@ class PodsBackend:
         found = members.state(groups, since=spec.running_since)
         if obstacle is not None:
             return msgspec.structs.replace(
-                found, ready=False, reason=obstacle.reason, message=obstacle.message, again_s=LOOK_S
+                found,
+                ready=False,
+                reason=obstacle.reason,
+                message=obstacle.message,
+                again_s=placing.LOOK_S,
             )
         if self._is_late(spec, groups, found):
             return await self._give_up(spec, groups, found)
@@ -90,7 +98,8 @@ class PodsBackend:
     ) -> port.GangState:
         message = found.message
         if members.opened(groups) is None:
-            message = (await self._look(spec, groups)).message or message
+            ahead = self._precedence.ahead_of(spec)
+            message = ahead or (await self._look(spec, groups)).message or message
         text = f"not all workers came within {spec.wait_s:g} s"
         if not spec.requeue:
             return msgspec.structs.replace(
@@ -125,7 +134,7 @@ class PodsBackend:
         room = await self._room(spec)
         if room is None:
             return members.state(groups, since=spec.running_since)
-        placement, _ = _place(spec, groups, room)
+        placement, _ = placing.place(spec, groups, room)
         text = capacity.lacks(placement, room)
         return members.state(
             groups, since=spec.running_since, reason=Reason.WAITING_FOR_ROOM, message=text
@@ -140,7 +149,7 @@ class PodsBackend:
         if room is None:
             found = members.state(groups, since=spec.running_since)
             return groups, await self._without_check(spec, groups, found)
-        groups = _as_they_are(groups, room)
+        groups = placing.as_they_are(groups, room)
         return groups, await self._take_turn(spec, groups, room)
 
     async def _take_turn(
@@ -151,10 +160,10 @@ class PodsBackend:
         if begins and (ahead := self._precedence.ahead_of(spec)):
             waits = Reason.WAITING_FOR_ROOM
             found = members.state(groups, since=None, reason=waits, message=ahead)
-            return msgspec.structs.replace(found, again_s=LOOK_S)
+            return msgspec.structs.replace(found, again_s=placing.LOOK_S)
         found = await self._let_go_in(spec, groups, room)
         waits_for_it = found.reason in (Reason.WAITING_FOR_ROOM, Reason.WAITING_FOR_DATA)
-        could = begins and waits_for_it and _would_fit(spec, groups, room)
+        could = begins and waits_for_it and placing.would_fit(spec, groups, room)
         self._precedence.note(spec, waits=could)
         return found
 
@@ -162,29 +171,37 @@ class PodsBackend:
         self, spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room
     ) -> port.GangState:
         found = members.state(groups, since=spec.running_since)
-        placement, waiting = _place(spec, groups, room)
-        going = _going(spec, groups, placement, waiting)
+        placement, waiting = placing.place(spec, groups, room)
+        going = placing.choose_going(spec, groups, placement, waiting)
         if not going:
             text = capacity.lacks(placement, room)
             if not text:  # some Pods are not made yet
-                return msgspec.structs.replace(found, again_s=LOOK_S)
+                return msgspec.structs.replace(found, again_s=placing.LOOK_S)
             return msgspec.structs.replace(
                 found,
                 reason=Reason.GANG_READY if found.ready else Reason.WAITING_FOR_ROOM,
                 message="" if found.ready else text,
-                again_s=LOOK_FOR_MORE_S if found.ready else LOOK_S,
+                again_s=LOOK_FOR_MORE_S if found.ready else placing.LOOK_S,
             )
-        going = _with_portions(spec, groups, placement, going)
-        found = _with_places(found, placement, going)
+        going = placing.with_portions(spec, groups, placement, going)
+        found = placing.with_places(found, placement, going)
         data = spec.data
         if data is not None and (data.lead or spec.running_since is not None):
             # The whole gang starts together; later each goes as soon as its own node has the data.
-            late = {m.name for m in going if placement.assigned[m.name] not in _holding(data, m)}
+            late = {
+                m.name
+                for m in going
+                if placement.assigned[m.name] not in placing.nodes_with_data(data, m)
+            }
             if late and spec.running_since is None:
-                return _waits_for_data(found, placement, late)
+                return placing.waits_for_data(found, placement, late)
             going = [member for member in going if member.name not in late]
         await self._open(spec, going, room)
-        return found if going or found.ready else msgspec.structs.replace(found, again_s=LOOK_S)
+        return (
+            found
+            if going or found.ready
+            else msgspec.structs.replace(found, again_s=placing.LOOK_S)
+        )
 
     async def _without_check(
         self, spec: port.GangSpec, groups: tuple[members.Group, ...], found: port.GangState
@@ -206,14 +223,14 @@ class PodsBackend:
                 message=text,
             )
         if any(len(g.live) < g.spec.min for g in groups) and spec.running_since is None:
-            return msgspec.structs.replace(found, again_s=LOOK_S)
+            return msgspec.structs.replace(found, again_s=placing.LOOK_S)
         gated = [(g, p) for g in groups for p in g.gated]
         room = capacity.Room()
         going = [
             capacity.Member(p.metadata.name, g.spec.name, await self._raw(p)) for g, p in gated
         ]
         nowhere = capacity.Placement({})
-        await self._open(spec, _with_portions(spec, groups, nowhere, going), room)
+        await self._open(spec, placing.with_portions(spec, groups, nowhere, going), room)
         return found
 
     async def _raw(self, seen: pod.Pod) -> meta.JsonObject:
@@ -237,17 +254,17 @@ class PodsBackend:
         """Give portions that no worker has any more to others, if the one that takes its place has
         none: before that is made, it is waited for."""
         counts = {g.spec.name: g.spec.portions for g in groups}
-        lost = sharing.missing(counts, sharing.merge(found.portions, _told(groups)))
+        lost = sharing.missing(counts, sharing.merge(found.portions, placing.portions_of(groups)))
         told: dict[str, dict[str, frozenset[int]]] = {}
         for group in groups:
             placed = [p for p in group.live if p.spec.node_name and not members.is_gated(p)]
             if group.spec.name not in lost or not placed:
                 continue
             if len(group.live) < group.spec.replicas:
-                found = msgspec.structs.replace(found, again_s=LOOK_S)
+                found = msgspec.structs.replace(found, again_s=placing.LOOK_S)
                 continue
-            others = [_holder(p) for p in group.live if not members.is_gated(p)]
-            shares = _shares(spec, group, others)
+            others = [placing.as_holder(p) for p in group.live if not members.is_gated(p)]
+            shares = placing.share_portions(spec, group, others)
             for seen in placed:
                 has = shares[seen.metadata.name]
                 if has != sharing.of_pod(seen.metadata):
@@ -280,7 +297,7 @@ class PodsBackend:
                     await self._client.merge_patch(
                         resource.PODS,
                         member.name,
-                        _opened(spec, member, room, now=self._clock.wall()),
+                        placing.opening_patch(spec, member, room, now=self._clock.wall()),
                         spec.namespace,
                     )
                 except (errors.Conflict, errors.NotFound):
@@ -289,203 +306,3 @@ class PodsBackend:
         async with asyncio.TaskGroup() as tasks:
             for member in going:
                 tasks.create_task(one(member))
-
-
-def _opened(
-    spec: port.GangSpec, member: capacity.Member, room: capacity.Room, *, now: float
-) -> meta.JsonObject:
-    """The merge patch that opens the gate of a Pod; where data leads, it may go to no other nodes
-    than those that have it."""
-    given = member.pod
-    gates = given["spec"].get("schedulingGates") or ()
-    left = [gate for gate in gates if gate["name"] != sync_set_validation.GATE]
-    change: dict[str, Any] = {"schedulingGates": left or None}
-    data = spec.data
-    if data is not None and room.nodes:
-        held = data.lead or spec.running_since is not None
-        allowed = _holding(data, member) if held else data.nodes
-        if member.allowed is not None:
-            allowed &= member.allowed
-        change["affinity"] = capacity.affinity_to(given, allowed, room.nodes)
-    metadata = given["metadata"]
-    marks = {members.OPENED_ANNOTATION: f"{now:.3f}"}
-    if member.portions is not None:
-        marks[sharing.ANNOTATION] = sharing.text(member.portions)
-    return {
-        "metadata": {
-            "uid": metadata["uid"],
-            "resourceVersion": metadata["resourceVersion"],
-            "annotations": marks,
-        },
-        "spec": change,
-    }
-
-
-def _place(
-    spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room
-) -> tuple[capacity.Placement, list[capacity.Member]]:
-    """Where the gated members would go, those without which nothing starts first."""
-    raw = {(p["metadata"]["namespace"], capacity.name_of(p)): p for p in room.pods}
-    needed: list[capacity.Member] = []
-    others: list[capacity.Member] = []
-    for group in groups:
-        started = sum(not members.is_gated(seen) for seen in group.live)
-        for position, seen in enumerate(group.gated):
-            found = raw.get((spec.namespace, seen.metadata.name))
-            if found is None or not capacity.is_gated(found):
-                continue
-            member = _member(spec, group, found)
-            (needed if started + position < group.spec.min else others).append(member)
-    ready = frozenset[str]() if spec.data is None else spec.data.ready
-    first = capacity.place(room, needed, ready=ready)
-    if first.unplaced or not others:
-        return first, needed
-    return _with_others(spec, room, needed, others), [*needed, *others]
-
-
-def _with_others(
-    spec: port.GangSpec,
-    room: capacity.Room,
-    needed: Sequence[capacity.Member],
-    others: Sequence[capacity.Member],
-) -> capacity.Placement:
-    """All that are needed, and of the others as many as fit beside them."""
-    ready = frozenset[str]() if spec.data is None else spec.data.ready
-    first = capacity.place(room, needed, ready=ready)
-    placed = [
-        {**m.pod, "spec": {**m.pod["spec"], "nodeName": first.assigned[m.name]}} for m in needed
-    ]
-    rest = msgspec.structs.replace(room, pods=(*room.pods, *placed))
-    second = capacity.place(rest, others, ready=ready)
-    return capacity.Placement({**first.assigned, **second.assigned}, second.unplaced)
-
-
-def _member(spec: port.GangSpec, group: members.Group, raw: meta.JsonObject) -> capacity.Member:
-    allowed: frozenset[str] | None = None
-    near: Mapping[str, int] = {}
-    if spec.data is not None:
-        allowed = spec.data.nodes
-        if group.spec.near is not sync_set.NearMode.NONE:
-            near = spec.data.near.get(group.spec.name, {})
-    return capacity.Member(capacity.name_of(raw), group.spec.name, raw, allowed, near)
-
-
-def _would_fit(spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room) -> bool:
-    """Whether a gang could start if nothing else ran."""
-    gated = tuple(p for p in room.pods if capacity.is_gated(p))
-    alone = capacity.Room(nodes=room.nodes, pods=gated)
-    placement, waiting = _place(spec, groups, alone)
-    return bool(_going(spec, groups, placement, waiting))
-
-
-def _going(
-    spec: port.GangSpec,
-    groups: tuple[members.Group, ...],
-    placement: capacity.Placement,
-    waiting: Sequence[capacity.Member],
-) -> list[capacity.Member]:
-    """The members that have a node: none of them, if the gang has not begun and one is missing
-    without which nothing starts."""
-    placed = [member for member in waiting if member.name in placement.assigned]
-    if spec.running_since is not None:
-        return placed
-    for group in groups:
-        started = sum(not members.is_gated(seen) for seen in group.live)
-        if started + placement.count(waiting, group.spec.name) < group.spec.min:
-            return []
-    return placed
-
-
-def _holding(data: port.DataPlaces, member: capacity.Member) -> frozenset[str]:
-    """The nodes that hold all that a member needs."""
-    if member.portions is None:
-        return data.ready
-    held = data.held.get(member.group, {})
-    return frozenset(node for node, has in held.items() if member.portions <= has)
-
-
-def _as_they_are(
-    groups: tuple[members.Group, ...], room: capacity.Room
-) -> tuple[members.Group, ...]:
-    """Groups with their Pods as they were read now."""
-    raw = {p["metadata"]["uid"]: p for p in room.pods}
-    return tuple(
-        msgspec.structs.replace(
-            group,
-            pods=tuple(
-                msgspec.convert(raw[p.metadata.uid], pod.Pod)
-                for p in group.pods
-                if p.metadata.uid in raw
-            ),
-        )
-        for group in groups
-    )
-
-
-def _told(groups: tuple[members.Group, ...]) -> sharing.Places:
-    """What workers have that are on their way to a node, too."""
-    return sharing.merge(
-        *(
-            {g.spec.name: {p.spec.node_name: sharing.of_pod(p.metadata)}}
-            for g in groups
-            for p in g.live
-        )
-    )
-
-
-def _holder(seen: pod.Pod) -> sharing.Holder:
-    return sharing.Holder(seen.metadata.name, seen.spec.node_name, sharing.of_pod(seen.metadata))
-
-
-def _shares(
-    spec: port.GangSpec, group: members.Group, holders: Sequence[sharing.Holder]
-) -> dict[str, frozenset[int]]:
-    held = {} if spec.data is None else spec.data.held.get(group.spec.name, {})
-    return sharing.share(group.spec.portions, holders, held=held)
-
-
-def _with_portions(
-    spec: port.GangSpec,
-    groups: tuple[members.Group, ...],
-    placement: capacity.Placement,
-    going: Sequence[capacity.Member],
-) -> list[capacity.Member]:
-    """The members that are about to start, with their shares of the data."""
-    shares: dict[str, frozenset[int]] = {}
-    for group in groups:
-        if group.spec.portions:
-            started = [_holder(p) for p in group.live if not members.is_gated(p)]
-            new = [
-                sharing.Holder(m.name, placement.assigned.get(m.name, ""))
-                for m in going
-                if m.group == group.spec.name
-            ]
-            shares |= _shares(spec, group, [*started, *new])
-    return [msgspec.structs.replace(m, portions=shares.get(m.name)) for m in going]
-
-
-def _with_places(
-    found: port.GangState, placement: capacity.Placement, going: Sequence[capacity.Member]
-) -> port.GangState:
-    """Where members are, and will be, and their data has to be."""
-    coming = (
-        {m.group: {placement.assigned[m.name]: m.portions}} for m in going if m.portions is not None
-    )
-    return msgspec.structs.replace(
-        found,
-        nodes=found.nodes | {placement.assigned[m.name] for m in going},
-        portions=sharing.merge(found.portions, *coming),
-    )
-
-
-def _waits_for_data(
-    found: port.GangState, placement: capacity.Placement, late: set[str]
-) -> port.GangState:
-    where = ", ".join(sorted({placement.assigned[name] for name in late}))
-    workers = "1 worker waits" if len(late) == 1 else f"{len(late)} workers wait"
-    return msgspec.structs.replace(
-        found,
-        reason=Reason.WAITING_FOR_DATA,
-        message=f"{workers} at the gate until the data is on {where}",
-        again_s=LOOK_S,
-    )

@@ -47,6 +47,8 @@ class DataPlaces(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that hold all that is wanted of them, checked, where workers can see it."""
     held: sharing.Places = {}
     """Portions that nodes hold, in the same way, of groups that share their data."""
+    wanted: sharing.Places = {}
+    """Portions that nodes were asked to hold last: while they fetch, their workers keep these."""
     near: Mapping[str, Mapping[str, int]] = {}
     """By group, how many bytes a node holds of what the group wants to be near to."""
     path: str = ""

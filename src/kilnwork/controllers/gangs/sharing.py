@@ -42,30 +42,32 @@ def text(portions: Iterable[int]) -> str:
 
 
 def share(
-    count: int, holders: Sequence[Holder], *, held: Mapping[str, frozenset[int]]
+    count: int, holders: Sequence[Holder], *, near: Mapping[str, frozenset[int]]
 ) -> dict[str, frozenset[int]]:
     """Return the portions of each worker, by name. If there is one, each portion has a worker.
 
     Workers keep what they have. What nobody has goes to those that have nothing yet, in equal
     numbers; without any, to those that have least. Workers that still have nothing get a part of
-    what the busiest have, too. Of equals those are chosen whose nodes hold it, `held` by node.
+    what the busiest have, too. Of equals those are chosen whose nodes have it or fetch it, `near`
+    by node.
     """
     found = {one.name: set(one.portions or ()) for one in holders}
-    near = {one.name: held.get(one.node, frozenset[int]()) for one in holders}
+    there = {one.name: near.get(one.node, frozenset[int]()) for one in holders}
     new = sorted(one.name for one in holders if one.portions is None)
     owned = set().union(*found.values())
     nobodys = [one for one in range(count) if one not in owned] if holders else []
-    most = -(-len(nobodys) // len(new)) if new else 0
+    each, more = divmod(len(nobodys), len(new)) if new else (0, 0)
     for portion in nobodys:
         if new:
-            able = [name for name in new if len(found[name]) < most]
-            chosen = min(able, key=lambda name: (portion not in near[name], name))
+            full = sum(len(found[name]) > each for name in new)
+            able = [name for name in new if len(found[name]) < each + (full < more)]
+            chosen = min(able, key=lambda name: (portion not in there[name], name))
         else:
-            chosen = min(found, key=lambda n: (portion not in near[n], len(found[n]), n))
+            chosen = min(found, key=lambda n: (portion not in there[n], len(found[n]), n))
         found[chosen].add(portion)
     for name in new:
         if not found[name]:
-            found[name] = _part(count, max(1, count // len(holders)), found, near=near[name])
+            found[name] = _part(count, max(1, count // len(holders)), found, near=there[name])
     return {name: frozenset(has) for name, has in found.items()}
 
 

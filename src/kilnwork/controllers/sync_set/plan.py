@@ -55,12 +55,13 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     `known`: generations whose flows the engine has. `flow`: that of the newest admitted one;
     `stored_own`: what that was started with. `stored`: what the generation to be repeated was
     started with. `backend`: what starts its groups together, None while that is not known. `pins`:
-    by name of a snapshot; `planned`: their shards, as far as known. `held`: portions of the data
-    that nodes have, as far as this manager has asked for them. `near`: by group, bytes of what it
-    is to be near to. `gang`: None before it was asked. `left`: whether groups of other generations,
-    or of one that is over, are still there. `obstacle`: why an object of the set could not be made;
-    `refused_s`: for how long one was refused, seconds. `refused`: why the engine does not take its
-    flow. `fetching_since`: since when this manager has nodes fetch; not while there is no room.
+    by name of a snapshot; `planned`: their shards, as far as known. `leased`: portions of the data
+    that this manager has asked nodes to hold; `held`: those of them that they do. `near`: by group,
+    bytes of what it is to be near to. `gang`: None before it was asked. `left`: whether groups of
+    other generations, or of one that is over, are still there. `obstacle`: why an object of the set
+    could not be made; `refused_s`: for how long one was refused, seconds. `refused`: why the engine
+    does not take its flow. `fetching_since`: since when this manager has nodes fetch; not while
+    there is no room.
     `pins_of_outputs`: of a flow that has succeeded, by name; `unknown_output`: what is not known of
     one any more; `kept`: how far nodes are that are to hold them.
     """
@@ -79,6 +80,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     unknown_output: str = ""
     kept: Mapping[str, model.Readiness] = {}
     held: sharing.Places = {}
+    leased: sharing.Places = {}
     near: Mapping[str, Mapping[str, int]] = {}
     gang: port.GangState | None = None
     left: bool = False
@@ -284,6 +286,7 @@ def _gang(facts: Facts, seen: sync_set.SyncSet, program: wanted.Program) -> port
             nodes=pond.nodes,
             ready=frozenset(name for name, one in facts.readiness.items() if one.ready),
             held=facts.held,
+            wanted=facts.leased,
             near=facts.near,
             path=pond.path,
             outputs=pond.outputs if program.outputs else "",
@@ -375,7 +378,7 @@ def _data(
     counts = {group.name: group.portions for group in spec.groups}
     nowhere = sharing.missing(counts, facts.held)
     ready = bool(nodes) and ready_nodes == len(nodes) and not nowhere
-    why = status.Why(Reason.DATA_READY, "") if ready else _fetching(found)
+    why = status.Why(Reason.DATA_READY, "") if ready else _fetching(found, nowhere)
     return _Data(ready=ready, why=why, lease=lease, failed=failed, snapshots=snapshots)
 
 
@@ -407,8 +410,11 @@ def _lease(
     return Lease(nodes=nodes, snapshots=snapshots, portions=portions, outputs=bool(program.outputs))
 
 
-def _fetching(found: Mapping[str, model.Readiness]) -> status.Why:
+def _fetching(found: Mapping[str, model.Readiness], nowhere: Mapping[str, list[int]]) -> status.Why:
     late = [(name, one) for name, one in found.items() if not one.ready]
+    if not late and found and nowhere:
+        lost = (f"portions {sharing.text(has)} of group {name}" for name, has in nowhere.items())
+        return status.Why(Reason.FETCHING, f"no node holds {', '.join(lost)} yet")
     if not late:
         return status.Why(Reason.WAITING_FOR_WORKERS, "the nodes of the workers are not known yet")
     texts = [
@@ -437,9 +443,9 @@ def _running(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView)
     if end is None and facts.gang is None:
         return Plan(gang=spec)
     data = None
-    if end is None and facts.gang is not None:
+    if facts.gang is not None:
         data = _data(facts, seen, program, spec=spec, gang=facts.gang)
-        end = _broken(facts.gang, data)
+        end = end or _broken(facts.gang, data)
     if end is not None or data is None:
         end = end or status.Why(Reason.KILLED, "")
         kill = Kill(seen.status.generation, str(end.reason), end.message)
@@ -450,19 +456,19 @@ def _running(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView)
     return msgspec.structs.replace(decided, reshard=anew)
 
 
-def _program(facts: Facts, seen: sync_set.SyncSet) -> wanted.Program:
-    stored = facts.stored_own
-    if stored is None:
-        return wanted.Program(flow=seen.spec.flow, snapshots={})
-    return wanted.Program(flow=stored.flow, snapshots=stored.snapshots, outputs=stored.outputs)
-
-
 def _broken(gang: port.GangState, data: _Data) -> status.Why | None:
     """Why the flow cannot go on. A node that comes late, and cannot have the data, is no reason."""
     if gang.broken:
         return status.Why(Reason.WORKER_ENDED, gang.broken)
     failed = data.failed
     return failed if failed is not None and failed.reason == Reason.DATA_CORRUPT else None
+
+
+def _program(facts: Facts, seen: sync_set.SyncSet) -> wanted.Program:
+    stored = facts.stored_own
+    if stored is None:
+        return wanted.Program(flow=seen.spec.flow, snapshots={})
+    return wanted.Program(flow=stored.flow, snapshots=stored.snapshots, outputs=stored.outputs)
 
 
 def _goes_on(

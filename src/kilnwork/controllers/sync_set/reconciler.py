@@ -239,6 +239,7 @@ class Reconciler:
             unknown_output=outputs.unknown(written),
             kept=self._books().ready(*_pond(seen), _outputs_lease(seen)) if written else {},
             held=known.held,
+            leased=known.leased,
             near=self._near(seen),
             left=any(c.metadata.labels.get(rendering.GENERATION_LABEL) != kept for c in owned),
             refused_s=waits.refused_s(known.wait, now=self._clock.monotonic()),

@@ -20,6 +20,10 @@ Reason = reasons.Reason
 FORCE_ANNOTATION = "kilnwork.dev/force-run"
 """On a Task: the number of a run that may start although the run before it succeeded."""
 
+RESUME_ANNOTATION = "kilnwork.dev/resume-run"
+"""On a Task: the number of a run that goes on with the children of the run before it, of which only
+those that failed run again."""
+
 
 IMAGE_LOOK_S = 1.0
 """Between looks for the first worker of a cluster: Pods wake no Task."""
@@ -100,7 +104,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What should happen, in this order; repeating it changes nothing.
 
     `suspend`: hold the task back that the dispatcher has, or let it go; None: leave it.
-    `force`: run anew even what has succeeded. `again_s`: look again after so many seconds even if
+    `force`: run anew even what has succeeded. `resume`: go on with the children of the run before.
+    `again_s`: look again after so many seconds even if
     nothing changes.
     """
 
@@ -108,6 +113,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     suspend: bool | None = None
     submit: model.Submission | None = None
     force: bool = False
+    resume: bool = False
     output: Output | None = None
     status: task.TaskStatus | None = None
     delete: bool = False
@@ -297,7 +303,12 @@ def _with_inputs(facts: Facts, seen: task.Task, *, again_s: float | None) -> Pla
     except inputs.InputError as error:
         why = status.Why(error.reason, str(error))
         return _ends(facts, seen, task.State.FAILED, why)
-    return Plan(submit=_submission(facts, seen, document), force=forced(seen), again_s=again_s)
+    return Plan(
+        submit=_submission(facts, seen, document),
+        force=forced(seen),
+        resume=seen.metadata.annotations.get(RESUME_ANNOTATION) == str(seen.spec.run),
+        again_s=again_s,
+    )
 
 
 def _submission(facts: Facts, seen: task.Task, document: bytes | None) -> model.Submission:

@@ -80,7 +80,8 @@ class Reconciler:
         decided, facts = self._decide(key)
         await self._kill(decided)
         if decided.submit is not None:
-            await self._submit(key, decided.submit, force=decided.force)
+            how = {"force": decided.force, "resume": decided.resume}
+            await self._submit(key, decided.submit, **how)
             decided, facts = self._decide(key)
         if decided.suspend is not None and facts.view is not None:
             await self._suspend(facts.view, suspended=decided.suspend)
@@ -214,10 +215,12 @@ class Reconciler:
         if newer is not None:
             self._views.put(newer)
 
-    async def _submit(self, key: Key, submission: model.Submission, *, force: bool) -> None:
+    async def _submit(
+        self, key: Key, submission: model.Submission, *, force: bool, resume: bool
+    ) -> None:
         self._submitting.add(key)
         try:
-            view = await self._dispatcher().submit(submission, force=force)
+            view = await self._dispatcher().submit(submission, force=force, resume=resume)
         except dispatch_errors.RunRefused as error:
             self._refused(key, submission.spec.run, str(error))
             return

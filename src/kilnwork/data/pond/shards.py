@@ -100,7 +100,7 @@ def plan(
     `count`: how many; None: one for each file, or each pattern. A shard has no files when there are
     fewer files than shards. `snapshot`: its name, for the documents. Raises ManifestRefused.
     """
-    wanted, rows = _count(of, scheme, count), scheme.unit == "rows"
+    wanted, rows, given = _count(of, scheme, count), scheme.unit == "rows", _given(scheme)
     if rows or (scheme.by == "hash" and scheme.key):
         everything = tuple(ShardFile(path=f.path, size=f.size) for f in of.files)
         parts: Sequence[Sequence[ShardFile]] = [everything] * wanted
@@ -112,7 +112,7 @@ def plan(
         Shard(
             snapshot=snapshot,
             digest=of.digest,
-            id=_identity(of.digest, scheme, index, count=wanted),
+            id=_identity(of.digest, given, index, count=wanted),
             index=index,
             count=wanted,
             files=tuple(files),
@@ -224,6 +224,14 @@ def _ranges(files: Sequence[manifest.File], count: int) -> list[list[ShardFile]]
     return parts
 
 
-def _identity(digest: str, scheme: Scheme, index: int, *, count: int) -> str:
-    facts = _canonical.encode([digest, scheme, index, count])
+def _given(scheme: Scheme) -> dict[str, object]:
+    """Return what a scheme says beyond defaults. Its struct leaves out a text by identity, which
+    one that was read has not."""
+    default = Scheme(by=scheme.by)
+    found = {name: getattr(scheme, name) for name in Scheme.__struct_fields__}
+    return {n: one for n, one in found.items() if n == "by" or one != getattr(default, n)}
+
+
+def _identity(digest: str, given: dict[str, object], index: int, *, count: int) -> str:
+    facts = _canonical.encode([digest, given, index, count])
     return hashlib.sha256(facts).hexdigest()[:32]

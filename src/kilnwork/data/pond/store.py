@@ -98,6 +98,11 @@ class PondStore:
             if self.identity is not None:
                 raise errors.PondShared(f"{text}, which is an agent of this pond too")
             raise errors.PondInUse(f"{text}: give each pond a path of its own")
+        try:
+            self._check_identity()  # another pond may have been here between the look and the lock
+        except errors.PondError:
+            self._owner.release()
+            raise
         self._make_identity()
         for name in _FOLDERS:
             mode = 0o755 if name in ("runs", "blobs", "outputs") else 0o700
@@ -110,6 +115,26 @@ class PondStore:
 
     def close(self) -> None:
         self._owner.release()
+
+    def destroy(self) -> None:
+        """Remove all of it, what says whose it is last; begun and not ended it is done again by
+        whoever opens it next. The directory itself stays where it cannot be removed: it is
+        mounted. Raises OSError."""
+        with self._lock:
+            for name in _FOLDERS:
+                trees.remove(self.root / name)
+                if (self.root / name).exists():
+                    shutil.rmtree(self.root / name)  # raises, and says why
+            for name in ("scrub.json", "format", "identity"):
+                (self.root / name).unlink(missing_ok=True)
+            self._manifests.clear()
+            self._own.clear()
+            self.blobs.scan()
+            self._leases.scan()
+            self._owner.release()
+            self._owner.path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.root.rmdir()
 
     @property
     def identity(self) -> Identity | None:
@@ -296,7 +321,8 @@ class PondStore:
         """Let the run read none of these files, whose blobs are missing, if it was damaged."""
         run = self.run(lease.namespace, lease.name)
         if snapshot.access == trees.READ:
-            trees.withdraw(run, snapshot.name, digest=snapshot.digest, files=files)
+            blobs = self.root / "blobs"
+            trees.withdraw(run, snapshot.name, files, digest=snapshot.digest, blobs=blobs)
 
     # room
 

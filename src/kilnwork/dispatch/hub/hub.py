@@ -30,6 +30,7 @@ from kilnwork.dispatch.hub import (
     subscriptions,
     task_views,
 )
+from kilnwork.dispatch.hub import variables as hub_variables
 from kilnwork.dispatch.journal import port
 from kilnwork.dispatch.machine import inputs, instructions, records, views
 from kilnwork.kit import clock as clocks
@@ -63,6 +64,8 @@ class Options:
     """As of `delivery.Terms`; None: nobody can call back."""
     images: model.ImageRule = model.label_image
     """What the image of a spawned command means."""
+    variables: hub_variables.VariableSource | None = None
+    """Where tasks' variables from Secrets and ConfigMaps are read; None: there are none."""
     blobs_dir: Path | None = None
     """Where the directories of blobs are, by namespace."""
     clock_file: Path | None = None
@@ -121,6 +124,7 @@ class Hub:
             verifier=verifier,
             background=self._background,
             view=self.view,
+            variables=options.variables,
         )
         self._retrying = self._peers.retries
         self.new_link: Callable[[], links.Link] = self._peers.new_link
@@ -343,6 +347,10 @@ class Hub:
         """A TaskCluster as the dispatcher sees it; None when nothing of it was ever seen."""
         seen = self._core.machine.memory.clusters.get((namespace, name))
         return None if seen is None else views.of_cluster(seen)
+
+    def counts(self, namespace: str | None = None) -> list[model.TaskCount]:
+        """How many tasks there are by function and state, in one namespace or (None) in all."""
+        return self._core.reader.counts(namespace)
 
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
         """Where the output of an attempt is kept (older part: `.1` appended); need not exist."""

@@ -5,9 +5,7 @@ says `journal.failed_graph`, how says `machine.reruns`.
 """
 
 import asyncio
-import functools
 
-from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.channel import messages
 from kilnwork.dispatch import errors, model
@@ -58,11 +56,12 @@ class Retrying:
         namespace = self._row(task).namespace
         needs = await asyncio.to_thread(self._core.reader.failed_dependents, namespace)
         # from here on without a pause: what is read stays true until it is applied
-        row_of = functools.cache(self._core.reader.task_row)
-        plan = failed_graph.plan(self._row(task), row_of, failed_graph.dependents_of(needs))
+        plan = failed_graph.plan(
+            self._row(task), self._core.reader.task_row, failed_graph.dependents_of(needs)
+        )
         if plan.declared and not objects:
             raise errors.RunRefused(_OF_OBJECTS.format(plan.declared[0].shown_name))
-        self._core.apply(inputs.RetryFailed(self._reruns(plan)))
+        self._core.apply(inputs.RetryFailed(failed_graph.reruns(plan, self._core.reader)))
         await self._core.flush()
         return model.Retried(
             tasks=tuple(row.task for row in plan.rows),
@@ -81,14 +80,3 @@ class Retrying:
         if row is None or refusal:
             raise errors.RunRefused(refusal)
         return row
-
-    def _reruns(self, plan: failed_graph.Plan) -> list[inputs.Rerun]:
-        reader, rows = self._core.reader, {row.task: row for row in plan.rows}
-        again = []
-        for row in plan.rows:
-            values = reader.values(row.namespace, row.needed)
-            family = None
-            if row.parent is not None and failed_graph.parent_in(row, rows):
-                family = attempts.AttemptRef(row.parent, rows[row.parent].run + 1, 0)
-            again.append(restore.rerun(row, values, earlier=reader.earlier(row), family=family))
-        return again

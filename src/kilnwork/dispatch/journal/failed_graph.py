@@ -7,12 +7,15 @@ for it, with what that asks for; only those run before that which were named, or
 the results of.
 """
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
+from kilnwork.api import attempts
 from kilnwork.api import task as api_task
-from kilnwork.dispatch.journal import task_rows
+from kilnwork.dispatch.journal import port, restore, task_rows
+from kilnwork.dispatch.machine import inputs
 from kilnwork.kit import ids
 
 RowOf = Callable[[ids.TaskId], task_rows.TaskRow | None]
@@ -53,6 +56,7 @@ def plan(
     dependents: Mapping[ids.TaskId, list[ids.TaskId]],
 ) -> Plan:
     """Return what runs again when what failed of `start` is retried, which has failed itself."""
+    row_of = functools.cache(row_of)
     failed = _connected(start, row_of, dependents)
     now = _without_waiting(start, failed)
     return Plan(
@@ -60,6 +64,19 @@ def plan(
         tuple(row for row in failed.values() if row.declared),
         sum(1 for task in failed if task not in now and not failed[task].declared),
     )
+
+
+def reruns(plan: Plan, reader: port.TaskReader) -> list[inputs.Rerun]:
+    """Return the requests for the runs after those of a plan, each with what it goes on with."""
+    rows = {row.task: row for row in plan.rows}
+    again = []
+    for row in plan.rows:
+        values = reader.values(row.namespace, row.needed)
+        family = None
+        if row.parent is not None and parent_in(row, rows):
+            family = attempts.AttemptRef(row.parent, rows[row.parent].run + 1, 0)
+        again.append(restore.rerun(row, values, earlier=reader.earlier(row), family=family))
+    return again
 
 
 def _connected(

@@ -8,7 +8,7 @@ whatever an unfinished parent may look for. Imports no SQLite.
 
 import heapq
 import operator
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -17,7 +17,7 @@ import msgspec
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
-from kilnwork.dispatch.journal import port, reading, rows, task_rows
+from kilnwork.dispatch.journal import port, reading, rows, task_counts, task_rows
 from kilnwork.dispatch.machine import inputs, instructions, records
 from kilnwork.kit import ids
 
@@ -82,6 +82,8 @@ class MemoryStore(reading.RowReader):
         """By row of their task and number of the attempt."""
         self._workers: dict[int, records.Worker] = {}
         self._released: set[ids.TaskId] = set()
+        self._cached: dict[tuple[str, bytes], tuple[ids.TaskId, float]] = {}
+        self._cache_keys: dict[ids.TaskId, tuple[str, bytes]] = {}
 
     @property
     def reader(self) -> port.Reader:
@@ -108,12 +110,15 @@ class MemoryStore(reading.RowReader):
             self._outputs.setdefault(row, {})[attempt] = data
         for task in batch.dirty:
             if not task.stored:
-                task.stored = True
+                task.stored = task.state
                 self._add(task)
         for parent, earlier, run in batch.taken_over:
             self._take_over(parent, earlier, run)
         for task in batch.finals:
             self._end(task)
+        for namespace, key, reusable, finished in batch.cached:
+            self._cached[namespace, key] = (reusable, finished)
+            self._cache_keys[reusable] = (namespace, key)
         self._released.update(batch.released)
         for forgotten in batch.forgotten:
             self._drop(forgotten)
@@ -149,6 +154,9 @@ class MemoryStore(reading.RowReader):
     def child_row(self, parent: ids.TaskId, run: int, child_key: str) -> task_rows.TaskRow | None:
         found = self._children.get((parent, run), {}).get(child_key)
         return None if found is None else _row(found)
+
+    def cached_task(self, namespace: str, key: bytes) -> tuple[ids.TaskId, float] | None:
+        return self._cached.get((namespace, key))
 
     def child_states(self, parent: ids.TaskId, run: int) -> Iterator[tuple[str, int]]:
         family = self._children.get((parent, run), {})
@@ -189,6 +197,15 @@ class MemoryStore(reading.RowReader):
         shown = heapq.nlargest(limit, found, key=lambda one: one.row)
         more = shown[-1].row if len(found) > len(shown) else None
         return [_row(one) for one in shown], more
+
+    def counts(self, namespace: str | None = None) -> list[model.TaskCount]:
+        """A look at all of them."""
+        numbers = Counter(
+            (one.namespace, _declared(one), task_counts.called(_spec(one)), one.state.value)
+            for one in self._all()
+            if namespace in (None, one.namespace)
+        )
+        return task_counts.counts(numbers.items())
 
     def known(self, lookups: inputs.Lookups) -> dict[int, inputs.StoredCall]:
         """Without making rows, as calls are submitted meanwhile."""
@@ -277,6 +294,7 @@ class MemoryStore(reading.RowReader):
             reserved=past.reserved,
             started=past.started,
             finished=past.finished,
+            usage=task_rows.usage(past.cpu_seconds, past.peak_bytes),
         )
 
     def _add(self, task: records.Task) -> None:
@@ -329,6 +347,9 @@ class MemoryStore(reading.RowReader):
             self._drop(task)
 
     def _drop(self, task: ids.TaskId) -> None:
+        cached = self._cache_keys.pop(task, None)
+        if cached is not None and self._cached[cached][0] == task:
+            del self._cached[cached]
         ended = self._ended.pop(task, None)
         if ended is not None and self._past:
             self._past.pop(ended.row, None)
@@ -355,9 +376,12 @@ def _declared(task: "records.Task | _Ended") -> bool:
     return isinstance(task, records.Task) and task.declared
 
 
+def _spec(task: "records.Task | _Ended") -> api_task.TaskSpec:
+    return task.spec if isinstance(task, records.Task) else task.template.spec
+
+
 def _is_wanted(task: "records.Task | _Ended", wanted: model.Wanted) -> bool:
-    spec = task.spec if isinstance(task, records.Task) else task.template.spec
-    called, parent = spec.call, task.parent if isinstance(task, records.Task) else None
+    called, parent = _spec(task).call, task.parent if isinstance(task, records.Task) else None
     return (
         wanted.state in (None, task.state)
         and wanted.declared in (None, _declared(task))

@@ -93,6 +93,10 @@ class TaskReader(Protocol):
         """By number of the call, those that are there already."""
         ...
 
+    def cached(self, lookups: inputs.Lookups, *, now: float) -> dict[int, inputs.CachedResult]:
+        """By number of the call, results that will do at that wall time."""
+        ...
+
     def values(
         self, namespace: str | None, tasks: Iterable[ids.TaskId]
     ) -> dict[ids.TaskId, calls.Value]:
@@ -131,6 +135,10 @@ class ListReader(Protocol):
     ) -> tuple[list[model.TaskView], int | None]:
         """Newest runs, newest first, and what to give as `below` for the next page; a namespace of
         None means all."""
+        ...
+
+    def counts(self, namespace: str | None = None) -> list[model.TaskCount]:
+        """How many tasks there are by function and state, in one namespace or (None) in all."""
         ...
 
     def attempts(self, task: ids.TaskId, *, run: int | None = None) -> list[model.AttemptView]:

@@ -131,7 +131,7 @@ def _task(
         state=api_task.State(row.state),
         attempt_state=None if attempt_state is None else transitions.AttemptState(attempt_state),
     )
-    task.stored = True
+    task.stored = task.state
     task_rows.restore(task, row)
     task.template = template
     if template is None:

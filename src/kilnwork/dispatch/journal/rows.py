@@ -15,8 +15,9 @@ import msgspec
 
 from kilnwork.api import attempts, names
 from kilnwork.api import task as api_task
-from kilnwork.dispatch.journal import task_rows
+from kilnwork.dispatch.journal import task_counts, task_rows
 from kilnwork.dispatch.machine import instructions, records, transitions
+from kilnwork.kit import ids
 
 Value = task_rows.Value
 _encode = msgspec.json.Encoder().encode
@@ -48,11 +49,18 @@ class Rows:
     updates: list[tuple[Value, ...]] = field(default_factory=list)
     blobs: list[tuple[Value, ...]] = field(default_factory=list)
     past: list[records.PastAttempt] = field(default_factory=list)
+    cached: list[tuple[Value, ...]] = field(default_factory=list)
     released: list[tuple[Value, ...]] = field(default_factory=list)
     taken_over: Sequence[tuple[Value, ...]] = ()
     superseded: Sequence[tuple[Value, ...]] = ()
     forgotten: Sequence[Value] = ()
     writes: list[tuple[str, Iterable[instructions.Row]]] = field(default_factory=list)
+    moves: list[task_counts.Move] = field(default_factory=list)
+    """How states change, for the counts."""
+    moved: list[int] = field(default_factory=list)
+    """The rows of the tasks that change their state, in the same order."""
+    reruns: list[tuple[ids.TaskId, int, int]] = field(default_factory=list)
+    """Tasks with a new run: its number and its row. The run before is not counted any more."""
 
 
 def of_batch(batch: instructions.Batch) -> Rows:
@@ -61,6 +69,7 @@ def of_batch(batch: instructions.Batch) -> Rows:
         workers=[_worker(worker) for worker in batch.workers],
         outputs=[value for output in batch.outputs for value in output],
         past=batch.past,
+        cached=list(batch.cached),
         released=[(task,) for task in batch.released],
         taken_over=batch.taken_over,
         superseded=batch.superseded,
@@ -69,19 +78,23 @@ def of_batch(batch: instructions.Batch) -> Rows:
     )
     for template in batch.templates:
         _add_template(rows, template)
+    rows.moves, rows.moved = task_counts.moves(batch.dirty)
     for task in batch.dirty:
-        if task.has_template_spec:
+        of_call = task.template
+        if of_call is not None and task.spec is of_call.spec:
             _add_call(rows, task)
             if task.shown and is_whole_view(task):
                 rows.followed.append(task_rows.of_record(task))
         elif task.followed:
             _add_followed(rows, task)
-        elif task.stored:
+        elif task.stored is not None:
             _add_update(rows, task)
         else:
-            task.stored = True
             rows.inserts.append(task_rows.values(task))
             _use(rows, task.row, task.result)
+        if task.stored is None and task.run > 1:
+            rows.reruns.append((task.id, task.run, task.row))
+        task.stored = task.state
     return rows
 
 
@@ -126,7 +139,6 @@ def _add_followed(rows: Rows, task: records.Task) -> None:
     if task.stored:
         rows.updates.append(task_rows.changed_values_of_row(row))
     else:
-        task.stored = True
         rows.inserts.append(task_rows.values_of_row(row))
     _use(rows, task.row, task.result)
     if is_whole_view(task):
@@ -147,8 +159,7 @@ def _add_update(rows: Rows, task: records.Task) -> None:
 def _add_call(rows: Rows, task: records.Task) -> None:
     """By the narrowest statement that holds all that can have changed."""
     state = task.state
-    if not task.stored:
-        task.stored = True
+    if task.stored is None:
         rows.calls += task_rows.new_call_values(task)
         arguments = task.arguments
         _use(rows, task.row, arguments)

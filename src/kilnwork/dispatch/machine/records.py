@@ -44,6 +44,8 @@ class PastAttempt(NamedTuple):
     reason: str
     message: str
     exit_code: int | None
+    cpu_seconds: float | None = None
+    peak_bytes: int | None = None
 
 
 class Family:
@@ -316,8 +318,8 @@ class Task(model.TaskFacts, eq=False):
     declared: bool
     spec: api_task.TaskSpec
     inputs: bytes | None = None
-    stored: bool = False
-    """That row exists."""
+    stored: api_task.State | None = None
+    """The state that was written to that row last, None while there is no such row."""
     shown: bool = False
     """Somebody will ask for its view, each time that it is stored."""
     state: api_task.State = api_task.State.PENDING
@@ -373,6 +375,8 @@ class Task(model.TaskFacts, eq=False):
     """Who else gets it, under which numbers."""
     delegate: ids.TaskId | None = None
     """The task whose outcome becomes its own."""
+    cache_key: bytes = b""
+    """By which others may use its result again; not stored: after a restart it is not kept."""
 
     @property
     def ref(self) -> attempts.AttemptRef:

@@ -16,12 +16,13 @@ def with_some(name: str, *has: int, node: str = "") -> sharing.Holder:
 
 def share(count: int, *holders: sharing.Holder, **held: set[int]) -> dict[str, list[int]]:
     by_node = {node: frozenset(has) for node, has in held.items()}
-    found = sharing.share(count, holders, held=by_node)
+    found = sharing.share(count, holders, near=by_node)
     return {name: sorted(has) for name, has in found.items()}
 
 
 def test_first_workers_share_all_as_neighbours() -> None:
     assert share(5, new("a"), new("b")) == {"a": [0, 1, 2], "b": [3, 4]}
+    assert share(4, new("a"), new("b"), new("c")) == {"a": [0, 1], "b": [2], "c": [3]}
 
 
 def test_replacement_gets_what_the_lost_worker_had() -> None:
@@ -71,13 +72,13 @@ def test_every_portion_has_a_worker_and_every_worker_a_portion(
         )
         for number, (has, node) in enumerate(given_)
     ]
-    found = sharing.share(count, holders, held=held)
+    found = sharing.share(count, holders, near=held)
     assert frozenset(range(count)) == frozenset().union(*found.values())
     for one in holders:
         assert found[one.name] >= (one.portions or frozenset())
         assert one.portions is not None or found[one.name] or not count
     again = [sharing.Holder(one.name, one.node, found[one.name]) for one in holders]
-    assert sharing.share(count, again, held=held) == found
+    assert sharing.share(count, again, near=held) == found
 
 
 def test_what_is_nowhere_is_told() -> None:

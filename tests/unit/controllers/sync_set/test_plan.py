@@ -27,7 +27,10 @@ READY = pond_model.Readiness(ready=True, bytes_done=30, bytes_total=30)
 
 
 def declared(
-    *, data: bool = True, status: sync_set.SyncSetStatus | None = None, **spec: Any
+    *,
+    data: dict[str, Any] | bool = True,
+    status: sync_set.SyncSetStatus | None = None,
+    **spec: Any,
 ) -> sync_set.SyncSet:
     snapshots = [
         {"name": "trades", "from": {"inline": {"a": "1"}}, "shard": {"by": "files"}},
@@ -35,7 +38,7 @@ def declared(
     body = {
         "resources": {"groups": [{"name": "worker", "replicas": 2}]},
         "flow": {"do": [{"x": {"command": ["true"]}}]},
-        "data": {"snapshots": snapshots} if data else {},
+        "data": data if isinstance(data, dict) else {"snapshots": snapshots} if data else {},
         "backend": "local",
         **spec,
     }
@@ -338,6 +341,94 @@ def test_reason_of_a_kill_says_how_the_set_ends() -> None:
         decided = plan.decide(facts(seen, flow=ended))
         assert decided.status is not None
         assert (decided.status.phase, decided.status.reason) == (phase, reason)
+
+
+# Shares of the data
+
+SHARED: dict[str, Any] = {
+    "name": "trades",
+    "from": {"inline": {"a": "1"}},
+    "shard": {"by": "files"},
+    "deliver": "shard",
+}
+REQUESTS = {"resources": {"requests": {"cpu": "1", "memory": "1Gi"}}}
+
+
+def shared_set(**more: Any) -> sync_set.SyncSet:
+    template = {"spec": {"containers": [{"name": "worker", **REQUESTS}]}}
+    return pinned(
+        backend="pods",
+        data={"snapshots": [SHARED]},
+        flow={"do": [{"x": {"each": "s", "of": "data.trades", "command": ["true"]}}]},
+        resources={"groups": [{"name": "worker", "replicas": 2, "template": template}]},
+        **more,
+    )
+
+
+def shared_facts(held: dict[str, set[int]]) -> plan.Facts:
+    wanted = {"worker": {"a": frozenset({0}), "b": frozenset({1})}}
+    by_node = {node: frozenset(has) for node, has in held.items()}
+    return facts(
+        shared_set(),
+        backend=sync_set.Backend.PODS,
+        pins={"trades": PIN},
+        gang=gang(nodes="ab", portions=wanted),
+        readiness={"a": READY, "b": READY},
+        held={"worker": by_node},
+    )
+
+
+def test_flow_waits_until_every_portion_is_on_some_node() -> None:
+    decided = plan.decide(shared_facts({"a": {0}}))
+    assert decided.start is None
+    assert decided.status is not None
+    message = "no node holds portions 1 of group worker yet"
+    assert (decided.status.reason, decided.status.message) == (Reason.FETCHING, message)
+    decided = plan.decide(shared_facts({"a": {0}, "b": {1}}))
+    assert decided.start is not None
+    assert (decided.start.by_shard, decided.start.portions) == (("trades",), {"worker": 2})
+    assert decided.serve == {"risk-g1-worker": {"a": {0}, "b": {1}}}
+
+
+def test_node_is_to_have_the_shards_of_its_workers_and_what_it_has_had() -> None:
+    decided = plan.decide(shared_facts({"a": {0, 1}, "gone": {1}}))
+    assert decided.lease is not None
+    [snapshot] = decided.lease.snapshots
+    assert snapshot.paths_by_node == {"a": ("1.csv", "2.csv", "3.csv"), "b": ("3.csv",)}
+    assert decided.lease.portions == {"worker": {"a": {0, 1}, "b": {1}}}
+
+
+def elastic_set(replicas: int, **more: Any) -> sync_set.SyncSet:
+    group = {"name": "worker", "replicas": replicas, "min": 1, "elastic": {"max": 4}}
+    snapshot = {**SHARED, "deliver": "all", "shard": {"by": "range", "group": "worker"}}
+    data = {"snapshots": [snapshot]}
+    return declared(resources={"groups": [group]}, data=data, **more)
+
+
+@pytest.mark.parametrize(("replayed", "expected"), [(None, {"trades": 3}), (1, {})])
+def test_shards_follow_the_number_of_workers_but_not_in_a_replay(
+    replayed: int | None, expected: dict[str, int]
+) -> None:
+    snapshots = {
+        "trades": model.SnapshotRef(name="trades", digest=MANIFEST.digest, shards=[{}, {}])
+    }
+    shown = {"trades": sync_set.SnapshotStatus(digest=MANIFEST.digest, shards=2)}
+    seen = elastic_set(
+        3,
+        status=sync_set.SyncSetStatus(
+            generation=1, phase="Running", snapshots=shown, replay_of=replayed
+        ),
+    )
+    stored = model.NewFlowRun(
+        uid="u",
+        namespace="default",
+        set_name="risk",
+        generation=1,
+        flow=seen.spec.flow,
+        snapshots=snapshots,
+    )
+    known = facts(seen, flow=view(), stored_own=stored, gang=gang(), readiness={"a": READY})
+    assert plan.decide(known).reshard == expected
 
 
 OUTPUT = pond_model.Pin(

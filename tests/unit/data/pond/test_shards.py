@@ -4,6 +4,7 @@ import itertools
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -256,6 +257,14 @@ def test_rows_beyond_the_first_block_are_found(
         ponds.manifest_of({"a.csv": content}), shards.Scheme(by="range", unit="rows"), 7
     )
     assert [line for shard in found for line in records.of_shard(shard, tmp_path)] == rows
+
+
+def test_ids_are_the_same_for_a_scheme_that_was_read() -> None:
+    """Defaults that are written out count as those that are not."""
+    made = snapshot([10, 10])
+    text = b'{"by": "range", "key": "", "patterns": [], "unit": "bytes"}'
+    read = msgspec.json.decode(text, type=shards.Scheme)
+    assert shards.plan(made, read, 2) == shards.plan(made, shards.Scheme(by="range"), 2)
 
 
 def test_other_units_are_other_shards() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from kilnwork.data import blobs, errors
 from kilnwork.data.pond import blob_files, eviction, leases, manifest, origins, store, trees
-from kilnwork.kit import clock
+from kilnwork.kit import clock, locks
 from support import ponds
 
 FILES = {"a.csv": b"1\n2\n", "d/b.csv": b"3\n", "d/same.csv": b"3\n"}
@@ -505,3 +505,20 @@ def test_snapshots_are_named_as_expressions_name_them(kept: store.PondStore, nam
     kept.make_tree(wanted, one)
 
     assert ponds.read_files(kept.run("quant", "set-g1") / name) == FILES
+
+
+def test_a_pond_that_came_between_the_look_and_the_lock_keeps_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = locks.OwnerLock.take
+
+    def others_were_faster(lock: locks.OwnerLock) -> bool:
+        monkeypatch.undo()
+        ponds.opened(tmp_path, pond="other/lake").close()
+        return taken(lock)
+
+    monkeypatch.setattr(locks.OwnerLock, "take", others_were_faster)
+
+    with pytest.raises(errors.PondInUse, match="is of DataPond other/lake"):
+        ponds.opened(tmp_path)
+    ponds.opened(tmp_path, pond="other/lake").close()

@@ -10,14 +10,15 @@ is `queries`, over connections that cannot write.
 import functools
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apsw
 
 from kilnwork.dispatch import errors
-from kilnwork.dispatch.journal import port, rows
+from kilnwork.dispatch.journal import port, rows, task_counts
 from kilnwork.dispatch.journal.sqlite import committer, connections, queries, statements
 from kilnwork.dispatch.machine import instructions
 from kilnwork.kit import ids, locks
@@ -46,16 +47,20 @@ class _MultiRow:
         self._width, text = statements.compact(statement)
         self._texts = [(many, text.format(statements.marks(self._width, many))) for many in PARTS]
 
-    def run(self, cursor: apsw.Cursor, flat: Sequence[rows.Value]) -> list[rows.Value]:
-        """Write all rows; return the first value of each that the statement returns."""
+    def run(self, cursor: apsw.Cursor, flat: Sequence[rows.Value]) -> list[Any]:
+        """Execute it for all rows; return what the statement returns, as tuples."""
         at, end = 0, len(flat)
-        returned: list[rows.Value] = []
+        returned: list[Any] = []
         for many, text in self._texts:
             step = many * self._width
             while end - at >= step:
-                returned += [found[0] for found in cursor.execute(text, flat[at : at + step])]
+                returned += cursor.execute(text, flat[at : at + step])
                 at += step
         return returned
+
+    def count(self, flat: Sequence[rows.Value]) -> int:
+        """Return how many rows these are."""
+        return len(flat) // self._width
 
 
 _INSERT_CALLS = _MultiRow(_SQL["insert_calls"])
@@ -63,6 +68,7 @@ _INSERT_ARGUMENTS = _MultiRow(_SQL["insert_arguments"])
 _INSERT_OUTPUTS = _MultiRow(_SQL["insert_outputs"])
 _RESERVE_CALLS = _MultiRow(_SQL["reserve_calls"])
 _FINISH_CALLS = _MultiRow(_SQL["finish_calls"])
+_COUNTED_TASKS = _MultiRow(_SQL["counted_tasks"])
 _FORGET_TASKS = _MultiRow(_SQL["forget_tasks"])
 _FORGET_OF_ROWS = [
     _MultiRow(_SQL[name])
@@ -141,6 +147,7 @@ class Journal:
                 cursor.execute(_SQL["raise_epoch"])
                 cursor.execute(_SQL["forget_templates"])
                 cursor.execute(_SQL["forget_template_blobs"])
+                cursor.execute(_SQL["forget_counts"])
                 if int(cursor.execute(_SQL["count_workers"]).get) > MANY_WORKERS:
                     cursor.execute(_SQL["forget_workers"])
                 self.epoch = int(cursor.execute(_SQL["read_epoch"]).get)
@@ -202,45 +209,89 @@ class Journal:
                 raise errors.StaleEpoch(
                     f"the journal is at epoch {epoch}, this dispatcher is of epoch {self.epoch}"
                 )
-            _write(cursor, batch)
+            _write(self._connection, cursor, batch)
             if self._sync_delay_s:
                 self._closing.wait(self._sync_delay_s)
 
 
-def _write(cursor: apsw.Cursor, batch: rows.Rows) -> None:
-    """All that a batch changes; what is new goes before what refers to it."""
+def _write(connection: apsw.Connection, cursor: apsw.Cursor, batch: rows.Rows) -> None:
+    """All that a batch changes, and how many tasks there are then."""
     single: tuple[tuple[str, Sequence[tuple[rows.Value, ...]]], ...] = (
         ("insert_worker", batch.workers),
         ("insert_template", batch.templates),
-        ("insert_task", batch.inserts),
-        ("update_task", batch.updates),
         ("use_blobs", batch.blobs),
         ("insert_past_attempt", batch.past),
+        ("keep_cached", batch.cached),
         ("release_task", batch.released),
         ("take_over", batch.taken_over),
         ("supersede", batch.superseded),
     )
-    if batch.calls:
-        _INSERT_CALLS.run(cursor, batch.calls)
+    changed = _count_moves(cursor, batch, all_written=_write_tasks(connection, cursor, batch))
+    for name, values in single:
+        if values:
+            cursor.executemany(_SQL[name], values)
     if batch.arguments:
         _INSERT_ARGUMENTS.run(cursor, batch.arguments)
     if batch.outputs:
         _INSERT_OUTPUTS.run(cursor, batch.outputs)
-    for name, values in single:
-        if values:
-            cursor.executemany(_SQL[name], values)
-    gone = _FORGET_TASKS.run(cursor, batch.forgotten)
-    for statement in _FORGET_OF_ROWS:
-        statement.run(cursor, gone)
-    if batch.reserved:
-        _RESERVE_CALLS.run(cursor, batch.reserved)
-    if batch.finished:
-        _FINISH_CALLS.run(cursor, batch.finished)
-    for name, written in batch.writes:
-        repeated = _repeated(name)
-        if repeated is None:
-            cursor.executemany(_SQL[name], written)
-            continue
-        left = iter(written)
-        while some := list(itertools.islice(left, ROWS_AT_ONCE)):
-            repeated.run(cursor, list(itertools.chain.from_iterable(some)))
+    if batch.forgotten:
+        changed.subtract(task_counts.of_tasks(_COUNTED_TASKS.run(cursor, batch.forgotten)))
+        gone = [row for (row,) in _FORGET_TASKS.run(cursor, batch.forgotten)]
+        for statement in _FORGET_OF_ROWS:
+            statement.run(cursor, gone)
+    _write_counts(cursor, changed)
+    for written_name, written in batch.writes:
+        _write_of_participant(cursor, written_name, written)
+
+
+def _write_tasks(connection: apsw.Connection, cursor: apsw.Cursor, batch: rows.Rows) -> bool:
+    """Write rows of tasks, new ones first; False when not all of them were accepted."""
+    before = connection.total_changes()
+    expected = len(batch.inserts) + len(batch.updates)
+    _INSERT_CALLS.run(cursor, batch.calls)
+    if batch.inserts:
+        cursor.executemany(_SQL["insert_task"], batch.inserts)
+    if batch.updates:
+        cursor.executemany(_SQL["update_task"], batch.updates)
+    _RESERVE_CALLS.run(cursor, batch.reserved)
+    _FINISH_CALLS.run(cursor, batch.finished)
+    expected += _INSERT_CALLS.count(batch.calls)
+    expected += _RESERVE_CALLS.count(batch.reserved)
+    expected += _FINISH_CALLS.count(batch.finished)
+    return connection.total_changes() - before == expected
+
+
+def _count_moves(
+    cursor: apsw.Cursor, batch: rows.Rows, *, all_written: bool
+) -> Counter[task_counts.Key]:
+    """By how many the counts change with what was written of tasks.
+
+    Of what was not accepted (an id that is taken, a run that has ended) nothing is counted.
+    """
+    moves = batch.moves
+    if not all_written:
+        each = itertools.chain.from_iterable(move.of_one for move in moves)
+        states = (cursor.execute(_SQL["state_of_row"], (row,)).get for row in batch.moved)
+        moves = [move for move, state in zip(each, states, strict=True) if move.after == state]
+    changed = task_counts.deltas(moves)
+    for rerun in batch.reruns:
+        changed.subtract(task_counts.of_tasks(cursor.execute(_SQL["counted_before"], rerun)))
+    return changed
+
+
+def _write_counts(cursor: apsw.Cursor, changed: Counter[task_counts.Key]) -> None:
+    values = [(*key, number) for key, number in changed.items() if number]
+    if values:
+        cursor.executemany(_SQL["count_tasks"], values)
+
+
+def _write_of_participant(
+    cursor: apsw.Cursor, name: str, written: Iterable[instructions.Row]
+) -> None:
+    repeated = _repeated(name)
+    if repeated is None:
+        cursor.executemany(_SQL[name], written)
+        return
+    left = iter(written)
+    while some := list(itertools.islice(left, ROWS_AT_ONCE)):
+        repeated.run(cursor, list(itertools.chain.from_iterable(some)))

@@ -13,8 +13,9 @@ from typing import Any
 import apsw
 
 from kilnwork.api import attempts
+from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
-from kilnwork.dispatch.journal import port, reading, task_rows
+from kilnwork.dispatch.journal import port, reading, task_counts, task_rows
 from kilnwork.dispatch.journal.sqlite import connections, statements
 from kilnwork.dispatch.machine import instructions
 from kilnwork.kit import ids
@@ -53,6 +54,10 @@ class Queries(reading.RowReader):
     def child_row(self, parent: ids.TaskId, run: int, child_key: str) -> task_rows.TaskRow | None:
         return next(self._task_rows("child", (parent, run, child_key)), None)
 
+    def cached_task(self, namespace: str, key: bytes) -> tuple[ids.TaskId, float] | None:
+        found = self.select("cached", namespace, key)
+        return (ids.TaskId(found[0][0]), found[0][1]) if found else None
+
     def child_states(self, parent: ids.TaskId, run: int) -> Iterator[tuple[str, int]]:
         return self._all("child_states", (parent, run))
 
@@ -81,17 +86,25 @@ class Queries(reading.RowReader):
     def page(
         self, namespace: str | None, wanted: model.Wanted, *, limit: int, below: int | None
     ) -> tuple[list[task_rows.TaskRow], int | None]:
-        """Look at `PAGE_ROWS` rows at most, at unfinished ones if only such are wanted."""
+        """Look at `PAGE_ROWS` rows at most, of those alone that an index knows by their state."""
         below = below or _NEWEST
-        kind = "" if wanted.state is None or wanted.state.final else "unfinished_"
-        [(lowest,)] = self._all(f"{kind}looked_at", (below, PAGE_ROWS))
+        by = _index_of(wanted.state)
+        state = (None, None, wanted.state) if by == "_unusual" else ()
+        [(lowest,)] = self._all(f"looked_at{by}", (below, PAGE_ROWS, *state))
         if lowest is None:
             return [], None
         arguments = (namespace, below, lowest, limit, *_filters(wanted))
-        found = list(self._task_rows(f"{kind}listed", arguments))
+        found = list(self._task_rows(f"listed{by}", arguments))
         last = found[-1].row if len(found) == limit else lowest
-        more = any(row is not None for (row,) in self._all(f"{kind}looked_at", (last, 1)))
+        more = any(row is not None for (row,) in self._all(f"looked_at{by}", (last, 1, *state)))
         return found, last if more else None
+
+    def counts(self, namespace: str | None = None) -> list[model.TaskCount]:
+        found = self._all("counts", (namespace,))
+        return task_counts.counts(
+            ((of, bool(declared), function, state), number)
+            for of, declared, function, state, number in found
+        )
 
     def abbreviated(self, namespace: str, digits: str, *, limit: int) -> list[ids.TaskId]:
         """Tasks whose ids begin or end with these hexadecimal digits, as `ids.abbreviated` has
@@ -153,12 +166,20 @@ class Queries(reading.RowReader):
         return map(task_rows.TaskRow._make, self._all(name, arguments))
 
 
+def _index_of(state: api_task.State | None) -> str:
+    """Return by which of `statements.NARROWED` tasks in that state are found."""
+    if state in (None, api_task.State.SUCCESS):
+        return ""
+    waiting = state in (api_task.State.PENDING, api_task.State.STAGING)
+    return "_unfinished" if waiting else "_unusual"
+
+
 def _filters(wanted: model.Wanted) -> tuple[instructions.Value, ...]:
     return (wanted.state, wanted.declared, wanted.parent, wanted.function)
 
 
 def _attempt(row: task_rows.TaskRow, values: tuple[Any, ...]) -> model.AttemptView:
-    number, worker, node, reserved, started, finished, ending, reason, message, code = values
+    number, worker, node, reserved, started, finished, ending, reason, message, code, *used = values
     return model.AttemptView(
         ref=attempts.AttemptRef(row.task, row.run, number),
         worker=worker,
@@ -170,4 +191,5 @@ def _attempt(row: task_rows.TaskRow, values: tuple[Any, ...]) -> model.AttemptVi
         reserved=reserved,
         started=started,
         finished=finished,
+        usage=task_rows.usage(*used),
     )

@@ -17,6 +17,11 @@ _TASK_ROW = (
     "(SELECT {} FROM task t LEFT JOIN worker w ON w.worker = t.worker "
     "LEFT JOIN template p ON p.template = t.template LEFT JOIN argument a ON a.row = t.row)"
 )
+_FUNCTION = (
+    "CASE WHEN json_valid(CAST({0} AS TEXT)) THEN "
+    "coalesce(json_extract(CAST({0} AS TEXT), '$.call.function'), '') ELSE '' END"
+)
+"""What a call calls, of its spec."""
 _WANTED = """(?1 IS NULL OR f.namespace = ?1)
     AND (?5 IS NULL OR f.state = ?5)
     AND (?6 IS NULL OR f.declared = ?6)
@@ -71,6 +76,7 @@ def _pieces() -> dict[str, str]:
     chosen = ", ".join(f"{column.select} AS {column.name}" for column in task_rows.COLUMNS)
     return {
         "task_row": _TASK_ROW.format(chosen),
+        "function": _FUNCTION.format(task_rows.SPEC),
         "wanted": _WANTED,
         "stored": ", ".join(column.name for column in task_rows.OWN_SPEC),
         "stored_marks": ", ".join("?" for _ in task_rows.OWN_SPEC),
@@ -98,8 +104,29 @@ def read(text: str, pieces: Mapping[str, str]) -> dict[str, str]:
     return parse(_BRACES.sub(lambda found: pieces[found.group(1)], text))
 
 
+NARROWED = {
+    "": "",
+    "_unfinished": " AND f.finished IS NULL",
+    "_unusual": (
+        " AND f.state = ?5 AND f.state <> 'Success' AND f.state <> 'Staging'"
+        " AND f.state <> 'Pending'"
+    ),
+}
+"""By the end of the names of statements of `listing.sql`: a condition that some index fulfils."""
+
+
+def _listing() -> dict[str, str]:
+    text, pieces = (_FOLDER / "listing.sql").read_text("utf-8"), _pieces()
+    return {
+        f"{name}{suffix}": statement
+        for suffix, narrow in NARROWED.items()
+        for name, statement in read(text, {**pieces, "narrow": narrow}).items()
+    }
+
+
 QUERIES = {
     **read((_FOLDER / "queries.sql").read_text("utf-8"), _pieces()),
+    **_listing(),
     **parse((_FOLDER / "jobs.sql").read_text("utf-8")),
     **parse((_FOLDER / "flows.sql").read_text("utf-8")),
 }

@@ -88,6 +88,15 @@ SELECT * FROM job WHERE uuid = ?;
 -- One job of a file by what people see.
 SELECT * FROM job WHERE id = ? AND source = 'file';
 
+-- name: jobs_between
+-- Jobs of files by what people see: namespace, from which id, below which, number.
+SELECT * FROM job
+WHERE namespace = ?1 AND id >= ?2 AND id < ?3 AND deleting = 0 AND source = 'file' LIMIT ?4;
+
+-- name: oldest_job
+-- When the oldest job was created, null if there is none.
+SELECT created FROM job ORDER BY row LIMIT 1;
+
 -- name: job_by_name
 -- The newest job of a file of that name.
 SELECT * FROM job WHERE namespace = ? AND name = ? AND deleting = 0 AND source = 'file'

@@ -85,8 +85,9 @@ WHERE task.row = v.column1 AND task.finished IS NULL;
 -- name: insert_past_attempt
 -- An attempt is over and did not succeed.
 INSERT OR REPLACE INTO past_attempt (
-    task_row, attempt, worker, reserved, started, finished, ending, reason, message, exit_code
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    task_row, attempt, worker, reserved, started, finished, ending, reason, message, exit_code,
+    cpu_seconds, peak_bytes
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: release_task
 -- The object of a task is gone: nobody follows any of its runs.
@@ -112,6 +113,15 @@ DELETE FROM past_attempt WHERE task_row IN (VALUES (?));
 -- After `forget_tasks`: the arguments of those rows.
 DELETE FROM argument WHERE row IN (VALUES (?));
 
+-- name: keep_cached
+-- A success that later calls may use again; the newest counts.
+INSERT INTO cached_result (namespace, key, task, finished) VALUES (?, ?, ?, ?)
+ON CONFLICT (namespace, key) DO UPDATE SET task = excluded.task, finished = excluded.finished;
+
+-- name: cached
+-- The newest success of a key, and when it ended.
+SELECT task, finished FROM cached_result WHERE namespace = ? AND key = ?;
+
 -- name: insert_outputs
 -- What attempts have exchanged; one that says it again says the same. The row of values is repeated.
 INSERT OR REPLACE INTO output (row, attempt, data) SELECT column1, column2, column3
@@ -124,6 +134,37 @@ SELECT data FROM output WHERE row = ? AND attempt = ?;
 -- name: forget_outputs
 -- After `forget_tasks`: what attempts of those rows have exchanged.
 DELETE FROM output WHERE row IN (VALUES (?));
+
+-- name: count_tasks
+-- So many more tasks of one function and state than before.
+INSERT INTO task_count (namespace, declared, function, state, number) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT DO UPDATE SET number = number + excluded.number;
+
+-- name: counted_tasks
+-- As what tasks are counted, one row for each. The row of values is repeated.
+SELECT t.namespace, t.declared, {function}, t.state
+FROM task t LEFT JOIN template p ON p.template = t.template
+WHERE t.task IN (VALUES (?)) AND t.run = (SELECT max(run) FROM task WHERE task = t.task);
+
+-- name: counted_before
+-- As what task ?1 was counted before its run ?2, unless ?3 is not the row of that run.
+SELECT t.namespace, t.declared, {function}, t.state
+FROM task t LEFT JOIN template p ON p.template = t.template
+WHERE t.task = ?1 AND t.run = (SELECT max(run) FROM task WHERE task = ?1 AND run < ?2)
+    AND EXISTS (SELECT 1 FROM task WHERE row = ?3 AND task = ?1);
+
+-- name: state_of_row
+-- What is written of the state of a run.
+SELECT state FROM task WHERE row = ?;
+
+-- name: forget_counts
+-- Functions of which no task is left.
+DELETE FROM task_count WHERE number = 0;
+
+-- name: counts
+-- How many tasks there are, by what they run and by state; ?1: of one namespace, null: of all.
+SELECT namespace, declared, function, state, number FROM task_count
+WHERE number <> 0 AND (?1 IS NULL OR namespace = ?1);
 
 -- name: forget_tasks
 -- All runs of tasks that are forgotten; the rows that they had. The row of values is repeated, as in
@@ -172,29 +213,6 @@ WHERE f.declared = 1 AND f.released = 0
     AND f.run = (SELECT max(run) FROM task WHERE task = f.task)
 ORDER BY f.row;
 
--- name: looked_at
--- The last of ?2 rows below row ?1: a list looks at so many at once, whatever it is to show of them.
-SELECT min(row) FROM (SELECT row FROM task WHERE row < ?1 ORDER BY row DESC LIMIT ?2);
-
--- name: unfinished_looked_at
--- The same of rows that have not ended.
-SELECT min(row) FROM (
-    SELECT row FROM task WHERE finished IS NULL AND row < ?1 ORDER BY row DESC LIMIT ?2
-);
-
--- name: listed
--- The newest runs, newest first: rows below ?2 and from ?3 on, ?4 how many.
--- `_WANTED` of statements.py leaves out all but ?1 namespace, ?5 state, ?6 declared, ?7 parent and
--- ?8 function, unless they are null, and runs before the newest.
-SELECT * FROM {task_row} f WHERE f.row < ?2 AND f.row >= ?3 AND {wanted}
-ORDER BY f.row DESC LIMIT ?4;
-
--- name: unfinished_listed
--- The same of rows that have not ended: however many have, they are found at once.
-SELECT * FROM {task_row} f
-WHERE f.row IN (SELECT row FROM task WHERE finished IS NULL AND row < ?2 AND row >= ?3) AND {wanted}
-ORDER BY f.row DESC LIMIT ?4;
-
 -- name: named
 -- Tasks of that name, declared ones first, then the newest: ?1 namespace, ?2 name.
 SELECT * FROM {task_row} f WHERE f.namespace = ?1 AND f.name = ?2
@@ -234,10 +252,12 @@ SELECT task FROM task
 WHERE parent = ?1 AND parent_run = ?2 AND child_key IS NOT NULL AND finished IS NULL ORDER BY row;
 
 -- name: failed_dependents
--- Tasks of a namespace that take results of others and whose newest run has failed: a look at every
--- task.
+-- Tasks of a namespace that take results of others and whose newest run has failed: a look at all
+-- that have failed, by the index `task_state`, whose terms are repeated.
 SELECT t.task, t.needs FROM task t
-WHERE t.needs IS NOT NULL AND t.state IN ('Failed', 'Killed') AND t.namespace = ?
+WHERE t.state IN ('Failed', 'Killed')
+    AND t.state <> 'Success' AND t.state <> 'Staging' AND t.state <> 'Pending'
+    AND t.needs IS NOT NULL AND t.namespace = ?
     AND t.run = (SELECT max(run) FROM task WHERE task = t.task)
 ORDER BY t.row;
 
@@ -264,6 +284,6 @@ WHERE (c.parent, c.parent_run) IN (
 -- name: past_attempts
 -- Attempts of one run that are over and did not succeed.
 SELECT p.attempt, coalesce(w.name, ''), coalesce(w.node, ''), p.reserved, p.started, p.finished,
-    p.ending, p.reason, p.message, p.exit_code
+    p.ending, p.reason, p.message, p.exit_code, p.cpu_seconds, p.peak_bytes
 FROM past_attempt p LEFT JOIN worker w ON w.worker = p.worker
 WHERE p.task_row = ? ORDER BY p.attempt;

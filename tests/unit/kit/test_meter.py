@@ -2,7 +2,7 @@
 
 import pytest
 
-from kilnwork.cli import meter
+from kilnwork.kit import meter
 
 
 def count(number: float) -> str:

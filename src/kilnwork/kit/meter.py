@@ -1,6 +1,6 @@
 """How far something has come, how fast it goes, and how long it will take, in one line.
 
-Used by `uploading`, `downloading` and `upload --watch`. Pure: times are handed in.
+Used by the command line and by `progress=True` of the sdk. Pure: times are handed in.
 """
 
 from collections import deque

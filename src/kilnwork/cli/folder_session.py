@@ -1,0 +1,265 @@
+"""The tasks of a `kiln.start(FOLDER)` at the command line: `--data FOLDER`.
+
+Used by `session` in the place of a server. What is read comes from the journal of the folder,
+whether anybody has it open or not, by the same app as a manager's `/v1`, in this process. Who wants
+something done (retry, cancel) becomes a driver of the folder for that moment: a dispatcher that
+serves it does it, else one is started, which ends when it has nothing left to do.
+"""
+
+import asyncio
+import contextlib
+import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+from urllib import parse
+
+import msgspec
+
+from kilnwork.api import attempts
+from kilnwork.cli import errors, options, session
+from kilnwork.dispatch import errors as dispatch_errors
+from kilnwork.dispatch import model
+from kilnwork.dispatch.hub import attempt_logs
+from kilnwork.dispatch.journal.sqlite import queries
+from kilnwork.kit import asgi, coroutines, http_types, ids
+from kilnwork.kit import errors as kit_errors
+from kilnwork.kube import config, transport
+from kilnwork.kube import errors as kube_errors
+from kilnwork.sdk import local
+from kilnwork.sdk import session as sdk_session
+from kilnwork.server import api, ports
+
+NAMESPACE = "default"
+"""The only one of such a folder."""
+
+_TASKS = f"/v1/namespaces/{NAMESPACE}/tasks"
+_COUNTS = f"/v1/namespaces/{NAMESPACE}/task-counts"
+
+
+class FolderJournal:
+    """`server.ports.Journal` of a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._reader = queries.Queries(folder / "journal.db")
+        self.close = self._reader.close
+
+    def view(self, task: ids.TaskId) -> model.TaskView | None:
+        """The newest run of a task."""
+        return self._reader.task(task)
+
+    def find(self, namespace: str, name: str) -> model.TaskView | None:
+        """The newest task of that name."""
+        return self._reader.find(namespace, name)
+
+    def counts(self, namespace: str | None) -> list[model.TaskCount]:
+        """How many tasks there are by function and state."""
+        return self._reader.counts(namespace)
+
+    def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
+        """Where the output of an attempt is kept."""
+        ref = attempts.AttemptRef(task, run, attempt)
+        return attempt_logs.path(self._folder / "logs", ref)
+
+    async def kill(self, task: ids.TaskId) -> None:
+        """Ask for the task to be stopped."""
+        await asyncio.to_thread(self._as_driver, lambda driver: driver.cancel((task,)))
+
+    async def suspend(self, task: ids.TaskId, *, suspended: bool) -> None:
+        """A driver cannot: raises `kube.errors.Conflict`."""
+        raise kube_errors.from_status(409, message="a kiln.start() suspends nothing: cancel it")
+
+    async def retry(self, task: ids.TaskId, *, force: bool) -> None:
+        """Start a new run; raises `dispatch.errors.RunRefused`."""
+        await self._again(task, failed=False, force=force)
+
+    async def retry_failed(self, task: ids.TaskId) -> model.Retried:
+        """Run again what failed; raises `dispatch.errors.RunRefused`."""
+        await self._again(task, failed=True, force=False)
+        return model.Retried(tasks=(task,))
+
+    def tasks(
+        self, namespace: str | None, *, wanted: model.Wanted, limit: int, below: int | None
+    ) -> ports.Page:
+        """Tasks, newest first."""
+        return ports.Page(*self._reader.tasks(namespace, wanted=wanted, limit=limit, below=below))
+
+    async def abbreviated(self, namespace: str, digits: str, *, limit: int) -> list[ids.TaskId]:
+        """Tasks whose ids begin or end so."""
+        return await asyncio.to_thread(self._reader.abbreviated, namespace, digits, limit=limit)
+
+    async def _again(self, task: ids.TaskId, *, failed: bool, force: bool) -> None:
+        def ask(driver: sdk_session.Session) -> None:
+            driver.retry(task, failed=failed, force=force)
+
+        try:
+            await asyncio.to_thread(self._as_driver, ask)
+        except kit_errors.ConfigurationError as error:
+            raise dispatch_errors.RunRefused(str(error)) from error
+
+    def _as_driver(self, ask: Callable[[sdk_session.Session], None]) -> None:
+        """Workers import from where we are, as those of a program that is run here."""
+        here = str(Path.cwd())
+        if here not in sys.path:
+            sys.path.insert(0, here)
+        with local.start(self._folder) as driver:
+            ask(driver)
+
+
+class Exchange:
+    """One request to the app, and the response as it comes."""
+
+    def __init__(self, app: api.Api, method: str, path: str, query: Mapping[str, str]) -> None:
+        self._app = app
+        self._scope: asgi.Scope = {
+            "type": "http", "method": method, "path": path, "raw_path": path.encode(),
+            "query_string": parse.urlencode(query).encode(), "headers": [], asgi.USER: NAMESPACE,
+        }  # fmt: skip
+        self._sent: asyncio.Queue[asgi.Message] = asyncio.Queue()
+
+    async def messages(self) -> AsyncGenerator[asgi.Message, None]:
+        """What the app sends: the head, then pieces of the body. Leave it early only by
+        `contextlib.aclosing`."""
+        crew = coroutines.Crew("folder")
+        running = crew.start("request", self._app(self._scope, self._receive, self._sent.put))
+        running.add_done_callback(lambda _: self._sent.put_nowait({"type": _OVER}))
+        try:
+            while (message := await self._sent.get())["type"] != _OVER:
+                yield message
+        finally:
+            await crew.stop()
+
+    async def _receive(self) -> asgi.Message:
+        """There is no body; and who asks stays until it is over."""
+        await asyncio.Event().wait()
+        raise AssertionError
+
+
+_OVER = "over"
+
+
+class FolderSession(session.Session):
+    """A `session.Session` without a server: it has tasks, and nothing else."""
+
+    def __init__(self, folder: Path, target: options.Target) -> None:
+        settings = config.Config(server=str(folder), namespace=NAMESPACE)
+        super().__init__(settings, cast(transport.Transport, None), target)
+        self._journal = FolderJournal(folder)
+        nothing = cast(Any, None)  # what is asked for of all others is not passed on
+        self._app = api.Api(
+            self._journal, _Everything(), nothing,
+            jobs=nothing, outputs=_Outputs(), ponds=nothing, flows=nothing,
+            channel="", blobs=folder / "blobs", time=self.clock,
+        )  # fmt: skip
+
+    def close(self) -> None:
+        """Close the journal; repeatable."""
+        self._journal.close()
+
+    async def exchange(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = 60.0,
+    ) -> http_types.Response:
+        """As of a manager; of all but tasks there is nothing."""
+        status, said, data = 0, dict[str, str](), b""
+        async with contextlib.aclosing(self._ask(method, path, query)) as messages:
+            async for message in messages:
+                status = message.get("status", status)
+                said |= _headers(message)
+                data += message.get("body", b"")
+        response = http_types.Response(status, "", data, said)
+        if not response.ok:
+            raise _error(status, data)
+        return response
+
+    async def stream(
+        self,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        accept: str = "*/*",
+        head: Callable[[http_types.Response], None] | None = None,
+    ) -> AsyncGenerator[bytes, None]:
+        """As of a manager."""
+        status, refused = 0, b""
+        async with contextlib.aclosing(self._ask("GET", path, query)) as messages:
+            async for message in messages:
+                if "status" in message:
+                    status = message["status"]
+                    if head is not None and status < _REFUSED:
+                        head(http_types.Response(status, "", b"", _headers(message)))
+                elif status >= _REFUSED:
+                    refused += message["body"]
+                elif message["body"]:
+                    yield message["body"]
+        if status >= _REFUSED:
+            raise _error(status, refused)
+
+    async def find_manager(self) -> None:
+        """There is none to be found."""
+
+    def _ask(
+        self, method: str, path: str, query: Mapping[str, str] | None
+    ) -> AsyncGenerator[asgi.Message, None]:
+        if not path.startswith((_TASKS, _COUNTS, "/v1/tasks", "/v1/task-counts")):
+            name = parse.unquote(path.rpartition("/")[2])  # of an object: the kind itself is known
+            text = f"there is no {name!r} in {self.server}: `kiln tasks --data {self.server}`"
+            raise kube_errors.from_status(404, "NotFound", text, details={"name": name})
+        return Exchange(self._app, method, path, query or {}).messages()
+
+
+_REFUSED = 400
+
+
+def _error(status: int, body: bytes) -> kube_errors.ApiError:
+    return kube_errors.from_status(status, message=msgspec.json.decode(body, type=_Problem).message)
+
+
+class _Problem(msgspec.Struct):
+    """What is read of an error of the app."""
+
+    message: str = ""
+
+
+def _headers(message: asgi.Message) -> dict[str, str]:
+    pairs = message.get("headers", ())
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in pairs}
+
+
+class _Everything:
+    """`server.ports.Rights` of whoever may read the folder."""
+
+    async def refusal(self, user: Any, question: ports.Question) -> str | None:
+        return None
+
+
+class _Outputs:
+    """`server.ports.Outputs`: workers write where it is read."""
+
+    async def catch_up(self, ref: attempts.AttemptRef) -> None:
+        return
+
+    @contextlib.asynccontextmanager
+    async def following(self, ref: attempts.AttemptRef) -> AsyncIterator[None]:
+        yield
+
+
+@contextlib.asynccontextmanager
+async def opened(folder: Path, target: options.Target) -> AsyncIterator[FolderSession]:
+    """A session of a folder. Raises `errors.Missing` when there is no journal."""
+    if not (folder / "journal.db").exists():
+        raise errors.Missing(f"{folder}: no kiln.start() has used this folder, and no `kiln up`")
+    try:
+        made = FolderSession(folder, target)
+    except dispatch_errors.DispatchError as error:
+        raise errors.CommandError(str(error)) from error
+    with contextlib.closing(made):
+        yield made

@@ -1,0 +1,195 @@
+"""New runs of tasks, Jobs and file jobs that are over, by their objects or by the journal.
+
+Used by `kiln retry`. Each function says what it has started, and how to wait for it.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from kilnwork.api import job as api_job
+from kilnwork.api import kinds as api_kinds
+from kilnwork.cli import (
+    errors,
+    failed_objects,
+    file_jobs,
+    following,
+    job_names,
+    job_objects,
+    session,
+    waiting,
+)
+from kilnwork.kit import http_types
+from kilnwork.kube import errors as kube_errors
+
+FORCE = "kilnwork.dev/force-run"
+RESUME = "kilnwork.dev/resume-run"
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """What runs again. `sentence`: what is printed; `end`: waits, and gives the state it ended in;
+    `name`: for `kiln why`."""
+
+    name: str
+    sentence: str
+    end: Callable[[float | None], Awaitable[str]]
+
+
+async def task(s: session.Session, name: str, *, force: bool) -> Started:
+    """A new run of one task, from its beginning."""
+    path = s.path(api_kinds.TASKS, name, namespace=s.one_namespace())
+    try:
+        live = await s.ask("GET", path)
+    except kube_errors.NotFound:
+        query = {"force": "true"} if force else {}
+        answer = await s.ask("POST", s.tasks_path(name, "retry"), query=query)
+        return _of_task(s, name, int(answer["run"]))
+    status = live.get("status") or {}
+    state, run = str(status.get("state", "")), max(int(status.get("run", 0)), 1)
+    asked = live.get("spec", {}).get("run", 1)
+    if asked > run:
+        return _of_task(s, name, int(asked))  # it was asked for already
+    _check(name, state)
+    if state == "Success" and not force:
+        raise errors.CommandError(f"task {name} has succeeded: --force runs it again")
+    notes = {FORCE: str(run + 1)} if state == "Success" else {}
+    await _raise_run(s, (failed_objects.TASK, name), run + 1, notes=notes)
+    return _of_task(s, name, run + 1)
+
+
+async def failed_task(s: session.Session, name: str, begun: set[str]) -> Started:
+    """A run that goes on with what succeeded of the task before, and of all around it that failed
+    with it. `begun`: ids of tasks that run again already, to which it adds."""
+    path = s.path(api_kinds.TASKS, name, namespace=s.one_namespace())
+    try:
+        live = await s.ask("GET", path)
+    except kube_errors.NotFound:
+        return await _failed_in_journal(s, name, begun)
+    status = live.get("status") or {}
+    state, run = str(status.get("state", "")), max(int(status.get("run", 0)), 1)
+    if live.get("spec", {}).get("run", 1) <= run:
+        _check(name, state)
+        if state == "Success":
+            raise errors.CommandError(
+                f"task {name} has succeeded: nothing of it failed that could run again"
+            )
+    subject = failed_objects.TASK, name
+    runs = await _failed_objects(s, subject)
+    asked = max(run, int(live.get("spec", {}).get("run", 1)))  # another word may have started it
+    return _of_task(s, name, runs.get(subject, asked), others=len(runs) - 1)
+
+
+async def _failed_in_journal(s: session.Session, name: str, begun: set[str]) -> Started:
+    try:
+        answer = await s.ask("POST", s.tasks_path(name, "retry"), query={"failed": "true"})
+    except kube_errors.Conflict:
+        live = await s.ask("GET", s.tasks_path(name))
+        if live["id"] not in begun:
+            raise
+        return _of_task(s, name, int(live["run"]))
+    retried = answer["retried"]
+    begun.update(retried["tasks"])
+    objects = [(failed_objects.TASK, str(one)) for one in retried["objects"]]
+    raised = await _failed_objects(s, *objects) if objects else {}
+    others = len(retried["tasks"]) + len(raised) - 1
+    if answer["id"] in retried["tasks"]:
+        return _of_task(s, name, int(answer["run"]), others=others)
+    # it runs again when the object above it asks for it
+    above = ", ".join(one for _, one in objects)
+    return Started(
+        name,
+        f"{above} starts anew: {name} runs again when that asks for it",
+        lambda timeout_s: waiting.for_final(
+            s, name, timeout_s=timeout_s, run=int(answer["run"]) + 1
+        ),
+    )
+
+
+def _of_task(s: session.Session, name: str, run: int, *, others: int = 0) -> Started:
+    more = f", with {others} more around it" if others > 0 else ""
+    return Started(
+        name,
+        f"{name} starts anew as run {run}{more}",
+        lambda timeout_s: waiting.for_final(s, name, timeout_s=timeout_s, run=run),
+    )
+
+
+def _check(name: str, state: str) -> None:
+    if not waiting.is_final(state):
+        raise errors.CommandError(
+            f"task {name} is {state or 'new'}, not over: `kiln cancel {name}` stops it"
+        )
+
+
+async def job(s: session.Session, found: job_names.Item, *, failed: bool) -> Started:
+    """A run of what has not succeeded of a Job; `failed`: also of what failed around it."""
+    name, phase = found["metadata"]["name"], job_objects.phase(found)
+    if not job_objects.is_over(found):
+        raise errors.CommandError(
+            f"Job {name} is {phase or 'new'}, not over: `kiln cancel job/{name}` stops it"
+        )
+    counts = job_objects.counts(found)
+    if phase == api_job.Phase.SUCCEEDED and counts.succeeded == counts.total:
+        raise errors.CommandError(
+            f"Job {name} has succeeded, nothing of it is left to run: make another Job"
+        )
+    raised = await _failed_objects(s, (failed_objects.JOB, name)) if failed else {}
+    run = raised.get((failed_objects.JOB, name))
+    if run is None:
+        run = int(job_objects.spec(found).get("run", 1)) + 1
+        await _raise_run(s, (failed_objects.JOB, name), run)
+    more = f", with {len(raised) - 1} more around it" if len(raised) > 1 else ""
+
+    async def end(timeout_s: float | None) -> str:
+        subject = waiting.Subject(api_kinds.JOBS, name, s.one_namespace())
+        over = await waiting.until(
+            s,
+            subject,
+            lambda seen: seen is None or job_objects.is_over(seen),
+            text=f"waiting for Job {name} to be over",
+            timeout_s=timeout_s,
+        )
+        return "Deleted" if over is None else job_objects.phase(over)
+
+    return Started(f"job/{name}", f"job/{name} starts anew as run {run}{more}", end)
+
+
+async def file_job(s: session.Session, found: file_jobs.Job) -> Started:
+    """What failed or was cancelled of a file job."""
+    job_id = found["id"]
+    document = await file_jobs.tell(s, job_id, "retry")
+
+    async def end(timeout_s: float | None) -> str:
+        last = await following.until_over(s, job_id, timeout_s=timeout_s)
+        return str(file_jobs.phase(last))
+
+    return Started(job_id, file_jobs.sentence(document), end)
+
+
+async def _failed_objects(
+    s: session.Session, *start: failed_objects.Name
+) -> dict[failed_objects.Name, int]:
+    """Raise the runs of all that failed around these objects: their numbers, in order."""
+    namespace, items = s.one_namespace(), dict[failed_objects.Name, job_names.Item]()
+    for served in (api_kinds.TASKS, api_kinds.JOBS):
+        for item in await s.items(s.path(served, namespace=namespace)):
+            items[served.kind, item["metadata"]["name"]] = item
+    runs = {}
+    for name in failed_objects.connected(items, start):
+        run = int(items[name].get("spec", {}).get("run", 1)) + 1
+        notes = {RESUME: str(run)} if name[0] == failed_objects.TASK else {}
+        await _raise_run(s, name, run, notes=notes)
+        runs[name] = run
+    return runs
+
+
+async def _raise_run(
+    s: session.Session, name: failed_objects.Name, run: int, *, notes: dict[str, str] | None = None
+) -> None:
+    served = api_kinds.TASKS if name[0] == failed_objects.TASK else api_kinds.JOBS
+    path = s.path(served, name[1], namespace=s.one_namespace())
+    change: dict[str, Any] = {"spec": {"run": run, "killTimestamp": None}}
+    if notes:
+        change["metadata"] = {"annotations": notes}
+    await s.ask("PATCH", path, body=change, content_type=http_types.MERGE_PATCH)

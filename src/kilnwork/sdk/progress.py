@@ -1,0 +1,178 @@
+"""A line that says how far many calls are: counts, rest, rate, and failures as they happen.
+
+Used by `Task.map`, `gather` and `as_completed` with `progress=True`. It is shown on a terminal and
+in a notebook, and nowhere else: a file or a pipe gets nothing. What it knows it is told by the
+futures, in whatever thread; a thread of its own rewrites the line, so that it moves while nobody
+waits.
+"""
+
+import atexit
+import contextlib
+import shutil
+import sys
+import threading
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Self, TextIO
+
+from kilnwork.kit import clock, meter
+from kilnwork.sdk import futures
+
+REFRESH_S = 0.1
+MAX_FAILURES = 10
+"""So many failures are printed; the rest is counted."""
+
+MAX_TEXT = 200
+"""Characters of an error that are printed."""
+
+_WIDTH = 100
+"""Columns of a notebook."""
+
+
+def show(
+    items: futures.Futures[Any], of: str, *, stream: TextIO | None = None
+) -> contextlib.AbstractContextManager[object]:
+    """Show how far they are, until all are done or the context that is returned is left.
+
+    `stream`: default standard error.
+    """
+    stream = sys.stderr if stream is None else stream
+    if not _is_watched(stream):
+        return contextlib.nullcontext()
+    line = Line(of, stream)
+    items.follow(line.found, line.ended)
+    line.start()
+    return line
+
+
+def _is_watched(stream: TextIO | None) -> bool:
+    """Whether a line that is rewritten is read by people: a terminal, or a cell of a notebook."""
+    if stream is None:
+        return False
+    return stream.isatty() or type(stream).__module__.startswith("ipykernel.")
+
+
+class Line:
+    """One line on `stream`, and the failures above it. `of`: what the calls are called."""
+
+    def __init__(
+        self, of: str, stream: TextIO, *, time: clock.Clock | None = None, width: int | None = None
+    ) -> None:
+        self._of = of
+        self._stream = stream
+        self._clock = time or clock.SystemClock()
+        self._width = width
+        self._began = self._clock.monotonic()
+        self._meter = meter.Meter(None, meter.count)
+        self._total = 0
+        self._growing = True
+        self._pending: set[futures.Future[Any]] = set()
+        self._news: deque[futures.Future[Any]] = deque()
+        self._failed = 0
+        self._cancelled = 0
+        self._shown = 0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="kiln-progress", daemon=True)
+
+    def found(self, future: futures.Future[Any]) -> None:
+        """There is one more."""
+        self._total += 1
+        self._pending.add(future)
+        future.when_done(self._done)
+
+    def ended(self, _: BaseException | None) -> None:
+        """There are no more than those that were found."""
+        self._growing = False
+        self._look()
+
+    def start(self) -> None:
+        """Begin to show it."""
+        atexit.register(self.stop)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Show it a last time and end the line; repeatable."""
+        self._over.set()
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _done(self, future: futures.Future[Any]) -> None:
+        """In any thread, perhaps twice."""
+        if future in self._pending:
+            self._pending.discard(future)
+            if future.failed():
+                self._news.append(future)
+            self._look()
+
+    def _look(self) -> None:
+        if not self._pending and not self._growing:
+            self._over.set()
+
+    def _run(self) -> None:
+        try:
+            while not self._over.wait(REFRESH_S):
+                self.draw()
+            self.draw()
+            self._write("\n")
+        finally:
+            atexit.unregister(self.stop)
+
+    def draw(self) -> None:
+        """Print the failures that are new, and rewrite the line."""
+        for text in self._failures():
+            self._write(f"\r{self._cut(text)}\n")
+        self._write(f"\r{self._cut(self.text())}")
+
+    def text(self) -> str:
+        """What the line says."""
+        now_s = self._clock.monotonic()
+        done = self._total - len(self._pending)
+        self._meter.total = None if self._growing else self._total
+        self._meter.at(done, now_s=now_s)
+        text = f"{self._of}  {self._meter.text()}"
+        if self._failed:
+            text += f"  {self._failed:,} failed"
+        if self._cancelled:
+            text += f"  {self._cancelled:,} cancelled"
+        over = not self._pending and not self._growing
+        return f"{text}  in {meter.duration(now_s - self._began)}" if over else text
+
+    def _failures(self) -> Iterator[str]:
+        while self._news:
+            future = self._news.popleft()
+            if future.cancelled():
+                self._cancelled += 1
+                continue
+            self._failed += 1
+            self._shown += 1
+            if self._shown <= MAX_FAILURES:
+                yield f"{self._of} failed: {_error(future)}"
+            elif self._shown == MAX_FAILURES + 1:
+                yield f"{self._of}: more failures are counted and not shown"
+
+    def _cut(self, text: str) -> str:
+        """In one line of the screen, over whatever stood there before."""
+        width = self._width
+        if width is None:
+            width = shutil.get_terminal_size().columns - 1 if self._stream.isatty() else _WIDTH
+        return text[:width].ljust(width)
+
+    def _write(self, text: str) -> None:
+        with contextlib.suppress(OSError, ValueError):  # closed: nobody looks any more
+            self._stream.write(text)
+            self._stream.flush()
+
+
+def _error(future: futures.Future[Any]) -> str:
+    """The error and which call it is, in one line."""
+    error = future.exception()
+    lines = str(error).strip().splitlines()
+    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    which = f" ({future.id[-8:]})" if isinstance(future, futures.CallFuture) else ""
+    return f"{text[:MAX_TEXT]}{which}"

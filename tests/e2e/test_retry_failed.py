@@ -1,0 +1,192 @@
+"""What failed runs again with what depends on it, and what succeeded is reused: `retry --failed`.
+
+Attempts are counted in the journal, as it is on disk.
+"""
+
+import json
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import apsw
+import pytest
+
+import kilnwork as kiln
+from kilnwork.kit import errors, processes
+from support import waiting
+
+WIDE = 10_000
+
+
+@pytest.fixture
+def folder(tmp_path: Path, mark: str) -> Iterator[Path]:
+    yield tmp_path / "home"
+    waiting.wait_until(lambda: not processes.marked(mark), what="nothing is left")
+
+
+@kiln.task
+def leaf(number: int, gate: str) -> int:
+    """Fails as 7 until the gate is open."""
+    if number == 7 and not Path(gate).exists():
+        raise ValueError("bad leaf")
+    return number
+
+
+@kiln.task
+def add(first: int, second: int) -> int:
+    return first + second
+
+
+@kiln.task
+def total(first: int, count: int, gate: str) -> int:
+    """A parent: each leaf is its child."""
+    return sum(kiln.gather(*leaf.map(range(first, first + count), [gate] * count)).result())
+
+
+@kiln.task
+def grand_total(parents: int, count: int, gate: str) -> int:
+    found = [total.submit(number * count, count, gate) for number in range(parents)]
+    return sum(kiln.gather(*found).result())
+
+
+@kiln.task
+def delegated(gate: str) -> "kiln.Future[int]":
+    return leaf.submit(7, gate)
+
+
+def attempts(folder: Path) -> Counter[str]:
+    """How many runs of each function have started: each of these tasks has one attempt at most."""
+    connection = apsw.Connection(str(folder / "journal.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        rows = connection.execute(
+            "SELECT json_extract(CAST(p.spec AS TEXT), '$.call.function'), count(t.started)"
+            " FROM task t JOIN template p ON p.template = t.template GROUP BY 1"
+        ).fetchall()
+    finally:
+        connection.close()
+    return Counter({str(name).rpartition(":")[2]: int(str(count)) for name, count in rows})
+
+
+def counted(folder: Path, before: Counter[str]) -> dict[str, int]:
+    return dict(attempts(folder) - before)
+
+
+def test_of_ten_thousand_children_one_runs_again(folder: Path, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with kiln.start(folder, slots=2):
+        future = grand_total.submit(10, WIDE // 10, str(gate))
+        assert isinstance(future.exception(120), ValueError)
+        waiting.wait_until(
+            lambda: attempts(folder)["leaf"] == WIDE, what="the others have ended too"
+        )
+        before = attempts(folder)
+        gate.touch()
+        assert future.retry().result(60) == sum(range(WIDE))
+        assert counted(folder, before) == {"leaf": 1, "total": 1, "grand_total": 1}
+
+
+def test_of_ten_thousand_inputs_one_runs_again(folder: Path, tmp_path: Path) -> None:
+    """A tree of sums over 5,000 leaves, by futures as arguments: the path to the root runs again,
+    whichever task of it is named."""
+    gate, count = tmp_path / "gate", WIDE // 2
+    with kiln.start(folder, slots=2):
+        level: list[kiln.Future[int]] = list(leaf.map(range(count), [str(gate)] * count))
+        bad, height = level[7], 0
+        while len(level) > 1:
+            pairs = zip(level[::2], level[1::2], strict=False)
+            level = [add.submit(one, two) for one, two in pairs] + level[len(level) & ~1 :]
+            height += 1
+        assert isinstance(level[0].exception(120), kiln.InputFailed)
+        before = attempts(folder)
+        gate.touch()
+        assert bad.retry().result(60) == 7
+        assert kiln.future(level[0].id).result(60) == sum(range(count))
+        assert counted(folder, before) == {"leaf": 1, "add": height}
+
+
+@pytest.mark.parametrize("start", [leaf, total])
+def test_without_a_journal_it_is_the_same(tmp_path: Path, start: "kiln.Task[..., int]") -> None:
+    gate = tmp_path / "gate"
+    with kiln.start(slots=2):
+        future = total.submit(0, 20, str(gate)) if start is total else leaf.submit(7, str(gate))
+        after = add.submit(future, 1)
+        assert isinstance(future.exception(60), ValueError)
+        gate.touch()
+        expected = sum(range(20)) if start is total else 7
+        assert after.retry().result(60) == expected + 1
+        assert kiln.future(future.id).result(60) == expected
+
+
+def test_what_was_delegated_to_runs_again(folder: Path, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with kiln.start(folder, slots=1):
+        future = delegated.submit(str(gate))
+        assert isinstance(future.exception(60), ValueError)
+        before = attempts(folder)
+        gate.touch()
+        assert future.retry().result(60) == 7
+        assert counted(folder, before) == {"leaf": 1, "delegated": 1}
+
+
+def test_a_call_with_a_key_runs_again_in_the_next_session(folder: Path, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+
+    def program() -> "kiln.Future[int]":
+        one = total.options(key="sum").submit(0, 20, str(gate))
+        return add.options(key="one more").submit(one, 1)
+
+    with kiln.start(folder, slots=2, retry_failed=True):
+        assert isinstance(program().exception(60), kiln.InputFailed)
+        assert isinstance(program().exception(60), kiln.InputFailed)
+        waiting.wait_until(lambda: attempts(folder)["leaf"] == 20, what="the others have ended")
+        before = attempts(folder)
+        assert before["total"] == 1, "what failed in this session has failed"
+    gate.touch()
+    with kiln.start(folder, slots=2):
+        assert isinstance(program().exception(60), kiln.InputFailed)
+        assert attempts(folder) == before, "it stays failed unless asked"
+    with kiln.start(folder, slots=2, retry_failed=True):
+        assert program().result(60) == sum(range(20)) + 1
+        assert counted(folder, before) == {"leaf": 1, "total": 1, "add": 1}
+
+
+def test_a_dispatcher_that_is_killed_goes_on_with_it(folder: Path, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with kiln.start(folder, slots=2):
+        future = grand_total.submit(5, 40, str(gate))
+        assert isinstance(future.exception(60), ValueError)
+        waiting.wait_until(lambda: attempts(folder)["leaf"] == 200, what="the others have ended")
+        before = attempts(folder)
+        gate.touch()
+        again = future.retry()
+        os.kill(_dispatcher(folder), signal.SIGKILL)
+        assert again.result(60) == sum(range(200))
+        ran = counted(folder, before)
+    assert ran["leaf"] == 1, "losses of a dispatcher that was away repeat no success"
+
+
+def _dispatcher(folder: Path) -> int:
+    return int(json.loads((folder / "endpoints.json").read_text())["dispatcher"]["pid"])
+
+
+def test_what_cannot_run_again_is_refused(folder: Path, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with kiln.start(folder, slots=1):
+        well = leaf.submit(1, str(gate))
+        assert well.result(30) == 1
+        with pytest.raises(errors.ConfigurationError, match="has succeeded"):
+            well.retry()
+        assert kiln.retry(well.id, failed=False, force=True).result(30) == 1
+        with pytest.raises(errors.ConfigurationError, match="does not know"):
+            kiln.retry("01a20fd1-9066-723a-800b-0b6e0265b8d9")
+
+
+def test_a_gather_runs_again_what_failed_of_it(folder: Path, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    with kiln.start(folder, slots=2):
+        both = kiln.gather(leaf.submit(7, str(gate)), leaf.submit(1, str(gate)))
+        assert isinstance(both.exception(30), ValueError)
+        gate.touch()
+        assert both.retry().result(30) == [7, 1]
