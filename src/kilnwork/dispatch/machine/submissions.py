@@ -19,7 +19,6 @@ from kilnwork.dispatch.machine import (
     memory,
     notifications,
     records,
-    reruns,
     submitters,
 )
 
@@ -118,7 +117,7 @@ def submit(mem: memory.Memory, item: inputs.SubmitCalls, now: inputs.Moment) -> 
         if call.task in mem.tasks:
             submitters.subscribe(mem, mem.tasks[call.task], submitter, call.number)
         elif call.parent is None and call.key is None and not item.known:
-            reruns.admit_call(mem, _new(mem, submitter, template, call, now), item.values, now)
+            admit(mem, _new(mem, submitter, template, call, now), item.values, now)
         else:
             _find_or_create(mem, submitter, template, call, item, now)
             if call.key is not None or (call.parent is not None and _may_have_had_it(call.parent)):
@@ -174,6 +173,25 @@ def _new(
     )
 
 
+def admit(
+    mem: memory.Memory,
+    task: records.Task,
+    values: inputs.Values,
+    now: inputs.Moment,
+) -> None:
+    """A call is there: it waits for its turn, or for what it needs. `values`: how those ended."""
+    mem.tasks[task.id] = task
+    mem.batch.dirty[task] = None
+    template = task.template
+    if template is not None and template.timed:
+        lifecycle.watch_deadlines(mem, task, now)
+    if task.needs:
+        dependencies.attach(mem, task, values)
+        dependencies.ready(mem, (task,), now)
+    else:
+        lifecycle.enqueue(mem, task)
+
+
 def _find_or_create(
     mem: memory.Memory,
     submitter: records.Submitter,
@@ -192,7 +210,7 @@ def _find_or_create(
         return
     key = _key_of(call, template)
     if key is None:
-        reruns.admit_call(mem, _new(mem, submitter, template, call, now), item.values, now)
+        admit(mem, _new(mem, submitter, template, call, now), item.values, now)
         return
     task = mem.keys.get((submitter.namespace, key))
     known = _known_of(task) if task is not None else known
@@ -200,12 +218,12 @@ def _find_or_create(
         task = _new(mem, submitter, template, call, now)
         task.child_key = key
         mem.keys[submitter.namespace, key] = task
-        reruns.admit_call(mem, task, item.values, now)
+        admit(mem, task, item.values, now)
     elif call.retry_failed and _may_be_retried(known, template, submitter):
         task = _next_run(mem, submitter, template, call, known, now)
         task.child_key = key
         mem.keys[submitter.namespace, key] = task
-        reruns.admit_call(mem, task, item.values, now)
+        admit(mem, task, item.values, now)
     elif _same(known, template, call):
         _found(mem, submitter, call, task, known.value)
     else:
@@ -229,7 +247,7 @@ def _known_of(task: records.Task) -> inputs.StoredCall:
         task.spec,
         requested_by,
         task.run,
-        reruns.earlier_of(task) if task.state.final else None,
+        families.earlier_of(task) if task.state.final else None,
         task.source,
     )
 
@@ -268,7 +286,7 @@ def _next_run(
     the run before."""
     task = _new(mem, submitter, template, call, now)
     task.id, task.run = known.value.task, known.run + 1
-    reruns.take_over(mem, task, known.earlier)
+    families.take_over(mem, task, known.earlier)
     mem.send(instructions.FoundCall(submitter.link, call.number, task.id))
     return task
 
@@ -339,8 +357,8 @@ def _submit_child(
             child = _next_run(mem, submitter, template, call, known, now)
             child.source = parent.source
             families.adopt(family, child, call.parent, child_key=key)
-            reruns.replace_failed(mem, child, family)
-            reruns.admit_call(mem, child, item.values, now)
+            families.replace_failed(mem, child, family)
+            admit(mem, child, item.values, now)
             return
         if task is not None and task.parent != call.parent:
             task.parent = call.parent
@@ -357,7 +375,7 @@ def _submit_child(
     families.adopt(family, child, call.parent, child_key=key)
     family.total += 1
     notifications.publish_parent(mem, family)
-    reruns.admit_call(mem, child, item.values, now)
+    admit(mem, child, item.values, now)
 
 
 def _parent(
