@@ -56,6 +56,8 @@ def sentence(found: Item) -> str:
     if known.get("progress"):
         done, _, total = str(known["progress"]).partition("/")
         text += f"; {done} of {total} tasks have succeeded"
+    for output, kept in (known.get("outputs") or {}).items():
+        text += f"; output {output} has {kept.get('files', 0)} files, {kept['digest']}"
     text += "".join(_unmet(known))
     return f"{text}.{_hint(found)}"
 

@@ -26,6 +26,7 @@ An ASGI app. Authentication is done by whoever mounts it; rights are asked of `p
 """
 
 import functools
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -69,7 +70,8 @@ _Handler = Callable[[asgi.Request, model.TaskView, asgi.Response], Awaitable[Non
 
 class Api:
     """The app. `channel`: path of the dispatcher's Unix socket; `blobs`: root of the folders of
-    blobs; `time`: only for sentences and deadlines; the others are ports."""
+    blobs; `worker_dir`: where workers on this machine run, with this Python; `time`: only for
+    sentences and deadlines; the others are ports."""
 
     def __init__(  # noqa: PLR0913 - its ports, and where things are
         self,
@@ -84,11 +86,13 @@ class Api:
         channel: str,
         blobs: Path,
         time: clock.Clock,
+        worker_dir: str | None = None,
     ) -> None:
         self._outputs = outputs
         self._ponds = ponds
         self._channel = channel
         self._blobs = blobs
+        self._worker_dir = worker_dir
         self._journal = journal
         self._rights = rights
         self._clusters = clusters
@@ -198,7 +202,12 @@ class Api:
     async def _endpoints(self, request: asgi.Request, response: asgi.Response) -> None:
         if request.method != "GET":
             raise errors.MethodNotAllowed
-        document = {"version": version.__version__, "channel": {"unix": self._channel}}
+        document: dict[str, Any] = {
+            "version": version.__version__,
+            "channel": {"unix": self._channel},
+        }
+        if self._worker_dir is not None:
+            document["workers"] = {"python": sys.executable, "directory": self._worker_dir}
         await response.json(document)
 
     async def _list_clusters(
@@ -305,10 +314,18 @@ class Api:
         await results.send(view, self._blobs, request, response)
 
     async def _why(self, _: asgi.Request, view: model.TaskView, response: asgi.Response) -> None:
-        sentence = why.sentence(documents.facts(view), now=self._clock.wall())
+        found = documents.facts(view, memory=self._memory_of(view))
+        sentence = why.sentence(found, now=self._clock.wall())
         facts = {"state": view.state, "reason": view.reason, "message": view.message}
         document = {"why": sentence, **facts, "error": documents.error(view)}
         await response.json({key: value for key, value in document.items() if value is not None})
+
+    def _memory_of(self, view: model.TaskView) -> str:
+        """What the workers of its cluster have, "" where none is known."""
+        if view.usage is None or view.usage.peak_bytes is None:
+            return ""
+        known = self._clusters.clusters(view.namespace)
+        return next((one.memory or "" for one in known if one.name == view.cluster), "")
 
     async def _cancel(self, _: asgi.Request, view: model.TaskView, response: asgi.Response) -> None:
         await self._journal.kill(view.task)

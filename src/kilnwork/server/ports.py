@@ -98,6 +98,9 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     busy: int
     queued: int
+    memory: str | msgspec.UnsetType = msgspec.UNSET
+    """What the container of a worker may use, else what it asks for, as its template has it; unset
+    where that says neither."""
 
 
 class Clusters(Protocol):

@@ -1,6 +1,7 @@
 """`/v1`: tasks of the journal, with rights, logs that follow, and problems in words."""
 
 import contextlib
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -276,6 +277,7 @@ def app(journal: Journal, outputs: Outputs) -> api.Api:
         ponds=ponds.Ponds(ledger.Ledger(clock.ManualClock()), Rights(), time=clock.ManualClock()),
         channel="/run/channel.sock",
         blobs=journal.folder / "blobs",
+        worker_dir="/work",
         time=clock.ManualClock(),
     )
 
@@ -514,6 +516,7 @@ async def test_clusters_for_those_who_may_submit(app: api.Api) -> None:
 async def test_endpoints_are_for_whoever_is_known(app: api.Api) -> None:
     found = (await Exchange(app, "/v1/endpoints", user="reader").run()).json()
     assert found["channel"] == {"unix": "/run/channel.sock"}
+    assert found["workers"] == {"python": sys.executable, "directory": "/work"}
     assert (await Exchange(app, "/v1/endpoints", user=None).run()).status == 401
 
 

@@ -15,6 +15,7 @@ from kilnwork.cli.wiring import adapters, steps
 from kilnwork.controllers import caches
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub
+from kilnwork.dispatch.hub import variables as hub_variables
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.jobs import assembly, index_jobs, service
 from kilnwork.jobs.flows import runs
@@ -47,6 +48,7 @@ class Callers:
     clusters: Callable[[hub.Hub], ports.Clusters]
     outputs: ports.Outputs
     images: model.ImageRule
+    variables: hub_variables.VariableSource
     ledger: "PondLedger"
     agents: pond_ports.AgentVerifier
 
@@ -62,10 +64,12 @@ FAR_FILES = "kiln:"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
     """About the jobs of files. `shared`: workers see the data directory; else they get files over
-    HTTP."""
+    HTTP. `worker_dir`: where workers run that have this Python, on this machine; None for others.
+    """
 
     settings: jobs_settings.Settings
     shared: bool
+    worker_dir: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,6 +185,7 @@ class Dispatcher:
                 renew_s=terms.renew_s,
                 on_failure=lambda error: self._fail("dispatcher", error),
                 images=callers.images,
+                variables=callers.variables,
                 blobs_dir=self.blobs,
                 callback_url=urls.url,
                 clock_file=data / "journal.clock",
@@ -202,6 +207,7 @@ class Dispatcher:
             ponds=ponds.Ponds(callers.ledger, callers.rights, time=self._clock),
             channel=str(self.socket),
             blobs=self.blobs,
+            worker_dir=self._files.worker_dir,
             time=self._clock,
         )
         files = jobs_api.App(

@@ -61,7 +61,11 @@ class Manager:
             checks=self.steps.checks,
             known=lambda: self._controllers.caches,
             fail=self.fail,
-            files=dispatcher.Files(settings=settings.files, shared=settings.advertise is None),
+            files=dispatcher.Files(
+                settings=settings.files,
+                shared=settings.advertise is None,
+                worker_dir=settings.worker_dir,
+            ),
         )
         self.steps.explain("dispatcher", lambda: self.dispatcher.trouble)
         self.hub: hub.Hub
@@ -122,6 +126,7 @@ class Manager:
             rights=self._access,
             outputs=adapters.LiveOutputs(self._controllers),
             images=self._controllers.image_of_spawned,
+            variables=adapters.KubeVariables(kube),
             clusters=lambda running: adapters.KnownClusters(running, self._controllers),
             ledger=self._controllers.ledger,
             agents=self._controllers.pond_verifier,
