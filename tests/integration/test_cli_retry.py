@@ -111,6 +111,13 @@ def test_a_job_runs_again_before_the_one_that_depends_on_it(
     assert (done.code, done.out) == (OK, "job/second starts anew as run 2, with 1 more around it\n")
 
 
+def test_the_task_of_a_job_is_the_jobs(server: up.Up, kiln: inner_kiln.Kiln) -> None:
+    apply(server, of_kind("Job", "bad", {"template": {"taskTemplate": {"command": ["false"]}}}))
+    assert kiln("wait", "job/bad").code == FAILED
+    refused = kiln("retry", "bad-0", "--failed")
+    assert (refused.code, "works for a job" in refused.err) == (exits.Exit.FAILED, True)
+
+
 def test_tasks_are_suspended_and_go_on(server: up.Up, kiln: inner_kiln.Kiln) -> None:
     apply(server, of_kind("Task", "held", {"command": ["true"], "suspend": True}))
     assert kiln("resume", "held").out == "held goes on\n"
