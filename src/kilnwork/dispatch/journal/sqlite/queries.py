@@ -65,7 +65,7 @@ class Queries(reading.RowReader):
         return [ids.TaskId(task) for (task,) in self._all("unfinished_children", (parent, run))]
 
     def failed_dependents(self, namespace: str) -> list[tuple[ids.TaskId, tuple[ids.TaskId, ...]]]:
-        """Over a connection of its own: a look at every task, in a thread beside the others."""
+        """Over a connection of its own, so that it may run in a thread beside the others."""
         with contextlib.closing(connections.reading(self._path)) as connection:
             found: list[Any] = connection.execute(
                 _SQL["failed_dependents"], (namespace,)
