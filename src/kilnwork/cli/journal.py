@@ -155,7 +155,7 @@ def table(
     if wide:
         header = (*header, *_WIDE)
         rows = [
-            (item["id"], *row[1:], *(item.get(member) or None for member in _WIDE.values()))
+            (item["id"], *row[1:], *(_plain(item.get(member)) for member in _WIDE.values()))
             for item, row in zip(items, rows, strict=True)
         ]
     if namespaces:
@@ -164,6 +164,10 @@ def table(
     if wide:
         return render.columns(header, rows)
     return render.fitted(header, rows, width=WIDTH, flexible=_FLEXIBLE)
+
+
+def _plain(value: object) -> object:
+    return None if value == "" else value
 
 
 def short_ids(known: Sequence[str]) -> dict[str, str]:
