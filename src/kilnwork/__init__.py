@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from kilnwork.sdk.job_functions import JobFunction, job
     from kilnwork.sdk.job_runs import DeployedJob, JobRun
     from kilnwork.sdk.local import start
+    from kilnwork.sdk.options import SecretKey
     from kilnwork.sdk.remote import connect
     from kilnwork.sdk.session import Session
     from kilnwork.sdk.set_runs import SetRun
@@ -119,6 +120,7 @@ _HOMES = {
         "JobRun",
     ),
     "kilnwork.sdk.local": ("start",),
+    "kilnwork.sdk.options": ("SecretKey",),
     "kilnwork.sdk.remote": ("connect",),
     "kilnwork.sdk.session": ("Session",),
     "kilnwork.sdk.set_runs": ("SetRun",),
@@ -186,6 +188,7 @@ __all__ = [
     "Part",
     "Ref",
     "RemoteTraceback",
+    "SecretKey",
     "Session",
     "SetRun",
     "Shard",

@@ -297,6 +297,30 @@ def test_attempts_that_are_over_are_listed_and_losses_are_counted(kept: port.Sto
     assert kept.reader.attempts(task.id) == []
 
 
+def test_what_attempts_have_used_is_kept(kept: port.Store) -> None:
+    template = a_template()
+    call, command = a_call(1, template), a_command(2)
+    write(kept, tasks=[call, command], templates=[template])
+    reserve(call)
+    reserve(command)
+    write(kept, tasks=[call, command], workers=[WORKER])
+    succeed(call)
+    succeed(command)
+    call.usage = attempts.Usage(0.5, 1 << 30)
+    command.attempt, command.unstarted = 3, 1
+    command.usage = attempts.Usage(1.5)
+    lost = records.PastAttempt(
+        2, 2, 1, 90.0, 91.0, 92.0, "Lost", "WorkerLost", "gone", 137, cpu_seconds=2.5,
+        peak_bytes=7,
+    )  # fmt: skip
+    write(kept, tasks=[call, command], past=[lost])
+    views = [kept.reader.task(task.id) for task in (call, command)]
+    assert [view and view.usage for view in views] == [call.usage, command.usage]
+    assert [view and view.attempts for view in views] == [1, 2]
+    used = [attempt.usage for attempt in kept.reader.attempts(command.id)]
+    assert used == [attempts.Usage(2.5, 7), command.usage]
+
+
 def test_an_id_that_is_taken_spoils_no_batch(kept: port.Store) -> None:
     template = a_template()
     first = a_call(1, template)
@@ -355,3 +379,29 @@ def test_what_attempts_printed_is_kept_until_their_task_is_forgotten(kept: port.
     write(kept, forgotten=[task.id])
     assert kept.reader.output(attempts.AttemptRef(an_id(1), 1, 1)) is None
     assert kept.reader.output(attempts.AttemptRef(an_id(2), 1, 1)) == b"other"
+
+
+def test_a_result_is_found_by_its_key_until_its_task_is_forgotten(kept: port.Store) -> None:
+    key, other = b"k" * 32, b"o" * 32
+
+    def found(namespace: str, key: bytes, *, age_s: float = 60.0) -> calls.Value | None:
+        lookups = inputs.Lookups(namespace, [], [], [], set(), [(7, key, age_s)])
+        result = kept.reader.cached(lookups, now=150.0).get(7)
+        return None if result is None else result.value
+
+    template = a_template()
+    first, second = a_call(1, template), a_call(2, template)
+    write(kept, tasks=[first, second], templates=[template])
+    for number, task in enumerate((first, second)):
+        succeed(task)
+        write(kept, tasks=[task], cached=[("ns", key, task.id, 100.0 + number)])
+    newest = found("ns", key)
+    assert newest is not None
+    assert (newest.task, newest.payload) == (second.id, second.result)
+    assert found("ns", other) is None
+    assert found("other", key) is None
+    assert found("ns", key, age_s=48.0) is None
+    write(kept, forgotten=[first.id])
+    assert found("ns", key) is not None
+    write(kept, forgotten=[second.id])
+    assert found("ns", key) is None

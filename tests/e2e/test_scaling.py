@@ -215,16 +215,14 @@ def test_outdated_workers_are_replaced_while_the_queue_is_full(
     def status() -> Any:
         return up.get("taskclusters", name)["status"]
 
-    def drains() -> re.Match[str] | None:
+    def drains(left: int) -> re.Match[str] | None:
         said = up.kiln("why", f"taskcluster/{name}").stdout
-        return re.search(r"(\d) of 2 workers outdated .* worker (\S+) goes when its task", said)
+        return re.search(rf"{left} of 2 workers outdated .* worker (\S+) goes when its task", said)
 
     for left in (2, 1):
-        found = waiting.wait_until(
-            lambda: seen if (seen := drains()) and seen[1] == str(left) else None,  # noqa: B023
-            what=f"one drains of {left}",
-        )
-        [its] = [one for one in tasks if _status(up, one).get("podName") == found[2]]
+        found = waiting.wait_until(lambda: drains(left), what=f"one drains of {left}")  # noqa: B023
+        assert found is not None
+        [its] = [one for one in tasks if _status(up, one).get("podName") == found[1]]
         (tmp_path / f"end-{its}").touch()
     waiting.wait_until(lambda: status().get("updatedReplicas") == 2, what="both are replaced")
     assert status().get("outdatedReplicas", 0) == 0

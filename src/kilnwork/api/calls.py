@@ -12,6 +12,14 @@ from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 
 
+class Cache(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Whether the result of an earlier call will do. `key`: digest of function, code and arguments;
+    `seconds`: how long ago that may have ended."""
+
+    key: attempts.Digest
+    seconds: attempts.Seconds
+
+
 class CallItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One call that a submitter (a driver, or a slot for a running task) wants to run.
 
@@ -22,7 +30,7 @@ class CallItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     children, within the run of their parent). `ordinal`: without a key, the how-manieth call of
     this function the attempt asks for, from 1; 0 for drivers. `parent`: slots only.
     `retry_failed`: if the call that `key` names failed before this session, it runs again, as it is
-    asked for now.
+    asked for now. `cache`: None to run it whatever has run before.
     """
 
     number: attempts.Count
@@ -35,6 +43,7 @@ class CallItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
     ordinal: attempts.Count = 0
     parent: attempts.AttemptRef | None = None
     retry_failed: bool = False
+    cache: Cache | None = None
 
 
 class Value(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -68,6 +77,8 @@ class CallEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `payload`: the result of a success, the error of a failure. `started`: wall clock, seconds;
     `seconds`: how long it ran. `may_retry`: False when its exception is none of those that the task
     is to be retried for. `delegate`: it returned this task's future; its outcome becomes ours.
+    `usage`: what it has used; None: that took less than a millisecond, or its function was not
+    called.
     """
 
     ref: attempts.AttemptRef
@@ -79,6 +90,7 @@ class CallEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
     seconds: attempts.Seconds
     may_retry: bool = True
     delegate: attempts.Id | None = None
+    usage: attempts.Usage | None = None
 
 
 class CallResult(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -115,10 +115,14 @@ def _described_at(at: str) -> dict[str, str]:
     task = f"{at}.taskTemplate"
     return {
         **{f"{at}.{path}": task for path in of_tasks},
+        f"{task}.env.[].valueFrom.configMapKeyRef": f"{task}.env[].valueFrom.secretKeyRef",
+        f"{task}.function.affinity": f"{task}.http.affinity",
         f"{task}.function.cancel.request": f"{task}.function.request",
         f"{task}.function.request.cookies.[]": f"{task}.http.request.cookies.[]",
         f"{task}.function.request.postData": f"{task}.http.request.postData",
+        f"{task}.function.redirects": f"{task}.http.redirects",
         f"{task}.function.response": f"{task}.http.response",
+        f"{task}.function.tls": f"{task}.http.tls",
     }
 
 

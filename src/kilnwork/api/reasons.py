@@ -96,6 +96,10 @@ class Reason(_Explained):
     )
 
     # How attempts and tasks end
+    CACHED = (
+        "Cached",
+        "It has not run: it has the result of an earlier call (`cache=`), which the message names.",
+    )
     SUCCEEDED = (
         "Succeeded",
         "The command exited 0, or the function returned, and its result was accepted.",
@@ -120,6 +124,10 @@ class Reason(_Explained):
     VALUE_MISSING = (
         "ValueMissing",
         "A blob that it needs is missing or damaged.",
+    )
+    VARIABLE_MISSING = (
+        "VariableMissing",
+        "A Secret, ConfigMap or key that its `env` names does not exist, or is no text.",
     )
     NON_ZERO_EXIT = "NonZeroExit", "The command exited with a code other than 0 and 75."
     RETRY_REQUESTED = "RetryRequested", "The command exited 75 (EX_TEMPFAIL): it asks for a retry."
@@ -484,6 +492,9 @@ class PondReason(_Explained):
     NOT_INSTALLED = "NotInstalled", "The manager was installed without `--ponds`."
     POD_REFUSED = "PodRefused", "The API server does not let an agent's Pod or the Secret be made."
     NAME_TAKEN = "NameTaken", "An object of another owner has the name of a Pod or of the Secret."
+    LEASES_HELD = "LeasesHeld", "It is deleted, and SyncSets still need what it holds."
+    REMOVING_DATA = "RemovingData", "It is deleted, and agents remove what it has on their nodes."
+    DATA_LEFT = "DataLeft", "It is gone, and its directory stays on the nodes that were away."
 
 
 class FlowReason(_Explained):

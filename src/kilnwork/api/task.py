@@ -119,13 +119,35 @@ _FINAL = frozenset({State.SUCCESS, State.FAILED, State.KILLED})
 Wire = wire.Wire
 
 
+class KeyRef(Wire, frozen=True):
+    """A key of an object in the task's namespace, whose value is text."""
+
+    name: Name
+    """Its name."""
+    key: Annotated[str, msgspec.Meta(min_length=1, max_length=253)]
+    """Key of its data."""
+    optional: bool = False
+    """Leave the variable out if it does not exist, instead of failing."""
+
+
+class EnvSource(Wire, frozen=True):
+    """What a variable gets its value from: exactly one of these."""
+
+    secret_key_ref: KeyRef | None = None
+    """Key of a Secret."""
+    config_map_key_ref: KeyRef | None = None
+    """Key of a ConfigMap."""
+
+
 class EnvVar(Wire, frozen=True):
-    """One environment variable of a command; only literal values."""
+    """One environment variable of a command or Python call."""
 
     name: EnvName
     """Name of the variable; it may not contain `=`."""
     value: str = ""
     """Value of the variable, as it is: `$(NAME)` is not expanded."""
+    value_from: EnvSource | None = None
+    """Where the value is read when an attempt starts, instead of `value`."""
 
 
 class TaskInput(Wire, frozen=True):
@@ -248,7 +270,7 @@ class TaskTemplate(Wire, frozen=True):
     external: ExternalTask | None = None
     """Work for a program of your own, instead of `command`."""
     env: tuple[EnvVar, ...] = ()
-    """Environment variables of the command, with literal values."""
+    """Environment variables of the command or Python call."""
     input_object: Name | None = None
     """Name of a TaskObject to read; the task waits until it exists. As an input it is `input`."""
     inputs: tuple[TaskInput, ...] = ()

@@ -19,6 +19,7 @@ from kilnwork.api import (
     substitution,
     task,
     task_cluster,
+    variable_rules,
 )
 from kilnwork.kit import clock
 
@@ -123,9 +124,7 @@ def _text_problems(spec: task.TaskTemplate) -> Iterator[Problem]:
         for position, text in enumerate(texts):
             if "\0" in text:
                 yield f"spec.{field}[{position}]", _NUL
-    for position, variable in enumerate(spec.env):
-        if "\0" in variable.value:
-            yield f"spec.env[{position}].value", _NUL
+    yield from variable_rules.problems(spec.env)
 
 
 def _input_problems(spec: task.TaskTemplate) -> Iterator[Problem]:
@@ -212,8 +211,7 @@ def _call_problems(spec: task.TaskTemplate, call: task.Call) -> Iterator[Problem
     environment of its container."""
     if spec.command or spec.args:
         yield "spec.call", crd_parts.CALL_RULE
-    if spec.env:
-        yield "spec.env", "is for a command: a Python call has no environment of its own"
+    yield from variable_rules.call_problems(spec.env)
     if spec.image and spec.pod is None:
         yield "spec.image", "is for a command: for a Python call, name another image in its pod"
     if call.code is None and not _IS_FUNCTION.fullmatch(call.function):

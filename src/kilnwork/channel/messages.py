@@ -14,8 +14,8 @@ then the submitter keeps the items, and sends them again after a reconnect.
 Reports (`Started`, `Finished`, `Done`, `SlotGone`) carry a `serial` that rises by one per session;
 the peer keeps each until the dispatcher has acknowledged it (`Acknowledged`), which happens after
 the journal has it on disk, and sends unacknowledged ones again after a reconnect. Requests
-(`Spawn`, `Ask`) carry a serial of the same sequence and get one `Answer`; a repeated `Spawn` (same
-parent, run and ordinal or key) changes nothing.
+(`Spawn`, `Ask`, `AskVariables`) carry a serial of the same sequence and get one `Answer`; a
+repeated `Spawn` (same parent, run and ordinal or key) changes nothing.
 """
 
 from enum import IntEnum
@@ -337,8 +337,17 @@ class Ask(_Message, frozen=True, tag="ask"):
     wait_s: float
 
 
+class AskVariables(_Message, frozen=True, tag="askvariables"):
+    """The values of the variables of an attempt that its spec takes from Secrets and ConfigMaps: a
+    JSON object by name of variable, with 200; 404 with `message` if one of them is not there."""
+
+    serial: attempts.Count
+    ref: attempts.AttemptRef
+
+
 class Answer(_Message, frozen=True, tag="answer"):
-    """Answer to `Spawn` or `Ask`: an HTTP status and a JSON body, passed on as they are."""
+    """Answer to a request: an HTTP status and a JSON body; those to `Spawn` and `Ask` are passed on
+    as they are. Values of variables are in no other message, and are not kept."""
 
     serial: attempts.Count
     status: int
@@ -530,7 +539,7 @@ class Yielded(_Message, frozen=True, tag="yielded"):
 
 FromWorker = (
     Hello | Renew | Started | Finished | Log | Progress | Spawn | Ask | SlotOpening | SlotGone
-    | StartContainer | StopContainer | Seen
+    | StartContainer | StopContainer | Seen | AskVariables
 )  # fmt: skip
 ToWorker = (
     Welcome | Refused | Renewed | Run | Stop | Acknowledged | LogKept | Answer | OpenSlot | KillSlot
@@ -554,6 +563,7 @@ FromSlot = (
     | Yielded
     | Log
     | Progress
+    | AskVariables
 )
 ToSlot = (
     Attached
@@ -569,6 +579,7 @@ ToSlot = (
     | TakeBack
     | StopCall
     | Acknowledged
+    | Answer
 )
 FromAttempt = (
     AttemptHello

@@ -42,7 +42,7 @@ Sendable = (
 )
 """What may be lost with a link."""
 Report = messages.Started | messages.Finished | messages.SlotGone
-Request = messages.Spawn | messages.Ask
+Request = messages.Spawn | messages.Ask | messages.AskVariables
 
 RECONNECT = backoff.Backoff(base_s=0.05, max_s=1.0, jitter=0.2)
 HANDSHAKE_S = 5.0

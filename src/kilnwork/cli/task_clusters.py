@@ -20,7 +20,7 @@ def sentence(found: dict[str, Any]) -> str:
     outdated = status.get("outdatedReplicas", 0)
     if outdated:
         text += f", {outdated} of {status.get('replicas', 0)} workers outdated"
-    ready = next((c for c in status["conditions"] if c["type"] == "Ready"), {})
+    ready: dict[str, Any] = next((c for c in status["conditions"] if c["type"] == "Ready"), {})
     text += f" ({ready.get('reason', 'Unknown')}): {ready.get('message', '')}"
     others = [c for c in status["conditions"] if c["type"] not in ("Ready", "Available")]
     for condition in others:

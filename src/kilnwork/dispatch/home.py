@@ -16,7 +16,7 @@ import socket
 from collections.abc import Callable
 
 from kilnwork.api import attempts
-from kilnwork.dispatch import errors, settings
+from kilnwork.dispatch import errors, secret_files, settings
 from kilnwork.dispatch.hub import hub
 from kilnwork.dispatch.journal import port
 from kilnwork.kit import clock, coroutines, ids
@@ -79,6 +79,9 @@ class Home:
             options=hub.Options(
                 executors=False,
                 blobs_dir=given.blobs,
+                variables=None
+                if given.secrets is None
+                else secret_files.SecretFiles(given.secrets),
                 clock_file=None if folder is None else folder / "journal.clock",
                 on_failure=self._failed,
             ),

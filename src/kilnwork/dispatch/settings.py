@@ -24,13 +24,16 @@ class Settings:
 
     `listener`: inherited descriptor of a Unix socket that listens. `token_file`: what workers and
     drivers must show. `folder`: of the journal; None: keep nothing, and end with the owner.
-    `owner`: inherited descriptor at whose end the owner is gone. `scratch`: removed at the end.
+    `secrets`: directory whose file NAME/KEY is the value of a key of a Secret; None: there are
+    none. `owner`: inherited descriptor at whose end the owner is gone. `scratch`: removed at the
+    end.
     """
 
     listener: int
     token_file: Path
     folder: Path | None
     blobs: Path
+    secrets: Path | None
     owner: int | None
     idle_s: float
     scratch: Path | None
@@ -44,6 +47,7 @@ def from_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -> 
     folder = given.pop("--folder", None)
     if volatile == (folder is not None):
         raise errors.ConfigurationError("give either --folder DIR or --volatile")
+    secrets = given.pop("--secrets", None)
     owner, scratch = given.pop("--owner-fd", None), given.pop("--scratch", None)
     if volatile and owner is None:
         raise errors.ConfigurationError("--volatile needs --owner-fd: it ends with its owner")
@@ -52,6 +56,7 @@ def from_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -> 
         token_file=Path(_needed(given, "--token-file")),
         folder=None if folder is None else Path(folder),
         blobs=Path(_needed(given, "--blobs")),
+        secrets=None if secrets is None else Path(secrets),
         owner=None if owner is None else _descriptor("--owner-fd", owner),
         idle_s=_seconds("--idle-seconds", given.pop("--idle-seconds", str(IDLE_S))),
         scratch=None if scratch is None else Path(scratch),

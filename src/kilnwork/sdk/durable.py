@@ -139,7 +139,12 @@ class Durable(home.Home):
         arguments += ["--idle-seconds", str(home.IDLE_S), "--scratch", str(self._run_dir)]
         return children.Launch(
             module="kilnwork.dispatch",
-            arguments=[*arguments, "--blobs", str(self._folder / "blobs")],
+            arguments=[
+                *arguments,
+                *self._secrets_arguments(),
+                "--blobs",
+                str(self._folder / "blobs"),
+            ],
             environment={**os.environ, DRIVER_VARIABLE: _own_name()},
             keep=(listener.fileno(),),
             log=self._logs / "dispatcher.log",

@@ -36,10 +36,12 @@ IDLE_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What the user asked for. `workdir`: where task functions run."""
+    """What the user asked for. `workdir`: where task functions run. `secrets`: directory of the
+    values of Secrets."""
 
     slots: int
     workdir: Path
+    secrets: Path | None = None
 
 
 class Home:
@@ -91,7 +93,17 @@ class Home:
         os.close(self._wake_write)
         os.close(self._wake_read)
 
+    @property
+    def has_secrets(self) -> bool:
+        """Whether its dispatcher is started with values of Secrets."""
+        return self._wanted.secrets is not None
+
     # for subclasses
+
+    def _secrets_arguments(self) -> list[str]:
+        """Of the dispatcher: where they are, never what they are."""
+        secrets = self._wanted.secrets
+        return [] if secrets is None else ["--secrets", str(secrets)]
 
     @property
     def _socket(self) -> Path:

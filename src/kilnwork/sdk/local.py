@@ -24,11 +24,12 @@ _TRIES = 5
 """So often in a row the dispatcher that we find may be about to end."""
 
 
-def start(
+def start(  # noqa: PLR0913 - its options
     folder: str | os.PathLike[str] | None = None,
     *,
     slots: int | None = None,
     working_dir: str | os.PathLike[str] | None = None,
+    secrets: str | os.PathLike[str] | None = None,
     retry_failed: bool = False,
     reconnect_timeout: float = driver.RECONNECT_S,
     close_timeout: float = driver.CLOSE_S,
@@ -45,7 +46,9 @@ def start(
     results. Without one everything is in memory, and leaving the `with` block ends all that runs.
     `slots`: how many tasks run at once; None: one per core. It counts when the worker is started,
     not for a folder whose worker lives. `working_dir`: where task functions run and import from;
-    None: the current directory. `retry_failed`: a call whose `key` names one that failed before
+    None: the current directory. `secrets`: directory in which file NAME/KEY holds what a
+    `kiln.SecretKey` names, as Kubernetes mounts Secrets; None: there are none. As `slots` it counts
+    when the dispatcher is started. `retry_failed`: a call whose `key` names one that failed before
     this session runs again, with the arguments and the function of now; what it had spawned and
     succeeded is reused. Without it a failed call with a key stays failed. `reconnect_timeout`: for
     so many seconds without a dispatcher everything waits, then it fails with DispatcherLost.
@@ -56,7 +59,11 @@ def start(
     another process has (the error names it), no directory, no number of slots.
     """
     _refuse_inside_a_task()
-    wanted = home.Wanted(slots=_slots(slots), workdir=_workdir(working_dir))
+    wanted = home.Wanted(
+        slots=_slots(slots),
+        workdir=_directory("working_dir", working_dir or "."),
+        secrets=None if secrets is None else _directory("secrets", secrets),
+    )
     timeouts = driver.Timeouts.checked(reconnect_timeout, close_timeout)
     try:
         if folder is None:
@@ -107,6 +114,7 @@ def _opened(
         close_timeout=timeouts.close_s,
     )
     opened.one_cluster = True
+    opened.has_secrets = made.has_secrets
     made.on_lost = opened.lost
     try:
         begin()
@@ -136,11 +144,11 @@ def _slots(wanted: int | None) -> int:
     return wanted
 
 
-def _workdir(wanted: str | os.PathLike[str] | None) -> Path:
+def _directory(option: str, wanted: str | os.PathLike[str]) -> Path:
     try:
-        folder = Path("." if wanted is None else wanted).expanduser().absolute()
+        folder = Path(wanted).expanduser().absolute()
     except OSError as error:
         raise kit_errors.ConfigurationError("the current directory is gone: cd to one") from error
     if not folder.is_dir():
-        raise kit_errors.ConfigurationError(f"working_dir={str(folder)!r} is no directory")
+        raise kit_errors.ConfigurationError(f"{option}={str(folder)!r} is no directory")
     return folder

@@ -19,6 +19,29 @@ KILL_GRACE_S = 5.0
 Retryable = type[BaseException] | tuple[type[BaseException], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SecretKey:
+    """The value of one key of a Secret, as a variable of a task function.
+
+    ```python
+    @kiln.task(env={"DB_PASSWORD": kiln.SecretKey("db", "password")})
+    ```
+
+    It is read when an attempt starts: from a Secret of the task's namespace, or under
+    `kiln.start(secrets=DIRECTORY)` from the file DIRECTORY/NAME/KEY. Only the names are stored.
+    `optional`: leave the variable out if it does not exist, instead of failing.
+    """
+
+    name: str
+    key: str
+    optional: bool = False
+
+    def source(self) -> api_task.EnvSource:
+        """Return the field of the spec that says so."""
+        ref = api_task.KeyRef(name=self.name, key=self.key, optional=self.optional)
+        return api_task.EnvSource(secret_key_ref=ref)
+
+
 class Changes(TypedDict, total=False):
     """What `@kiln.task(…)` takes; `.options(…)` takes `key` too. Times are in seconds.
 
@@ -35,6 +58,10 @@ class Changes(TypedDict, total=False):
     the TaskCluster it runs on. `pod`: it runs in a Pod of its own instead, made from this template
     (`metadata` and `spec`, as in Kubernetes; both may be left out). `accept_failures`: run even if
     an input failed; the function gets the exception in the place of the value.
+    `env`: variables that it finds in `os.environ`, each with a string, or a `kiln.SecretKey` whose
+    value is read when an attempt starts. `cache`: a success of the same function with the same
+    arguments is used again if it is no older than that: seconds, or a text such as `"7d"`, `"12h"`,
+    `"30m"`, `"45s"`; see `sdk.caching`.
     """
 
     retries: int
@@ -52,6 +79,8 @@ class Changes(TypedDict, total=False):
     cluster: str | None
     pod: Mapping[str, Any] | None
     accept_failures: bool
+    env: Mapping[str, "str | SecretKey"] | None
+    cache: float | str | None
 
 
 class CallChanges(Changes, total=False):
@@ -97,6 +126,8 @@ class Options:
     cluster: str | None = None
     pod: api_task.PodTemplate | None = None
     accept_failures: bool = False
+    env: tuple[api_task.EnvVar, ...] = ()
+    cache: float | None = None
     returns: int = 1
 
 
@@ -136,7 +167,7 @@ def spec(
         stream=stream,
         accept_failures=options.accept_failures,
     )
-    return spec_of(options, call=call, pod=options.pod)
+    return spec_of(options, call=call, pod=options.pod, env=options.env)
 
 
 def spec_of(options: Options, **runs: Any) -> api_task.TaskSpec:
@@ -236,6 +267,52 @@ def _pod(value: Any) -> api_task.PodTemplate:
     return template
 
 
+def _env(value: Any) -> tuple[api_task.EnvVar, ...]:
+    """A copy, as of a Pod template."""
+    from kilnwork.api import variable_rules  # noqa: PLC0415 - for whoever has variables
+
+    if value is None:
+        return ()
+    if isinstance(value, tuple):
+        return value
+    wanted = "a dictionary of strings and kiln.SecretKey by name of variable"
+    if not isinstance(value, Mapping):
+        raise _Unfit(wanted)
+    made: list[api_task.EnvVar] = []
+    for name, given in value.items():
+        if not isinstance(name, str) or not name or "=" in name or "\0" in name:
+            raise _Unfit(f"{wanted}: {name!r} is no name of a variable")
+        if isinstance(given, SecretKey):
+            made.append(api_task.EnvVar(name=name, value_from=given.source()))
+        elif isinstance(given, str):
+            made.append(api_task.EnvVar(name=name, value=given))
+        else:
+            raise _Unfit(f"{wanted}: {name} is {type(given).__name__}")
+    problems = (*variable_rules.problems(made), *variable_rules.call_problems(made))
+    if text := "; ".join(f"{field.removeprefix('spec.')} {why}" for field, why in problems):
+        raise _Unfit(f"{wanted}: {text}")
+    return tuple(made)
+
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def _age(value: Any) -> float:
+    """Seconds; of a text, its number times its unit."""
+    wanted = (
+        f"seconds, more than 0 and at most {api_task.LONGEST_S}, or a text such as '7d' or '12h'"
+    )
+    if isinstance(value, str):
+        number, unit = value[:-1], _UNITS.get(value[-1:])
+        if unit is None or not number.isascii() or not number.isdecimal():
+            raise _Unfit(wanted)
+        value = int(number) * unit
+    fits = isinstance(value, int | float) and not isinstance(value, bool)
+    if not fits or not 0 < value <= api_task.LONGEST_S:
+        raise _Unfit(wanted)
+    return float(value)
+
+
 _seconds = _or_none(_number(0, api_task.LONGEST_S, "seconds", above=True))
 _delay = _number(0, 86_400, "seconds")
 
@@ -256,5 +333,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
     "cluster": _or_none(_text),
     "pod": _or_none(_pod),
     "accept_failures": _flag,
+    "env": _env,
+    "cache": _or_none(_age),
     "returns": _integer(1, 1000),
 }

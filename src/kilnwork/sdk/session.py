@@ -64,6 +64,7 @@ class Session:
 
     `in_slot`: what is submitted are children of a running task. `shares_files`: workers see our
     files. `imports_ours`: they import from where we do. `one_cluster`: there is no other than ours.
+    `has_secrets`: variables of tasks can be taken from Secrets there, as far as we know.
     `functions_only`: tasks without a Python function cannot run there. `servers`: makes connectors
     to the API server and to the manager (`job_requests`); None where there are none, and in a task.
     `retry_failed`: calls run again whose key names one that failed before.
@@ -76,6 +77,7 @@ class Session:
     shares_files = True
     imports_ours = True
     one_cluster = False
+    has_secrets = True
     functions_only = False
     servers: Callable[[], tuple[Any, Any]] | None = None
     retry_failed = False
@@ -180,11 +182,13 @@ class Session:
         name: str | None = None,
         key: str | None = None,
         make: type[futures.CallFuture[Any]] = futures.CallFuture,
+        cache: calls.Cache | None = None,
     ) -> futures.CallFuture[Any]:
         """Ask for a call. Blocks while the dispatcher has too much to do.
 
         `function`: by which children without a key are counted. `key` names the call for ever.
-        `make`: what the future is, `streams.Stream` for generators. Raises ValueError for a call
+        `make`: what the future is, `streams.Stream` for generators. `cache`: whether an earlier
+        result will do. Raises ValueError for a call
         that fits into no message, and `errors.DispatcherLost` or `errors.NoSession` when
         the link is over; `TemplateForgotten` when `template` has to be asked for anew.
         """
@@ -219,6 +223,7 @@ class Session:
                     ordinal,
                     parent,
                     self.retry_failed and key is not None,
+                    cache,
                 )
             )
             self._open[number] = future

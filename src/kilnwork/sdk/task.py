@@ -15,8 +15,19 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from importlib import import_module
 from typing import Any, Generic, NamedTuple, ParamSpec, Self, TypeVar, Unpack, overload
 
+from kilnwork.api import attempts, calls
 from kilnwork.data import blobs, holding
-from kilnwork.sdk import errors, futures, mapping, options, pickling, session, shipping, streams
+from kilnwork.sdk import (
+    caching,
+    errors,
+    futures,
+    mapping,
+    options,
+    pickling,
+    session,
+    shipping,
+    streams,
+)
 from kilnwork.sdk import progress as progress_line
 
 P = ParamSpec("P")
@@ -75,6 +86,7 @@ class Task(Generic[P, R_co]):
         self._key: str | None = None
         self._code = _Code(pickling.function_name(function))
         self._binding = _Binding()
+        self._digest = b""
 
     def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Run the function here, in this process, as if it were no task."""
@@ -207,6 +219,7 @@ class Task(Generic[P, R_co]):
         if bound.session() is not here or bound.environment != here.environment:
             bound = self._bind(here)
         arguments, needs = pickling.pack_arguments(args, kwargs, here.blobs)
+        cache = self._cache(here, arguments)
         while True:
             try:
                 return here.submit(
@@ -217,9 +230,27 @@ class Task(Generic[P, R_co]):
                     name=self._name,
                     key=key,
                     make=self._future,
+                    cache=cache,
                 )
             except session.TemplateForgotten:
                 bound = self._bind(here)
+
+    def _cache(self, here: session.Session, arguments: attempts.Payload) -> calls.Cache | None:
+        """What decides whether an earlier result will do; None if it must not."""
+        if self._options.cache is None:
+            return None
+        if isinstance(self, StreamTask):
+            raise errors.BadOption(
+                f"{self._code.name}: cache={self._options.cache!r}: a generator has no result that "
+                "could be used again: return a list"
+            )
+        if not self._digest:
+            self._digest = caching.function_digest(
+                self._function, of=self._code.name, blobs=here.blobs
+            )
+        return caching.terms(
+            self._digest, self._options, environment=here.environment, arguments=arguments
+        )
 
     def _bind(self, here: session.Session) -> _Bound:
         """Make the template of this task known to a session."""
@@ -237,6 +268,7 @@ class Task(Generic[P, R_co]):
                 "Pods: use kiln.connect() to a `kiln up` or a manager in a cluster, or leave pod= "
                 "out: .options(pod=None)"
             )
+        _check_variables(given, here, of=self._code.name)
         environment = here.environment
         number = here.template(
             options.spec(
@@ -326,6 +358,22 @@ class _Elsewhere:
             held = getattr(held, step)
         function: Callable[..., Any] = function_of(held)
         return function
+
+
+def _check_variables(given: options.Options, here: session.Session, *, of: str) -> None:
+    """Raise BadOption for variables that could not be had there."""
+    if given.env and given.pod is not None:
+        raise errors.BadOption(
+            f"{of}: env= beside pod=: the container in the template of pod= has its own: "
+            "pod={'spec': {'containers': [{'env': [{'name': …, 'value': …}]}]}}"
+        )
+    secret = next((one for one in given.env if one.value_from is not None), None)
+    if secret is not None and not here.has_secrets:
+        raise errors.BadOption(
+            f"{of}: env={{{secret.name!r}: kiln.SecretKey(…)}}: this session has no Secrets: "
+            "kiln.start(secrets=DIRECTORY) takes them from files DIRECTORY/NAME/KEY, "
+            "kiln.connect() from Kubernetes"
+        )
 
 
 def _reached(function: Callable[..., Any], here: session.Session) -> bool:

@@ -45,7 +45,12 @@ class Volatile(home.Home):
         arguments += ["--token-file", str(self._token_file), "--scratch", str(self._run_dir)]
         return children.Launch(
             module="kilnwork.dispatch",
-            arguments=[*arguments, "--blobs", str(self._run_dir / "blobs")],
+            arguments=[
+                *arguments,
+                *self._secrets_arguments(),
+                "--blobs",
+                str(self._run_dir / "blobs"),
+            ],
             environment=os.environ,
             keep=keep,
             log=self._logs / "dispatcher.log",

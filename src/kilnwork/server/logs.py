@@ -2,6 +2,7 @@
 
 Used by `api`. An attempt's log is at most two files, `N.log` and the older `N.log.1`; the writer
 renames the first to the second and begins anew. A reader that follows keeps its place across that.
+What came before the older one is gone: the first line says how much that is.
 """
 
 import os
@@ -24,9 +25,12 @@ class Reader:
         self._older = path.with_name(path.name + ".1")
         self._file: BinaryIO | None = None
         self._queue: list[BinaryIO] = []
+        self._before = b""
         self._open_both()
         if tail is not None:
             self._skip_to_tail(tail)
+        elif self._queue:
+            self._before = _gone(path, self._file)
 
     def _open_both(self) -> None:
         files = [f for f in (_open(self._older), _open(self._path)) if f is not None]
@@ -38,6 +42,9 @@ class Reader:
 
     def read(self) -> bytes:
         """Up to `BLOCK_BYTES` more; empty when nothing more is there now."""
+        if self._before:
+            before, self._before = self._before, b""
+            return before
         if self._file is None:
             self._open_both()
         while self._file is not None:
@@ -90,6 +97,19 @@ class Reader:
             if file is not None:
                 file.close()
         self._file, self._queue = None, []
+
+
+def _gone(path: Path, oldest: BinaryIO | None) -> bytes:
+    """The line about what came before the older file, empty if nothing did. Each renamed one was as
+    large as that."""
+    try:
+        renamed = int(path.with_name(path.name + ".rotated").read_text())
+    except (OSError, ValueError):
+        return b""
+    if renamed < 2 or oldest is None:
+        return b""
+    count = (renamed - 1) * os.fstat(oldest.fileno()).st_size
+    return b"[kilnwork: the first %d bytes of the log were dropped]\n" % count
 
 
 def _open(path: Path) -> BinaryIO | None:

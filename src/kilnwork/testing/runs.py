@@ -16,9 +16,10 @@ import msgspec
 
 from kilnwork.api import attempts, reasons
 from kilnwork.api import task as api_task
+from kilnwork.api import variables as api_variables
 from kilnwork.data import blobs as blob_store
 from kilnwork.kit import backoff, ids
-from kilnwork.sdk import context, errors, failures, futures, pickling, running, task
+from kilnwork.sdk import context, errors, failures, futures, pickling, running, task, variables
 from kilnwork.testing import agenda
 from kilnwork.testing import clock as clocks
 from kilnwork.testing import record as records
@@ -239,6 +240,10 @@ class Runs:
         )
 
     def _work(self, record: Record) -> Any:
+        with variables.applied(api_variables.with_values(record.spec.env, {})):
+            return self._worked(record)
+
+    def _worked(self, record: Record) -> Any:
         function = task.function_of(record.held)
         if record.steps is None:
             args, kwargs = pickling.unpack_arguments(record.arguments, self._blobs, self._resolve)

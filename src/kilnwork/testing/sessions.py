@@ -27,6 +27,7 @@ class InlineSession(session.Session):
 
     in_slot = True
     functions_only = True
+    has_secrets = False
 
     def __init__(self, folder: Path) -> None:
         # nothing of the base is set up: there is no link
@@ -69,8 +70,9 @@ class InlineSession(session.Session):
         name: str | None = None,
         key: str | None = None,
         make: type[futures.CallFuture[Any]] = futures.CallFuture,
+        cache: calls.Cache | None = None,
     ) -> futures.CallFuture[Any]:
-        """Queue a call; it runs when somebody waits, or in `run`."""
+        """Queue a call; it runs when somebody waits, or in `run`, whatever has run before."""
         self._runs.check()
         record = records.Record(
             task=self._ids.take(),

@@ -23,9 +23,10 @@ from kilnwork.worker import births, settings
 log = logging.getLogger(__name__)
 
 SHARED = (
-    "fcntl", "heapq", "kilnwork.api.reasons", "kilnwork.api.worker_variables",
-    "kilnwork.channel.frames", "kilnwork.kit.backoff", "kilnwork.kit.digests",
-    "kilnwork.worker.lines", "kilnwork.worker.page", "mmap", "shutil", "termios",
+    "fcntl", "heapq", "kilnwork.api.reasons", "kilnwork.api.variables",
+    "kilnwork.api.worker_variables", "kilnwork.channel.frames", "kilnwork.kit.backoff",
+    "kilnwork.kit.digests", "kilnwork.worker.lines", "kilnwork.worker.page", "mmap", "resource",
+    "shutil", "termios",
 )  # fmt: skip
 """What both agent and zygote import, with all that these import."""
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kilnwork.api import attempts, reasons
+from kilnwork.api import variables as api_variables
 from kilnwork.channel import messages, peer
 from kilnwork.kit import clock, processes
 from kilnwork.worker import (
@@ -75,6 +76,7 @@ class Attempt:
         self._command: commands.Command | None = None
         self._output: output.Output | None = None
         self._kill_timer: asyncio.TimerHandle | None = None
+        self._asking: asyncio.Timeout | None = None
 
     async def live(self) -> None:
         """Run the command and report how it ended; returns when nothing of it is left."""
@@ -110,6 +112,8 @@ class Attempt:
             return
         if self._halt is None:
             self._halt = halt
+            if self._asking is not None:
+                self._asking.reschedule(asyncio.get_running_loop().time())
             self._signal(signal.SIGTERM)
             self._signal(signal.SIGCONT)
         self._kill_after(grace_s)
@@ -142,9 +146,10 @@ class Attempt:
 
     async def _execute(self, place: folders.Place) -> attempts.Outcome:
         tools = self._tools
+        values = await self._variables()
         if self._halt is not None:
             return outcomes.halted_before_start(self._halt, at=tools.clock.wall())
-        variables = tools.environment.for_attempt(self._run, place)
+        variables = tools.environment.for_attempt(self._run, place, values)
         spec = self._run.spec
         command = commands.start((*spec.command, *spec.args), variables)
         ended = tools.reaper.watch(command.pid)
@@ -155,7 +160,8 @@ class Attempt:
         root = tools.leftovers.enrol(command.pid, marker=str(self.ref))
         self._output = output.Output(command.output, send=self._send_output, shared=tools.mirror)
         server = await self._serve(place)
-        code = await ended
+        exited = await ended
+        code = exited.code
         killed = code in (-signal.SIGKILL, outcomes.SHELL_SIGKILLED)
         oom = tools.explain_kill() if killed and self._halt is None else ""
         self._command = None
@@ -164,8 +170,35 @@ class Attempt:
         self._output.finish()
         self._cancel_kill()
         finished = tools.clock.wall()
-        seen = outcomes.Seen(code=code, proof=proof, started=started, finished=finished, oom=oom)
+        seen = outcomes.Seen(
+            code=code,
+            proof=proof,
+            started=started,
+            finished=finished,
+            oom=oom,
+            usage=exited.usage,
+        )
         return outcomes.of_command(seen, halt=self._halt, result=self._result(place, code))
+
+    async def _variables(self) -> dict[str, str]:
+        """Values from Secrets and ConfigMaps; none if it is halted meanwhile. Raises
+        CannotStart."""
+        if api_variables.are_literal(self._run.spec.env) or self._halt is not None:
+            return {}
+        try:
+            async with asyncio.timeout(None) as self._asking:
+                answer = await self._tools.link.request(
+                    lambda serial: messages.AskVariables(serial, self.ref)
+                )
+        except TimeoutError:
+            return {}
+        finally:
+            self._asking = None
+        if answer.status != api_variables.FOUND:
+            raise errors.CannotStart(
+                reasons.Reason.VARIABLE_MISSING, api_variables.refusal(answer.body)
+            )
+        return api_variables.decode(answer.body)
 
     async def _serve(self, place: folders.Place) -> Server:
         """By name: a worker that runs calls only needs no HTTP, which takes 0.4 MiB."""

@@ -3,7 +3,9 @@
 Used by `slot_session`. File descriptors 1 and 2 are one pipe, whose other end is read here: when a
 call ends, which is when the next one may begin to print, and now and then meanwhile. The agent has
 that end too, and reads what a slot that died has left in it. What is printed goes to the dispatcher
-and, line by line, to the worker's own output.
+and, line by line, to the worker's own output. A call that prints faster than that can be passed on
+is not held up: what is oldest of it is dropped, the end is kept, and its log says how much is
+missing.
 """
 
 import array
@@ -18,6 +20,7 @@ import termios
 from collections.abc import Callable
 from typing import TextIO
 
+from kilnwork.api import attempts
 from kilnwork.channel import messages
 from kilnwork.worker import holdings, lines, page
 
@@ -31,8 +34,18 @@ KEPT_BYTES = 1 << 20
 AWAY_BYTES = KEPT_BYTES // 2
 """So much is read while nobody can be told of it."""
 
-MOST_READS = 64
-"""At once: a process may print faster than we read."""
+MOST_BYTES = 16 << 20
+"""At one look: a process may print faster than we read."""
+
+TAIL_BYTES = 8 << 20
+"""Of what is read and not passed on yet. What is older is dropped, while the link takes some."""
+
+BUSY_BYTES = 256 * 1024
+"""Read at one look: more will be there at once. Meanwhile so much is passed on at each look."""
+
+BUSY_MS = 1
+MOST_PAUSES = 16
+"""A look goes on as long as much comes so soon, but the link and the call have other needs too."""
 
 _STDOUT, _STDERR = 1, 2
 
@@ -58,6 +71,9 @@ class Capture:
         self._away_bytes = 0
         self._shared = Shared(os.dup(_STDOUT))
         self._lines = lines.Lines(self._shared)
+        self._late: collections.deque[bytes] = collections.deque()
+        self._late_bytes = 0
+        self._dropped = 0
         self._kept: collections.deque[messages.Log] = collections.deque()
         self._kept_bytes = 0
         self._count = array.array("i", [0])
@@ -66,6 +82,7 @@ class Capture:
         with contextlib.suppress(OSError):  # somebody has too many large pipes already
             fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
         self._inode = os.fstat(writing).st_ino
+        self._nothing = select.poll()
         self._attach()
 
     def settle(self, level: holdings.Level) -> bool:
@@ -76,41 +93,76 @@ class Capture:
         except (OSError, ValueError):
             self._attach()
         fcntl.ioctl(self._reading, termios.FIONREAD, self._count)
-        if not self._count[0] and not self._page.is_spilt:
+        if not self._count[0] and not self._page.is_spilt and not self._late:
             return False
-        self._drain(level)
+        self._take(level, MOST_BYTES)
+        self._pass_on(level, self._late_bytes)
         self._lines.close()
         return True
 
-    def drain_some(self, level: holdings.Level) -> None:
-        """The same while it runs: it may have to wait, with the pipe full, until we have room."""
+    def drain_some(self, level: holdings.Level) -> bool:
+        """The same while it runs: it may have to wait, with the pipe full, until we have room. True
+        if so much is printed that it should be done again at once."""
+        most = MOST_BYTES
         if self._room():
             self._away_bytes = 0
-        elif self._away_bytes >= AWAY_BYTES:
-            return
-        self._drain(level)
+        else:
+            most = AWAY_BYTES - self._away_bytes
+            if most <= 0:
+                return False
+        count = self._take(level, most)
+        self._away_bytes += count
+        busy = count >= BUSY_BYTES
+        self._pass_on(level, BUSY_BYTES if busy else self._late_bytes)
+        return busy
 
-    def _drain(self, level: holdings.Level) -> None:
-        """Pass on what the agent has read for us and what is in the pipe, but not for ever."""
+    def _take(self, level: holdings.Level, most: int) -> int:
+        """Read what the agent has read for us and what is in the pipe, but not for ever; how many
+        bytes."""
+        count = 0
         with self._page.locked():
             while data := self._page.fetch(READ_BYTES):
-                self._pass_on(level, data)
-            for _ in range(MOST_READS):
+                count += self._add(level, data)
+            pauses = 0
+            while count < most and pauses < MOST_PAUSES:
                 try:
-                    data = os.read(self._reading, READ_BYTES)
+                    data = os.read(self._reading, min(READ_BYTES, most - count))
                 except BlockingIOError:
-                    return
-                self._pass_on(level, data)
+                    break
+                count += self._add(level, data)
                 if len(data) < READ_BYTES:
-                    return
+                    if count < BUSY_BYTES or (pauses and len(data) < READ_BYTES // 2):
+                        break
+                    pauses += 1
+                    self._nothing.poll(BUSY_MS)
+        return count
 
-    def _pass_on(self, level: holdings.Level, data: bytes) -> None:
-        message = messages.Log(level.ref, level.printed, data)
+    def _add(self, level: holdings.Level, data: bytes) -> int:
         level.printed += len(data)
-        self._away_bytes += len(data)
-        self._keep(message)
-        self._send(message)
-        self._lines.write(data)
+        self._late.append(data)
+        self._late_bytes += len(data)
+        while self._late_bytes > TAIL_BYTES:
+            gone = len(self._late.popleft())
+            self._late_bytes -= gone
+            self._dropped += gone
+        return len(data)
+
+    def _pass_on(self, level: holdings.Level, most: int) -> None:
+        """Send about so many bytes of what is late, the oldest first."""
+        if most and self._dropped:
+            self._lines.write(attempts.dropped_line(self._dropped))
+            self._dropped = 0
+        while self._late and most > 0:
+            data = self._late.popleft()
+            offset = level.printed - self._late_bytes
+            self._late_bytes -= len(data)
+            most -= len(data)
+            for at in range(0, len(data), READ_BYTES):
+                piece = data[at : at + READ_BYTES]
+                message = messages.Log(level.ref, offset + at, piece)
+                self._keep(message)
+                self._send(message)
+                self._lines.write(piece)
 
     def repair(self) -> None:
         """Whatever a call has done to 1 and 2, `sys.stdout` and `sys.stderr`: they are ours."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from kilnwork.api import worker_variables
+from kilnwork.api import variables, worker_variables
 from kilnwork.channel import messages
 from kilnwork.kit import ids
 from kilnwork.worker import errors, folders, leftovers, settings
@@ -32,15 +32,20 @@ class Environment:
         left_out = settings.OWN_VARIABLES | {HOST, PORT, leftovers.MARKER}
         self._base = {name: value for name, value in inherited.items() if name not in left_out}
 
-    def for_attempt(self, run: messages.Run, place: folders.Place) -> dict[str, str]:
-        """Variables of one attempt; writes its kubeconfig if it has one. Raises CannotStartHere."""
+    def for_attempt(
+        self, run: messages.Run, place: folders.Place, values: Mapping[str, str] = {}
+    ) -> dict[str, str]:
+        """Variables of one attempt; writes its kubeconfig if it has one. Raises CannotStartHere.
+
+        `values`: of the Task's own variables that do not stand in its spec.
+        """
         return {
             **self._base,
-            **self._outputs(run),
             "TMPDIR": str(place.directory),
             **self._kubernetes(run.namespace, place),
-            **{entry.name: entry.value for entry in run.spec.env},
+            **variables.with_values(run.spec.env, values),
             **_contract(run, place),
+            **self._outputs(run),
         }
 
     def of_container(self, run: messages.Run, place: folders.Place) -> dict[str, str]:

@@ -4,21 +4,24 @@ Used by `slot_session`, in the main thread. Whatever user code does, raise, exit
 becomes a `CallEnd`; nothing gets out of `run` but an interrupt that came a moment late.
 """
 
+import contextlib
 import functools
 import importlib
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import CoroutineType
 from typing import Any, Protocol
 
 from kilnwork.api import attempts, calls, reasons, task
+from kilnwork.api import variables as api_variables
+from kilnwork.channel import messages
 from kilnwork.data import blobs
 from kilnwork.data import errors as data_errors
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
-from kilnwork.sdk import context, errors, futures, pickling, running, shipping
+from kilnwork.sdk import context, errors, futures, pickling, running, shipping, variables
 from kilnwork.sdk import task as task_functions
-from kilnwork.worker import holdings, interrupts
+from kilnwork.worker import holdings, interrupts, usage
 
 SUCCEEDED, FAILED = attempts.Ending.SUCCEEDED, attempts.Ending.FAILED
 LOST, STOPPED = attempts.Ending.LOST, attempts.Ending.STOPPED
@@ -73,12 +76,13 @@ class Template:
     a job, makes arguments of the values of its options.
     """
 
-    __slots__ = ("call", "convert", "function", "held")
+    __slots__ = ("call", "convert", "env", "function", "held")
 
     def __init__(self, spec: task.TaskSpec) -> None:
         if spec.call is None:
             raise ValueError("a template without a call was sent to a slot")
         self.call = spec.call
+        self.env = spec.env
         self.held: Any = None
         self.function: Callable[..., Any] | None = None
         self.convert: Callable[[dict[str, Any]], dict[str, Any]] | None = None
@@ -87,9 +91,18 @@ class Template:
 class Execution:
     """See the module."""
 
-    def __init__(self, owner: Owner, *, clock: clocks.Clock) -> None:
+    def __init__(
+        self,
+        owner: Owner,
+        *,
+        clock: clocks.Clock,
+        ask: Callable[[holdings.Level], messages.Answer] | None = None,
+    ) -> None:
+        """`ask`: for values of variables; None where calls have none of their own."""
         self._owner = owner
+        self._ask = ask
         self._monotonic = clock.monotonic
+        self._meter = usage.Meter()
         self._loaded: dict[tuple[str, str | None], Any] = {}
         self.guard: interrupts.Interrupts
 
@@ -108,10 +121,10 @@ class Execution:
         )
         context.begin(inner)
         try:
-            if template.call.environment == shipping.slot.environment is None:
+            if template.call.environment == shipping.slot.environment is None and not template.env:
                 end = self._called(level, template)
             else:
-                with self._entered(template.call):
+                with self._surroundings(level, template):
                     end = self._called(level, template)
             return self.failed(level, guard.cancelled(), template) if level.stop else end
         except BaseException as error:  # noqa: BLE001  anything a user's function raises
@@ -119,6 +132,26 @@ class Execution:
             return self.failed(level, error, template)
         finally:
             context.end()
+
+    @contextlib.contextmanager
+    def _surroundings(self, level: holdings.Level, template: Template) -> Iterator[None]:
+        """Variables and files of the call; the variables first, for what is imported."""
+        with contextlib.ExitStack() as stack:
+            if template.env:
+                values = self._values(level, template.env)
+                stack.enter_context(variables.applied(values))
+            if template.call.environment is not None or shipping.slot.environment is not None:
+                stack.enter_context(self._entered(template.call))
+            yield
+
+    def _values(self, level: holdings.Level, env: Sequence[task.EnvVar]) -> dict[str, str]:
+        if self._ask is None or api_variables.are_literal(env):
+            return api_variables.with_values(env, {})
+        answer = self._ask(level)
+        if answer.status != api_variables.FOUND:
+            error = errors.KilnError(api_variables.refusal(answer.body))
+            raise _Refused(reasons.Reason.VARIABLE_MISSING, error)
+        return api_variables.with_values(env, api_variables.decode(answer.body))
 
     def _entered(self, call: task.Call) -> shipping.Entered:
         try:
@@ -132,6 +165,7 @@ class Execution:
         args, kwargs = self._arguments(level.run)
         if template.convert is not None:  # before user code begins: only that may be interrupted
             kwargs = template.convert(kwargs)
+        self._meter.begin(level)
         level.began = self._monotonic()
         payload: attempts.Payload | None
         delegate = None
@@ -152,8 +186,9 @@ class Execution:
             else:
                 payload, delegate = self._finish(level, template, value)
         return calls.CallEnd(
-            level.ref, SUCCEEDED, _DONE, "", payload, level.started, level.seconds, True, delegate
-        )
+            level.ref, SUCCEEDED, _DONE, "", payload, level.started, level.seconds, True, delegate,
+            self._meter.end(level),
+        )  # fmt: skip
 
     def failed(
         self, level: holdings.Level, error: BaseException, template: Template | None
@@ -178,8 +213,9 @@ class Execution:
             payload = pickling.pack_error(error)
             message = _sentence(error)
         return calls.CallEnd(
-            level.ref, ending, reason, message, payload, level.started, level.seconds, may_retry
-        )
+            level.ref, ending, reason, message, payload, level.started, level.seconds, may_retry,
+            None, self._meter.end(level),
+        )  # fmt: skip
 
     def _load(self, template: Template) -> Callable[..., Any]:
         call = template.call

@@ -22,7 +22,7 @@ from kilnwork.data import blobs
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from kilnwork.sdk import errors, futures, session
-from kilnwork.worker import capture, execution, holdings, interrupts, page, waits
+from kilnwork.worker import capture, execution, holdings, interrupts, page, variables, waits
 
 FLUSH_ENDS = 64
 FLUSH_BYTES = 256 * 1024
@@ -32,6 +32,9 @@ and whenever there is nothing to run."""
 
 STARTED_S = 0.05
 """A call that runs longer is reported as started."""
+
+BUSY_S = 0.001
+"""Between looks at the output of a call that prints as fast as it can."""
 
 TIDY_S = 500e-9
 """A function that took less has made no system call, so it has left nothing to clear away."""
@@ -77,7 +80,8 @@ class SlotSession(session.Session):
         self._held = holdings.Holdings()
         self._stack = self._held.stack
         self._call_templates: dict[int, execution.Template] = {}
-        self._execution = execution.Execution(self, clock=clock)
+        self._variables = variables.Requests(self.link.send, self.link.wait)
+        self._execution = execution.Execution(self, clock=clock, ask=self._variables.ask)
         self._guard = interrupts.Interrupts(self._held, doors=execution.DOORS)
         self._execution.guard = self._guard
         self._capture = capture.Capture(pipe, sheet, send=self._send, room=self._is_read)
@@ -279,7 +283,7 @@ class SlotSession(session.Session):
             known = set(held.refs())
             said += [log for log in self._capture.kept if log.ref in known]
             said += held.reports()
-        return said
+        return [*said, *self._variables.again()]
 
     def received(self, message: Any) -> None:
         """Calls, what is to become of them, and what any submitter receives."""
@@ -305,6 +309,8 @@ class SlotSession(session.Session):
                 self.link.send(messages.Returned(tuple(returned)))
             case messages.StopCall():
                 self._stop(message)
+            case messages.Answer():
+                self._variables.answered(message)
             case _:
                 super().received(message)
 
@@ -329,8 +335,10 @@ class SlotSession(session.Session):
         super().tick()
         with self._held.lock:
             level = self._stack[-1] if self._stack else None
+            self.tick_s = STARTED_S
             if level is not None:
-                self._capture.drain_some(level)
+                busy = self._capture.drain_some(level)
+                self.tick_s = BUSY_S if busy else STARTED_S
                 self._page.write(level.ref, level.started, level.printed)
                 if not level.reported and self._wall() - level.started >= STARTED_S:
                     self.link.send(self._held.started(level))

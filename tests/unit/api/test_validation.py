@@ -65,7 +65,7 @@ def test_call_instead_of_a_command_is_fine() -> None:
         ({"inputObject": "o", "inputs": [{"name": "input", "task": "t"}]}, "spec.inputs[0].name"),
         ({"call": {"function": "m:f"}, "command": ["a"]}, "spec.call"),
         ({"call": {"function": "m:f"}, "args": ["a"]}, "spec.call"),
-        ({"call": {"function": "m:f"}, "env": [{"name": "A"}]}, "spec.env"),
+        ({"call": {"function": "m:f"}, "env": [{"name": "KILN_A"}]}, "spec.env[0].name"),
         ({"call": {"function": "m:f"}, "image": "other"}, "spec.image"),
         ({"call": {"function": "m.f"}}, "spec.call.function"),
         ({"call": {"function": "a-b:f"}}, "spec.call.function"),

@@ -69,3 +69,25 @@ def test_tasks_with_output_are_known_with_and_without_a_look_at_the_disk(
         assert [logs.has_output(task, new=new) for task in tasks] == [False, True, True, False]
     later = attempt_logs.AttemptLogs(tmp_path)
     assert [later.has_output(task) for task in tasks] == [False, True, True, False]
+
+
+def test_a_line_says_how_much_was_dropped_and_offsets_go_on(tmp_path: Path) -> None:
+    logs = attempt_logs.AttemptLogs(tmp_path)
+    assert logs.append(REF, 0, b"one\n") == 4
+    assert logs.append(REF, 1004, b"two\n") == 1008
+    file = attempt_logs.path(tmp_path, REF)
+    assert file.read_bytes() == b"one\n\n[kilnwork: 1000 bytes of output dropped here]\ntwo\n"
+    again = attempt_logs.AttemptLogs(tmp_path)
+    assert again.kept(REF) == 1008
+    assert again.append(REF, 1008, b"three\n") == 1014
+    assert file.read_bytes().endswith(b"two\nthree\n")
+    assert again.append(REF, 2014, b"four\n") == 2019
+    assert attempt_logs.AttemptLogs(tmp_path).kept(REF) == 2019
+
+
+def test_what_is_dropped_first_is_told_too(tmp_path: Path) -> None:
+    logs = attempt_logs.AttemptLogs(tmp_path)
+    assert logs.append(REF, 7, b"x\n") == 9
+    text = attempt_logs.path(tmp_path, REF).read_bytes()
+    assert text == b"[kilnwork: 7 bytes of output dropped here]\nx\n"
+    assert attempt_logs.AttemptLogs(tmp_path).kept(REF) == 9

@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 STATES = api_task.State
 ATTEMPTS = transitions.AttemptState
 LEGAL = {
-    "Pending": {"Staging", "Failed", "Killing"},
+    "Pending": {"Staging", "Success", "Failed", "Killing"},
     "Staging": {"Running", "Success", "Failed", "Pending", "Killing"},
     "Running": {"Success", "Failed", "Pending", "Killing"},
     "Killing": {"Killed", "Success", "Failed"},

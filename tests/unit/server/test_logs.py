@@ -68,3 +68,18 @@ def test_a_last_line_without_end(path: Path) -> None:
     path.write_bytes(b"1\n2")
     with closing(logs.Reader(path, tail=1)) as reader:
         assert rest(reader) == b"2"
+
+
+def test_the_first_line_says_what_the_log_has_lost(tmp_path: Path) -> None:
+    path = tmp_path / "1-1.log"
+    path.write_bytes(b"newer\n")
+    path.with_name("1-1.log.1").write_bytes(b"older..\n")
+    path.with_name("1-1.log.rotated").write_text("1")
+    with logs.Reader(path) as reader:
+        assert reader.read() == b"older..\n"
+    path.with_name("1-1.log.rotated").write_text("3")
+    with logs.Reader(path) as reader:
+        assert reader.read() == b"[kilnwork: the first 16 bytes of the log were dropped]\n"
+        assert reader.read() == b"older..\n"
+    with logs.Reader(path, tail=1) as reader:
+        assert reader.read() == b"newer\n"

@@ -99,3 +99,26 @@ async def test_the_rest_is_read_at_the_end_even_if_much_is_kept(pipe: Pipe) -> N
     pipe.output.finish()
     assert len(pipe.data()) == taken
     pipe.output.finish()
+
+
+async def test_more_than_can_be_kept_is_dropped_while_some_is_taken(pipe: Pipe) -> None:
+    """The beginning and the end are there, and the offsets say how much is missing."""
+    block = bytes(range(256)) * 1024
+    total = 0
+    for number in range(64):
+        total += await pipe.print(block)
+        if number % 8 == 0:
+            pipe.output.kept_up_to(pipe.sent[0][0] + 65536 * (number // 8 + 1))
+    assert total == 64 * len(block)
+    pipe.output.finish()
+    got = sum(len(data) for _, data in pipe.sent)
+    assert got < total
+    end, last = 0, b""
+    for offset, data in pipe.sent:
+        assert offset >= end
+        end, last = offset + len(data), data
+    assert end == total
+    assert pipe.sent[0][0] == 0
+    assert block.endswith(last[-256:])
+    after = [data for offset, data in pipe.sent if offset >= total - output.TAIL_BYTES // 2]
+    assert sum(map(len, after)) >= output.TAIL_BYTES // 4

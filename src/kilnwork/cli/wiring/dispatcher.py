@@ -15,6 +15,7 @@ from kilnwork.cli.wiring import adapters, steps
 from kilnwork.controllers import caches
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub
+from kilnwork.dispatch.hub import variables as hub_variables
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.jobs import assembly, index_jobs, service
 from kilnwork.jobs.flows import runs
@@ -47,6 +48,7 @@ class Callers:
     clusters: Callable[[hub.Hub], ports.Clusters]
     outputs: ports.Outputs
     images: model.ImageRule
+    variables: hub_variables.VariableSource
     ledger: "PondLedger"
     agents: pond_ports.AgentVerifier
 
@@ -183,6 +185,7 @@ class Dispatcher:
                 renew_s=terms.renew_s,
                 on_failure=lambda error: self._fail("dispatcher", error),
                 images=callers.images,
+                variables=callers.variables,
                 blobs_dir=self.blobs,
                 callback_url=urls.url,
                 clock_file=data / "journal.clock",

@@ -126,6 +126,7 @@ class Manager:
             rights=self._access,
             outputs=adapters.LiveOutputs(self._controllers),
             images=self._controllers.image_of_spawned,
+            variables=adapters.KubeVariables(kube),
             clusters=lambda running: adapters.KnownClusters(running, self._controllers),
             ledger=self._controllers.ledger,
             agents=self._controllers.pond_verifier,

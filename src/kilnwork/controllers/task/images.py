@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import meta, pod, task, task_cluster
+from kilnwork.api import meta, pod, task, task_cluster, variables
 from kilnwork.dispatch import model
 
 IGNORED = "ImageIgnored"
@@ -69,7 +69,7 @@ def in_pod(spec: task.TaskSpec, cluster: task_cluster.TaskCluster) -> task.TaskS
     if spec.args:
         container["args"] = list(map(_literal, spec.args))
     if spec.env:
-        container["env"] = [{"name": e.name, "value": _literal(e.value)} for e in spec.env]
+        container["env"] = [variables.manifest(e, _literal(e.value)) for e in spec.env]
     account = cluster.spec.service_account_name
     template = (cluster.spec.template or {}).get("spec") or {}
     made = {

@@ -108,7 +108,7 @@ class _StatusRequests:
 class Agents:
     """Takes in messages of agents that have joined. `view`: as `hub.Hub.view`."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  made once, by `peers`
         self,
         core: commits.Core,
         authenticator: authentication.Authenticator,
@@ -116,6 +116,7 @@ class Agents:
         view: View,
         in_pods: containers.Containers,
         concluded: callbacks.Concluded,
+        variables: Callable[[links.Link, messages.AskVariables], None],
     ) -> None:
         self._core = core
         self._authenticator = authenticator
@@ -135,6 +136,7 @@ class Agents:
             messages.Seen: self._seen,
             messages.Spawn: self._spawn,
             messages.Ask: self._request_status,
+            messages.AskVariables: variables,
             messages.SlotOpening: self._slot_opening,
             messages.SlotGone: self._slot_gone,
             messages.StartContainer: in_pods.start,

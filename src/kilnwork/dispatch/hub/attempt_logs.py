@@ -2,8 +2,10 @@
 
 Written by the hub from Log frames, read by `server`. A file that reached `FILE_BYTES` becomes
 `….log.1`, so that an attempt keeps its last 8 to 16 MiB. How often that happened is in
-`….log.rotated`, so that a restarted dispatcher knows how much of the output it has. Not fsynced:
-output is not worth a disk flush each line, and the worker keeps what was not confirmed.
+`….log.rotated`, so that a restarted dispatcher knows how much of the output it has. Where the
+worker has dropped output a line says how much, and `….log.dropped` by how much the file is shorter
+than the output. Not fsynced: output is not worth a disk flush each line, and the worker keeps what
+was not confirmed.
 """
 
 import logging
@@ -39,6 +41,10 @@ def _older(newer: Path) -> Path:
 
 def _rotations(newer: Path) -> Path:
     return newer.with_name(newer.name + ".rotated")
+
+
+def _skew(newer: Path) -> Path:
+    return newer.with_name(newer.name + ".dropped")
 
 
 class AttemptLogs:
@@ -81,7 +87,10 @@ class AttemptLogs:
         try:
             if self.logs_dir is not None:
                 self._note(ref.task)
-                self._write(self.logs_dir, path(self.logs_dir, ref), data)
+                newer = path(self.logs_dir, ref)
+                if offset > kept:
+                    data = self._told(newer, offset - kept, kept=kept) + data
+                self._write(self.logs_dir, newer, data)
         except OSError as error:
             log.warning("output was not kept", extra={"attempt": str(ref), "error": str(error)})
         self._kept[ref] = end
@@ -92,7 +101,7 @@ class AttemptLogs:
         self._kept[ref] = 0
         if self.logs_dir is not None:
             newer = path(self.logs_dir, ref)
-            for file in (newer, _older(newer), _rotations(newer)):
+            for file in (newer, _older(newer), _rotations(newer), _skew(newer)):
                 file.unlink(missing_ok=True)
 
     def forget(self, ref: attempts.AttemptRef) -> None:
@@ -127,11 +136,18 @@ class AttemptLogs:
             size = newer.stat().st_size
         except OSError:
             size = 0
-        try:
-            rotations = int(_rotations(newer).read_text())
-        except (OSError, ValueError):
-            rotations = 0
-        return rotations * self._file_bytes + size
+        rotations = _number(_rotations(newer))
+        return rotations * self._file_bytes + size + _number(_skew(newer))
+
+    def _told(self, newer: Path, count: int, *, kept: int) -> bytes:
+        """The line for so many bytes that are missing; from now on the file is shorter by them."""
+        line = attempts.dropped_line(count)
+        if kept:
+            line = b"\n" + line
+        else:
+            newer.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _skew(newer).write_text(str(_number(_skew(newer)) + count - len(line)))
+        return line
 
     def _write(self, logs_dir: Path, newer: Path, data: bytes) -> None:
         while data:
@@ -144,9 +160,16 @@ class AttemptLogs:
 
     def _rotate(self, newer: Path) -> None:
         counter = _rotations(newer)
-        before = int(counter.read_text()) if counter.exists() else 0
+        before = _number(counter)
         newer.replace(_older(newer))
         counter.write_text(str(before + 1))
+
+
+def _number(file: Path) -> int:
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):
+        return 0
 
 
 def _open(logs_dir: Path, newer: Path) -> int:

@@ -30,6 +30,7 @@ from kilnwork.dispatch.hub import (
     subscriptions,
     task_views,
 )
+from kilnwork.dispatch.hub import variables as hub_variables
 from kilnwork.dispatch.journal import port
 from kilnwork.dispatch.machine import inputs, instructions, records, views
 from kilnwork.kit import clock as clocks
@@ -63,6 +64,8 @@ class Options:
     """As of `delivery.Terms`; None: nobody can call back."""
     images: model.ImageRule = model.label_image
     """What the image of a spawned command means."""
+    variables: hub_variables.VariableSource | None = None
+    """Where tasks' variables from Secrets and ConfigMaps are read; None: there are none."""
     blobs_dir: Path | None = None
     """Where the directories of blobs are, by namespace."""
     clock_file: Path | None = None
@@ -121,6 +124,7 @@ class Hub:
             verifier=verifier,
             background=self._background,
             view=self.view,
+            variables=options.variables,
         )
         self._retrying = self._peers.retries
         self.new_link: Callable[[], links.Link] = self._peers.new_link

@@ -22,6 +22,7 @@ from kilnwork.dispatch.hub import (
     retrying,
     submitters,
 )
+from kilnwork.dispatch.hub import variables as values
 from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import coroutines, ids
 
@@ -31,7 +32,7 @@ Join = Callable[[links.Link, Any], links.Receive]
 class Peers:
     """`links.Owner`. `greeted`: drivers that have joined since the start. `view`: as the hub's."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  made once, by the hub
         self,
         core: commits.Core,
         frames: delivery.Delivery,
@@ -40,6 +41,7 @@ class Peers:
         verifier: ports.TokenVerifier,
         background: coroutines.Crew,
         view: agents.View,
+        variables: values.VariableSource | None,
     ) -> None:
         self.greeted = 0
         self._core = core
@@ -52,12 +54,13 @@ class Peers:
         )
         self.containers = containers.Containers(core, frames.links, logs)
         self.concluded = callbacks.Concluded()
+        asked = values.Variables(core, variables, background).asked
         self._agents = agents.Agents(
-            core, self._authenticator, logs, view, self.containers, self.concluded
+            core, self._authenticator, logs, view, self.containers, self.concluded, asked
         )
         self.retries = retrying.Retrying(core)
         self._submitters = submitters.Submitters(
-            core, logs, retries=self.retries, background=background
+            core, logs, retries=self.retries, background=background, variables=asked
         )
         self._joins: dict[type, Join] = {
             messages.Hello: self._agents.join,

@@ -33,6 +33,7 @@ class Submitters:
         *,
         retries: retrying.Retrying,
         background: coroutines.Crew,
+        variables: Callable[[links.Link, messages.AskVariables], None],
     ) -> None:
         self._core = core
         self._logs = logs
@@ -65,6 +66,7 @@ class Submitters:
             messages.Yielded: self._yielded,
             messages.Log: self._log,
             messages.Progress: self._progress,
+            messages.AskVariables: variables,
         }
 
     def attach(self, link: links.Link, hello: messages.DriverHello) -> links.Receive:
@@ -124,7 +126,9 @@ class Submitters:
         if lookups is not None:
             reader = self._core.reader
             values = reader.values(lookups.namespace, lookups.values)
-            request = inputs.SubmitCalls(link.number, items, reader.known(lookups), values)
+            cached = reader.cached(lookups, now=self._core.clock.wall()) if lookups.cached else {}
+            known = reader.known(lookups)
+            request = inputs.SubmitCalls(link.number, items, known, values, cached)
         self._core.apply(request)
 
     def _watch(self, link: links.Link, message: messages.Watch) -> None:

@@ -82,6 +82,8 @@ class MemoryStore(reading.RowReader):
         """By row of their task and number of the attempt."""
         self._workers: dict[int, records.Worker] = {}
         self._released: set[ids.TaskId] = set()
+        self._cached: dict[tuple[str, bytes], tuple[ids.TaskId, float]] = {}
+        self._cache_keys: dict[ids.TaskId, tuple[str, bytes]] = {}
 
     @property
     def reader(self) -> port.Reader:
@@ -114,6 +116,9 @@ class MemoryStore(reading.RowReader):
             self._take_over(parent, earlier, run)
         for task in batch.finals:
             self._end(task)
+        for namespace, key, reusable, finished in batch.cached:
+            self._cached[namespace, key] = (reusable, finished)
+            self._cache_keys[reusable] = (namespace, key)
         self._released.update(batch.released)
         for forgotten in batch.forgotten:
             self._drop(forgotten)
@@ -149,6 +154,9 @@ class MemoryStore(reading.RowReader):
     def child_row(self, parent: ids.TaskId, run: int, child_key: str) -> task_rows.TaskRow | None:
         found = self._children.get((parent, run), {}).get(child_key)
         return None if found is None else _row(found)
+
+    def cached_task(self, namespace: str, key: bytes) -> tuple[ids.TaskId, float] | None:
+        return self._cached.get((namespace, key))
 
     def child_states(self, parent: ids.TaskId, run: int) -> Iterator[tuple[str, int]]:
         family = self._children.get((parent, run), {})
@@ -286,6 +294,7 @@ class MemoryStore(reading.RowReader):
             reserved=past.reserved,
             started=past.started,
             finished=past.finished,
+            usage=task_rows.usage(past.cpu_seconds, past.peak_bytes),
         )
 
     def _add(self, task: records.Task) -> None:
@@ -338,6 +347,9 @@ class MemoryStore(reading.RowReader):
             self._drop(task)
 
     def _drop(self, task: ids.TaskId) -> None:
+        cached = self._cache_keys.pop(task, None)
+        if cached is not None and self._cached[cached][0] == task:
+            del self._cached[cached]
         ended = self._ended.pop(task, None)
         if ended is not None and self._past:
             self._past.pop(ended.row, None)

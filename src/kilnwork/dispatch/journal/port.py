@@ -93,6 +93,10 @@ class TaskReader(Protocol):
         """By number of the call, those that are there already."""
         ...
 
+    def cached(self, lookups: inputs.Lookups, *, now: float) -> dict[int, inputs.CachedResult]:
+        """By number of the call, results that will do at that wall time."""
+        ...
+
     def values(
         self, namespace: str | None, tasks: Iterable[ids.TaskId]
     ) -> dict[ids.TaskId, calls.Value]:

@@ -45,6 +45,10 @@ class RowReader(abc.ABC):
         """The newest child of one run of a parent that has that key."""
 
     @abc.abstractmethod
+    def cached_task(self, namespace: str, key: bytes) -> tuple[ids.TaskId, float] | None:
+        """The newest success of that key, and when it ended."""
+
+    @abc.abstractmethod
     def child_states(self, parent: ids.TaskId, run: int) -> Iterable[tuple[str, int]]:
         """How many children of one run are in each state."""
 
@@ -194,6 +198,19 @@ class RowReader(abc.ABC):
                     found[number] = known
         return found
 
+    def cached(self, lookups: inputs.Lookups, *, now: float) -> dict[int, inputs.CachedResult]:
+        """Return results that will do, by the number of the call in the request."""
+        found: dict[int, inputs.CachedResult] = {}
+        for number, key, age_s in lookups.cached:
+            known = self.cached_task(lookups.namespace, key)
+            if known is None or known[1] < now - age_s:
+                continue
+            task, finished = known
+            value = self.values(lookups.namespace, (task,)).get(task)
+            if value is not None and value.state is api_task.State.SUCCESS:
+                found[number] = inputs.CachedResult(value, finished)
+        return found
+
     def _known(self, row: task_rows.TaskRow) -> inputs.StoredCall | None:
         """Return None for a spec that cannot be read, which is then as good as no call."""
         try:
@@ -244,4 +261,5 @@ def _newest_attempt(row: task_rows.TaskRow) -> model.AttemptView:
         reserved=row.reserved or row.created,
         started=row.attempt_started,
         finished=row.finished,
+        usage=row.usage,
     )

@@ -49,6 +49,7 @@ class Rows:
     updates: list[tuple[Value, ...]] = field(default_factory=list)
     blobs: list[tuple[Value, ...]] = field(default_factory=list)
     past: list[records.PastAttempt] = field(default_factory=list)
+    cached: list[tuple[Value, ...]] = field(default_factory=list)
     released: list[tuple[Value, ...]] = field(default_factory=list)
     taken_over: Sequence[tuple[Value, ...]] = ()
     superseded: Sequence[tuple[Value, ...]] = ()
@@ -68,6 +69,7 @@ def of_batch(batch: instructions.Batch) -> Rows:
         workers=[_worker(worker) for worker in batch.workers],
         outputs=[value for output in batch.outputs for value in output],
         past=batch.past,
+        cached=list(batch.cached),
         released=[(task,) for task in batch.released],
         taken_over=batch.taken_over,
         superseded=batch.superseded,

@@ -109,11 +109,14 @@ def _succeed(
     task.reason = end.reason
     task.message = end.message
     task.result = end.payload
+    task.usage = end.usage
     task.stopped = True
     task.slot = None
     began = task.started
     task.finished = wall if began is None or began < wall else began
     mem.batch.finals.append(task)
+    if task.cache_key:
+        mem.cache_result(task)
     if task.declared:
         task.cluster.declared.discard(task)
     notifications.notify(mem, task)
@@ -129,6 +132,7 @@ def _outcome(end: calls.CallEnd) -> attempts.Outcome:
         finished=end.started + end.seconds,
         may_retry=end.may_retry,
         delegate=end.delegate,
+        usage=end.usage,
     )
 
 

@@ -328,8 +328,8 @@ class Lookups(msgspec.Struct):
     """What is looked up in the journal before an input is applied; by the call's number.
 
     `calls`: is there a task of that id; `children`: parent, its run and a child key; `keys`: a
-    driver's key (as a child key). `values`: tasks whose end is needed. Only tasks of `namespace`
-    count.
+    driver's key (as a child key). `values`: tasks whose end is needed. `cached`: is there a result
+    of that key, and how old it may be, in seconds. Only tasks of `namespace` count.
     """
 
     namespace: str
@@ -337,6 +337,7 @@ class Lookups(msgspec.Struct):
     children: list[tuple[int, ids.TaskId, int, str]]
     keys: list[tuple[int, str]]
     values: set[ids.TaskId]
+    cached: list[tuple[int, bytes, float]] = []
 
 
 class StoredCall(msgspec.Struct, frozen=True):
@@ -359,17 +360,26 @@ Values = Mapping[ids.TaskId, calls.Value]
 """How tasks ended, by task."""
 
 
+class CachedResult(msgspec.Struct, frozen=True):
+    """A success that will do for a call. `finished`: when it ended, wall clock, seconds."""
+
+    value: calls.Value
+    finished: float
+
+
 class SubmitCalls(msgspec.Struct, frozen=True):
     """A submitter wants these calls run.
 
     `known`: by number of the item, calls that the journal has and memory has not (see
-    `Machine.lookups`). `values`: by task, how tasks ended that the items need.
+    `Machine.lookups`). `values`: by task, how tasks ended that the items need. `cached`: by number
+    of the item, results that will do.
     """
 
     link: int
     items: tuple[calls.CallItem, ...]
     known: Mapping[int, StoredCall] = {}
     values: Mapping[ids.TaskId, calls.Value] = {}
+    cached: Mapping[int, CachedResult] = {}
 
 
 class WatchTasks(msgspec.Struct, frozen=True):

@@ -163,9 +163,10 @@ class Batch(msgspec.Struct):
 
     `dirty`: tasks whose row is to be written, in order of first change; `past`: attempts that are
     over; `outputs`: row, attempt and what that has printed, where it is short and whole; `workers`:
-    sessions with their first attempt; `released`, `forgotten`: tasks whose object is gone, and
-    tasks whose rows are to be deleted. `published`: tasks whose view changed without a row
-    (progress, children). `finals`: tasks that became final; memory drops them after the commit.
+    sessions with their first attempt; `cached`: results that may be used again: namespace, key,
+    task and when it ended; `released`, `forgotten`: tasks whose object is gone, and tasks whose
+    rows are to be deleted. `published`: tasks whose view changed without a row (progress,
+    children). `finals`: tasks that became final; memory drops them after the commit.
 
     For calls, by link, so that each link gets one frame: `runs` in order (after the templates that
     the link has not seen), each with the number of its attempt; `results`; `accepted` and
@@ -184,6 +185,7 @@ class Batch(msgspec.Struct):
     past: list[records.PastAttempt] = []
     outputs: list[tuple[int, int, bytes]] = []
     workers: list[records.Worker] = []
+    cached: list[tuple[str, bytes, ids.TaskId, float]] = []
     released: list[ids.TaskId] = []
     forgotten: list[ids.TaskId] = []
     taken_over: list[tuple[ids.TaskId, int, int]] = []

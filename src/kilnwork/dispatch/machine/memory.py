@@ -257,6 +257,12 @@ class Memory:
         """Its row is to be written."""
         self.batch.dirty[task] = None
 
+    def cache_result(self, task: records.Task) -> None:
+        """It has succeeded: others may use its result again."""
+        if task.result is not None and task.finished is not None:
+            entry = task.namespace, task.cache_key, task.id, task.finished
+            self.batch.cached.append(entry)
+
     def send(self, instruction: instructions.Send) -> None:
         """To be carried out after the commit."""
         self.batch.sends.append(instruction)

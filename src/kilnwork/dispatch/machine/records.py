@@ -44,6 +44,8 @@ class PastAttempt(NamedTuple):
     reason: str
     message: str
     exit_code: int | None
+    cpu_seconds: float | None = None
+    peak_bytes: int | None = None
 
 
 class Family:
@@ -373,6 +375,8 @@ class Task(model.TaskFacts, eq=False):
     """Who else gets it, under which numbers."""
     delegate: ids.TaskId | None = None
     """The task whose outcome becomes its own."""
+    cache_key: bytes = b""
+    """By which others may use its result again; not stored: after a restart it is not kept."""
 
     @property
     def ref(self) -> attempts.AttemptRef:

@@ -11,6 +11,7 @@ from kilnwork.api import attempts, calls, reasons
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import (
     children,
+    completion,
     dependencies,
     families,
     inputs,
@@ -22,6 +23,7 @@ from kilnwork.dispatch.machine import (
     reruns,
     submitters,
 )
+from kilnwork.kit import clock, ids
 
 _S = api_task.State
 _R = reasons.Reason
@@ -40,7 +42,7 @@ def lookups(
     submitter = mem.submitters.get(item.link)
     if submitter is None:
         return None
-    request = inputs.Lookups(submitter.namespace, [], [], [], set())
+    request = inputs.Lookups(submitter.namespace, [], [], [], set(), [])
     if isinstance(item, inputs.WatchTasks):
         request.values = {w.task for w in item.items if w.task not in mem.tasks}
         return request if request.values else None
@@ -50,12 +52,13 @@ def lookups(
             again
             or call.needs
             or call.key is not None
+            or call.cache is not None
             or (parent is not None and _may_have_had_it(parent))
         ):
             _look_up(mem, submitter, call, request, again=again)
     if request.values:
         request.values.difference_update([call.task for call in item.items])
-    if request.values or request.calls or request.children or request.keys:
+    if request.values or request.calls or request.children or request.keys or request.cached:
         return request
     return None
 
@@ -93,6 +96,8 @@ def _look_up(
     template = submitter.templates.get(call.template)
     if template is None:
         return
+    if call.cache is not None and not call.needs:
+        request.cached.append((call.number, call.cache.key, call.cache.seconds))
     key, parent = _key_of(call, template), call.parent
     if parent is not None and key is not None:
         task = mem.tasks.get(parent.task)
@@ -118,7 +123,7 @@ def submit(mem: memory.Memory, item: inputs.SubmitCalls, now: inputs.Moment) -> 
         if call.task in mem.tasks:
             submitters.subscribe(mem, mem.tasks[call.task], submitter, call.number)
         elif call.parent is None and call.key is None and not item.known:
-            reruns.admit_call(mem, _new(mem, submitter, template, call, now), item.values, now)
+            _begin(mem, _new(mem, submitter, template, call, now), call, item, now)
         else:
             _find_or_create(mem, submitter, template, call, item, now)
             if call.key is not None or (call.parent is not None and _may_have_had_it(call.parent)):
@@ -174,6 +179,34 @@ def _new(
     )
 
 
+def _begin(
+    mem: memory.Memory,
+    task: records.Task,
+    call: calls.CallItem,
+    item: inputs.SubmitCalls,
+    now: inputs.Moment,
+) -> None:
+    """A new call is over at once if an earlier result will do; else it is admitted."""
+    reused = item.cached.get(call.number)
+    if reused is None:
+        if call.cache is not None and not call.needs:
+            task.cache_key = call.cache.key
+        reruns.admit_call(mem, task, item.values, now)
+        return
+    mem.tasks[task.id] = task
+    mem.batch.dirty[task] = None
+    task.result = reused.value.payload
+    ended, of = clock.rfc3339(reused.finished), ids.task_text(reused.value.task)
+    completion.finish(
+        mem,
+        task,
+        now,
+        state=_S.SUCCESS,
+        reason=_R.CACHED,
+        message=f"it has the result of task {of}, which ended {ended}",
+    )
+
+
 def _find_or_create(
     mem: memory.Memory,
     submitter: records.Submitter,
@@ -192,7 +225,7 @@ def _find_or_create(
         return
     key = _key_of(call, template)
     if key is None:
-        reruns.admit_call(mem, _new(mem, submitter, template, call, now), item.values, now)
+        _begin(mem, _new(mem, submitter, template, call, now), call, item, now)
         return
     task = mem.keys.get((submitter.namespace, key))
     known = _known_of(task) if task is not None else known
@@ -200,7 +233,7 @@ def _find_or_create(
         task = _new(mem, submitter, template, call, now)
         task.child_key = key
         mem.keys[submitter.namespace, key] = task
-        reruns.admit_call(mem, task, item.values, now)
+        _begin(mem, task, call, item, now)
     elif call.retry_failed and _may_be_retried(known, template, submitter):
         task = _next_run(mem, submitter, template, call, known, now)
         task.child_key = key
@@ -357,7 +390,7 @@ def _submit_child(
     families.adopt(family, child, call.parent, child_key=key)
     family.total += 1
     notifications.publish_parent(mem, family)
-    reruns.admit_call(mem, child, item.values, now)
+    _begin(mem, child, call, item, now)
 
 
 def _parent(

@@ -29,6 +29,7 @@ TASK_MOVES: Mapping[api_task.State, frozenset[api_task.State]] = {
     _S.PENDING: frozenset(
         {
             _S.STAGING,  # an attempt is reserved
+            _S.SUCCESS,  # the result of an earlier call is used again
             _S.FAILED,  # pending timeout, total timeout, an input failed, cluster deleted
             _S.KILLING,
         }

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from kilnwork.api import attempts, meta, pod
+from kilnwork.api import attempts, meta, pod, variables
 from kilnwork.executors import port
 from kilnwork.kit import ids
 
@@ -62,11 +62,13 @@ def container(attempt: port.Attempt, place: port.Place, seen: pod.Pod) -> meta.J
     image = spec.image or worker.image
     own = {entry.name for entry in spec.env}
     given = [(name, value) for name, value in place.environment if name not in own]
-    env = [*given, *((entry.name, entry.value) for entry in spec.env)]
     made: dict[str, Any] = {
         "name": container_name(attempt.ref),
         "image": image,
-        "env": [{"name": name, "value": _literal(value)} for name, value in env],
+        "env": [
+            *({"name": name, "value": _literal(value)} for name, value in given),
+            *(variables.manifest(entry, _literal(entry.value)) for entry in spec.env),
+        ],
         "volumeMounts": list(_mounts(seen)),
     }
     if spec.command:

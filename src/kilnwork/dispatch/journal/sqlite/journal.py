@@ -221,6 +221,7 @@ def _write(connection: apsw.Connection, cursor: apsw.Cursor, batch: rows.Rows) -
         ("insert_template", batch.templates),
         ("use_blobs", batch.blobs),
         ("insert_past_attempt", batch.past),
+        ("keep_cached", batch.cached),
         ("release_task", batch.released),
         ("take_over", batch.taken_over),
         ("supersede", batch.superseded),

@@ -54,6 +54,10 @@ class Queries(reading.RowReader):
     def child_row(self, parent: ids.TaskId, run: int, child_key: str) -> task_rows.TaskRow | None:
         return next(self._task_rows("child", (parent, run, child_key)), None)
 
+    def cached_task(self, namespace: str, key: bytes) -> tuple[ids.TaskId, float] | None:
+        found = self.select("cached", namespace, key)
+        return (ids.TaskId(found[0][0]), found[0][1]) if found else None
+
     def child_states(self, parent: ids.TaskId, run: int) -> Iterator[tuple[str, int]]:
         return self._all("child_states", (parent, run))
 
@@ -175,7 +179,7 @@ def _filters(wanted: model.Wanted) -> tuple[instructions.Value, ...]:
 
 
 def _attempt(row: task_rows.TaskRow, values: tuple[Any, ...]) -> model.AttemptView:
-    number, worker, node, reserved, started, finished, ending, reason, message, code = values
+    number, worker, node, reserved, started, finished, ending, reason, message, code, *used = values
     return model.AttemptView(
         ref=attempts.AttemptRef(row.task, row.run, number),
         worker=worker,
@@ -187,4 +191,5 @@ def _attempt(row: task_rows.TaskRow, values: tuple[Any, ...]) -> model.AttemptVi
         reserved=reserved,
         started=started,
         finished=finished,
+        usage=task_rows.usage(*used),
     )

@@ -1,0 +1,122 @@
+"""Variables of tasks (`env`): what they take from Secrets and ConfigMaps, and what comes of it.
+
+Used by the dispatcher, which reads the objects, by the worker, which asks for the values, and by
+executors that leave that to Kubernetes. Values of Secrets are in no spec: only names of objects and
+keys are. Pure. What may be written is `variable_rules`'s to say.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from kilnwork.api import meta, task
+
+NUL = "must not contain a NUL character"
+FOUND, MISSING = 200, 404
+"""Statuses of the answer to whoever asks for values."""
+
+
+class Source(NamedTuple):
+    """A Secret or ConfigMap. `kind`: `Secret` or `ConfigMap`."""
+
+    kind: str
+    name: str
+
+
+class Unusable(NamedTuple):
+    """Why the variables of a task cannot be had, for people."""
+
+    message: str
+
+
+def are_literal(env: Sequence[task.EnvVar]) -> bool:
+    """Return whether all values stand in the spec."""
+    return all(variable.value_from is None for variable in env)
+
+
+def sources(env: Sequence[task.EnvVar]) -> frozenset[Source]:
+    """Return the objects that valid variables take values from."""
+    return frozenset(source for _, source, _ in _references(env))
+
+
+def resolve(
+    env: Sequence[task.EnvVar], found: Mapping[Source, Mapping[str, bytes] | None], namespace: str
+) -> dict[str, str] | Unusable:
+    """Return the values that do not stand in the spec, by variable.
+
+    `found`: the data of each of `sources`, None where there is no such object.
+    """
+    values: dict[str, str] = {}
+    for variable, source, ref in _references(env):
+        data = found.get(source)
+        value = None if data is None else data.get(ref.key)
+        if value is None:
+            if ref.optional:
+                continue
+            return _missing(variable, source, ref, namespace, exists=data is not None)
+        try:
+            text = value.decode()
+        except UnicodeDecodeError:
+            return Unusable(f"{_what(variable, source, ref)} is no text in UTF-8")
+        if "\0" in text:
+            return Unusable(f"{_what(variable, source, ref)} {NUL}")
+        values[variable.name] = text
+    return values
+
+
+def decode(body: bytes) -> dict[str, str]:
+    """Return the values of an answer with status FOUND."""
+    return msgspec.json.decode(body, type=dict[str, str])
+
+
+def refusal(body: bytes) -> str:
+    """Return what any other answer says."""
+    return str(msgspec.json.decode(body, type=dict[str, Any]).get("message", ""))
+
+
+def with_values(env: Sequence[task.EnvVar], values: Mapping[str, str]) -> dict[str, str]:
+    """Return all variables: those of the spec, and the values that were read for the others."""
+    made: dict[str, str] = {}
+    for variable in env:
+        if variable.value_from is None:
+            made[variable.name] = variable.value
+        elif variable.name in values:
+            made[variable.name] = values[variable.name]
+    return made
+
+
+def manifest(variable: task.EnvVar, value: str) -> meta.JsonObject:
+    """Return a variable as a container has it. `value`: of one that is literal."""
+    if variable.value_from is None:
+        return {"name": variable.name, "value": value}
+    return {"name": variable.name, "valueFrom": msgspec.to_builtins(variable.value_from)}
+
+
+def given_refs(source: task.EnvSource) -> dict[str, task.KeyRef]:
+    """Return what a source says, by field; of a valid one it is one."""
+    each = {"secretKeyRef": source.secret_key_ref, "configMapKeyRef": source.config_map_key_ref}
+    return {field: ref for field, ref in each.items() if ref is not None}
+
+
+_KINDS = {"secretKeyRef": "Secret", "configMapKeyRef": "ConfigMap"}
+
+
+def _references(env: Iterable[task.EnvVar]) -> Iterator[tuple[task.EnvVar, Source, task.KeyRef]]:
+    for variable in env:
+        if variable.value_from is not None:
+            for field, ref in given_refs(variable.value_from).items():
+                yield variable, Source(_KINDS[field], ref.name), ref
+
+
+def _what(variable: task.EnvVar, source: Source, ref: task.KeyRef) -> str:
+    return f"variable {variable.name}: key {ref.key} of {source.kind} {source.name}"
+
+
+def _missing(
+    variable: task.EnvVar, source: Source, ref: task.KeyRef, namespace: str, *, exists: bool
+) -> Unusable:
+    if exists:
+        return Unusable(f"{_what(variable, source, ref)} does not exist")
+    text = f"variable {variable.name}: there is no {source.kind} {source.name}"
+    return Unusable(f"{text} in namespace {namespace}")

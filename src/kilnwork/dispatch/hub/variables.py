@@ -1,0 +1,109 @@
+"""Values of variables that tasks take from Secrets and ConfigMaps, for the attempts that ask.
+
+Used by `agents` and `submitters`. The values go from the API server to whoever holds the attempt,
+over its link, and nowhere else: not to the machine, the journal or a log. An attempt gets what its
+own spec names, from its own namespace.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from kilnwork.api import variables
+from kilnwork.channel import messages
+from kilnwork.dispatch.hub import child_requests, commits, links
+from kilnwork.dispatch.machine import records
+from kilnwork.kit import backoff, coroutines, errors
+
+log = logging.getLogger(__name__)
+
+KEPT_S = 5.0
+"""How long an object that was read is used for other attempts: thousands of them may start in a
+second, and a Secret that changes reaches those that start later."""
+
+RETRY = backoff.Backoff(0.5, 10.0)
+"""Between tries to read, as long as the attempt is held."""
+
+
+NOWHERE = "this dispatcher has no Secrets and no ConfigMaps: kiln.start(secrets=DIRECTORY) has"
+
+
+class VariableSource(Protocol):
+    """Where Secrets and ConfigMaps are read. Implemented above: `cli.wiring`, `dispatch.home`."""
+
+    async def read(self, namespace: str, source: variables.Source) -> Mapping[str, bytes] | None:
+        """Return the data of an object, None if there is none. Raises KilnError if nobody can tell
+        now; it is asked again."""
+        ...
+
+
+class Variables:
+    """Answers `AskVariables`. `source`: None where there are no Secrets and ConfigMaps."""
+
+    def __init__(
+        self,
+        core: commits.Core,
+        source: VariableSource | None,
+        background: coroutines.Crew,
+    ) -> None:
+        self._core = core
+        self._source = source
+        self._background = background
+        self._read: dict[tuple[str, variables.Source], tuple[float, Mapping[str, bytes]]] = {}
+
+    def asked(self, link: links.Link, message: messages.AskVariables) -> None:
+        """A worker or slot wants the values of an attempt that it holds."""
+        task = self._core.machine.held_by(link.number, message.ref)
+        if task is None:
+            text = f"attempt {message.ref} is over"
+            link.respond(message.serial, 409, child_requests.error_response(text))
+            return
+        self._background.start("variables", self._answer(link, message))
+
+    async def _answer(self, link: links.Link, message: messages.AskVariables) -> None:
+        """Respond, unless the attempt or its link goes before the values can be read."""
+        for failures in itertools.count():
+            await asyncio.sleep(RETRY.delay_s(failures))
+            task = self._core.machine.held_by(link.number, message.ref)
+            if task is None:
+                return
+            try:
+                found = await self._values(task)
+                break
+            except errors.KilnError as error:
+                facts = {"attempt": str(message.ref), "why": str(error)}
+                log.warning("cannot read the variables of an attempt; trying again", extra=facts)
+        if isinstance(found, variables.Unusable):
+            link.respond(
+                message.serial, variables.MISSING, child_requests.error_response(found.message)
+            )
+        else:
+            link.respond(message.serial, variables.FOUND, msgspec.json.encode(found))
+
+    async def _values(self, task: records.Task) -> dict[str, str] | variables.Unusable:
+        namespace, env = task.namespace, task.spec.env
+        if self._source is None:
+            return variables.Unusable(NOWHERE)
+        found = {
+            one: await self._data(self._source, namespace, one) for one in variables.sources(env)
+        }
+        return variables.resolve(env, found, namespace)
+
+    async def _data(
+        self, reader: VariableSource, namespace: str, source: variables.Source
+    ) -> Mapping[str, bytes] | None:
+        """The data of an object, as it was a few seconds ago; one that is not there is looked for
+        each time."""
+        now = self._core.clock.monotonic()
+        self._read = {key: kept for key, kept in self._read.items() if kept[0] > now}
+        kept = self._read.get((namespace, source))
+        if kept is not None:
+            return kept[1]
+        data = await reader.read(namespace, source)
+        if data is not None:
+            self._read[namespace, source] = (now + KEPT_S, data)
+        return data

@@ -1,0 +1,39 @@
+"""Secrets of `kiln.start(secrets=DIRECTORY)`: one directory each, with a file for each key.
+
+Used by `home`. It is the form in which Kubernetes mounts them. ConfigMaps are not there.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from pathlib import Path
+
+from kilnwork.api import variables
+from kilnwork.kit import errors
+
+
+class SecretsUnreadable(errors.KilnError):
+    """A file cannot be read; it may be later."""
+
+
+class SecretFiles:
+    """`hub.variables.VariableSource` of a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+
+    async def read(self, namespace: str, source: variables.Source) -> Mapping[str, bytes] | None:
+        """All keys of one Secret, None if it has no directory. Raises SecretsUnreadable."""
+        if source.kind != "Secret":
+            return None
+        return await asyncio.to_thread(_read, self._directory / source.name)
+
+
+def _read(directory: Path) -> dict[str, bytes] | None:
+    """Hidden files are none of its keys: Kubernetes has its own there (`..data`)."""
+    try:
+        files = [one for one in directory.iterdir() if not one.name.startswith(".")]
+        return {file.name: file.read_bytes() for file in files if file.is_file()}
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise SecretsUnreadable(f"Secret {directory.name}: {error}") from error

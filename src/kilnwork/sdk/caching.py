@@ -1,0 +1,82 @@
+"""Results that are used again (`cache=`): the key of a call.
+
+Used by `sdk.task`. Two calls have the same key if nothing that is looked at differs: the function's
+name and own code with its defaults and closure, what is shipped with it, its arguments, and those
+options that its result depends on. Not looked at: functions that it calls, global variables, files,
+the environment of the worker.
+"""
+
+import sys
+from collections.abc import Callable, Iterator
+from types import CodeType
+from typing import Any
+
+import msgspec
+
+from kilnwork.api import attempts, calls
+from kilnwork.kit import digests
+from kilnwork.sdk import envelope, errors, options, pickling
+
+_encode = msgspec.msgpack.encode
+
+
+def function_digest(function: Callable[..., Any], *, of: str, blobs: envelope.Blobs) -> bytes:
+    """Return the digest of what a function is. Raises BadOption for one whose code is not Python,
+    or whose defaults or closure cannot be pickled."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        raise errors.BadOption(f"{of}: cache=: needs a Python function, not {function!r}")
+    closure = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+    defaults = getattr(function, "__defaults__", None), getattr(function, "__kwdefaults__", None)
+    try:
+        given, needs = pickling.pack_arguments((closure, defaults), {}, blobs)
+    except errors.NotPicklable as error:
+        raise errors.BadOption(_UNCLEAR.format(of)) from error
+    if needs:
+        raise errors.BadOption(_UNCLEAR.format(of))
+    python = repr(sys.version_info[:2]).encode()
+    parts = [python, of.encode(), *_parts(code), given.data, given.digest or b""]
+    return digests.sha256_of([_encode(parts)])
+
+
+_UNCLEAR = (
+    "{}: cache=: its defaults or closure cannot be pickled, or hold futures, so that nobody could "
+    "say whether they are the same: pass such values as arguments"
+)
+
+
+def _parts(code: CodeType) -> Iterator[bytes]:
+    """What a code object does, without where it stands."""
+    yield code.co_code
+    yield repr((code.co_name, code.co_argcount, code.co_kwonlyargcount, code.co_flags)).encode()
+    yield repr((code.co_names, code.co_varnames, code.co_freevars)).encode()
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _parts(constant)
+        elif isinstance(constant, frozenset):  # of which the order is not the same in each process
+            yield repr(sorted(map(repr, constant))).encode()
+        else:
+            yield repr(constant).encode()
+
+
+def terms(
+    function: bytes,
+    given: options.Options,
+    *,
+    environment: str | None,
+    arguments: attempts.Payload,
+) -> calls.Cache | None:
+    """Return what a call says about its cache, None without one. `function`: its digest."""
+    if given.cache is None:
+        return None
+    of_call = _encode((
+        function,
+        environment,
+        given.returns,
+        given.env,
+        arguments.media_type,
+        arguments.data,
+        arguments.digest,
+        arguments.blobs,
+    ))  # fmt: skip
+    return calls.Cache(digests.sha256_of([of_call]), given.cache)

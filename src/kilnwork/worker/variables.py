@@ -1,0 +1,50 @@
+"""What a slot asks the dispatcher for: values of variables that a call takes from Secrets.
+
+Used by `slot_session`, which has the link, and `execution`, which needs them before a call begins.
+"""
+
+from collections.abc import Callable
+
+from kilnwork.api import attempts
+from kilnwork.channel import messages
+from kilnwork.sdk import errors
+from kilnwork.worker import holdings
+
+
+class Requests:
+    """What a slot asks the dispatcher for, until it is answered; again on each new link."""
+
+    def __init__(
+        self,
+        send: Callable[[messages.AskVariables], None],
+        wait: Callable[[Callable[[], bool]], object],
+    ) -> None:
+        self._send = send
+        self._wait = wait
+        self._serial = 0
+        self._open: dict[int, attempts.AttemptRef] = {}
+        self._answers: dict[int, messages.Answer] = {}
+
+    def ask(self, level: holdings.Level) -> messages.Answer:
+        """Wait for the answer. Raises Cancelled if the call is told to stop meanwhile."""
+        self._serial += 1
+        serial = self._serial
+        self._open[serial] = level.ref
+        self._send(messages.AskVariables(serial, level.ref))
+        try:
+            self._wait(lambda: serial in self._answers or bool(level.stop))
+        finally:
+            self._open.pop(serial, None)
+        answer = self._answers.pop(serial, None)
+        if answer is None:
+            raise errors.Cancelled("it was stopped before it began")
+        return answer
+
+    def answered(self, answer: messages.Answer) -> None:
+        """The dispatcher has sent an answer."""
+        if answer.serial in self._open:
+            self._answers[answer.serial] = answer
+
+    def again(self) -> list[messages.AskVariables]:
+        """What a new link must be asked."""
+        return [messages.AskVariables(serial, ref) for serial, ref in self._open.items()]

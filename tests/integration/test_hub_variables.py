@@ -1,0 +1,116 @@
+"""Values of variables go to whoever holds the attempt, and to nobody else."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from kilnwork.api import task as api_task
+from kilnwork.api import variables
+from kilnwork.channel import messages
+from kilnwork.dispatch import model
+from kilnwork.dispatch.hub import hub
+from kilnwork.kit import errors, ids
+from support import hubs, raw_worker
+
+ENV = (
+    api_task.EnvVar(name="PLAIN", value="x"),
+    api_task.EnvVar(
+        name="TOKEN",
+        value_from=api_task.EnvSource(secret_key_ref=api_task.KeyRef(name="db", key="token")),
+    ),
+)
+
+
+class Secrets:
+    """`hub.variables.VariableSource`: what each namespace has, and how often it was read."""
+
+    def __init__(self) -> None:
+        self.known = {("ns", "db"): {"token": b"t-1", "other": b"not asked for"}}
+        self.reads: Counter[tuple[str, str]] = Counter()
+        self.failures = 0
+
+    async def read(self, namespace: str, source: variables.Source) -> Mapping[str, bytes] | None:
+        self.reads[namespace, source.name] += 1
+        if self.failures:
+            self.failures -= 1
+            raise errors.KilnError("the API server is away")
+        return self.known.get((namespace, source.name))
+
+
+@pytest.fixture
+def secrets() -> Secrets:
+    return Secrets()
+
+
+@pytest.fixture
+async def dispatcher(tmp_path: Path, secrets: Secrets) -> AsyncIterator[hub.Hub]:
+    async with hubs.running(tmp_path, options=hub.Options(variables=secrets)) as started:
+        yield started
+
+
+def _worker(folder: Path, name: str) -> raw_worker.RawWorker:
+    return raw_worker.RawWorker(folder / "run" / "channel.sock", name=name, slots=2)
+
+
+def _task() -> model.Submission:
+    spec = api_task.TaskSpec(command=("true",), env=ENV)
+    return model.Submission(task=ids.new_task_id(), namespace="ns", name="t", spec=spec)
+
+
+async def test_the_holder_of_an_attempt_gets_what_its_spec_names(
+    dispatcher: hub.Hub, tmp_path: Path, secrets: Secrets
+) -> None:
+    async with _worker(tmp_path, "w-0") as worker:
+        await dispatcher.submit(_task())
+        run = await worker.expect(messages.Run)
+        assert run.spec.env == ENV
+        worker.say(messages.AskVariables(7, run.ref), messages.AskVariables(8, run.ref))
+        answers = [await worker.expect(messages.Answer) for _ in range(2)]
+        assert {(a.serial, a.status) for a in answers} == {(7, 200), (8, 200)}
+        assert all(variables.decode(a.body) == {"TOKEN": "t-1"} for a in answers)
+        assert secrets.reads["ns", "db"] <= 2
+        worker.say(messages.AskVariables(9, run.ref))
+        await worker.expect(messages.Answer)
+        assert secrets.reads["ns", "db"] <= 2  # as it was a moment ago
+
+
+async def test_another_worker_gets_nothing(dispatcher: hub.Hub, tmp_path: Path) -> None:
+    async with _worker(tmp_path, "w-0") as worker:
+        await dispatcher.submit(_task())
+        run = await worker.expect(messages.Run)
+        async with _worker(tmp_path, "w-1") as other:
+            other.say(messages.AskVariables(1, run.ref))
+            answer = await other.expect(messages.Answer)
+            assert (answer.status, b"t-1" in answer.body) == (409, False)
+        worker.succeed(run.ref, b"1")
+        worker.say(messages.AskVariables(2, run.ref))
+        assert (await worker.expect(messages.Answer)).status == 409
+
+
+async def test_a_source_that_is_away_is_asked_again(
+    dispatcher: hub.Hub, tmp_path: Path, secrets: Secrets
+) -> None:
+    secrets.failures = 1
+    async with _worker(tmp_path, "w-0") as worker:
+        await dispatcher.submit(_task())
+        run = await worker.expect(messages.Run)
+        worker.say(messages.AskVariables(1, run.ref))
+        answer = await worker.expect(messages.Answer)
+        assert variables.decode(answer.body) == {"TOKEN": "t-1"}
+        assert secrets.reads["ns", "db"] == 2
+
+
+async def test_what_is_missing_is_told_without_values(
+    dispatcher: hub.Hub, tmp_path: Path, secrets: Secrets
+) -> None:
+    secrets.known["ns", "db"].pop("token")
+    async with _worker(tmp_path, "w-0") as worker:
+        await dispatcher.submit(_task())
+        run = await worker.expect(messages.Run)
+        worker.say(messages.AskVariables(1, run.ref))
+        answer = await worker.expect(messages.Answer)
+        assert answer.status == variables.MISSING
+        said = variables.refusal(answer.body)
+        assert said == "variable TOKEN: key token of Secret db does not exist"

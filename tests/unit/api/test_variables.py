@@ -1,0 +1,51 @@
+"""What the variables of a task come to, with what was found in Secrets and ConfigMaps."""
+
+from collections.abc import Mapping
+
+from kilnwork.api import task, variables
+
+SECRET = variables.Source("Secret", "db")
+
+
+def _secret(name: str, key: str, *, optional: bool = False) -> task.EnvVar:
+    ref = task.KeyRef(name="db", key=key, optional=optional)
+    return task.EnvVar(name=name, value_from=task.EnvSource(secret_key_ref=ref))
+
+
+def _resolved(
+    *env: task.EnvVar, data: Mapping[str, bytes] | None
+) -> dict[str, str] | variables.Unusable:
+    assert variables.sources(env) == {SECRET}
+    return variables.resolve(env, {SECRET: data}, "ns")
+
+
+def test_literal_values_need_nothing() -> None:
+    env = (task.EnvVar(name="A", value="x"),)
+    assert variables.are_literal(env)
+    assert variables.sources(env) == frozenset()
+    assert variables.with_values(env, {}) == {"A": "x"}
+
+
+def test_values_are_of_the_keys_that_are_named() -> None:
+    env = (task.EnvVar(name="A", value="x"), _secret("B", "b"), _secret("C", "c", optional=True))
+    found = _resolved(*env, data={"b": b"secret", "other": b"no"})
+    assert found == {"B": "secret"}
+    assert variables.with_values(env, found) == {"A": "x", "B": "secret"}
+
+
+def test_what_cannot_be_had_is_named_and_its_value_is_not() -> None:
+    cases: list[tuple[Mapping[str, bytes] | None, str]] = [
+        (None, "variable B: there is no Secret db in namespace ns"),
+        ({}, "variable B: key b of Secret db does not exist"),
+        ({"b": b"\xff hidden"}, "variable B: key b of Secret db is no text in UTF-8"),
+        ({"b": b"hid\0den"}, "variable B: key b of Secret db must not contain a NUL character"),
+    ]
+    for data, message in cases:
+        assert _resolved(_secret("B", "b"), data=data) == variables.Unusable(message)
+    assert _resolved(_secret("B", "b", optional=True), data=None) == {}
+
+
+def test_a_container_has_the_reference_and_not_the_value() -> None:
+    made = variables.manifest(_secret("B", "b"), "")
+    assert made == {"name": "B", "valueFrom": {"secretKeyRef": {"name": "db", "key": "b"}}}
+    assert variables.manifest(task.EnvVar(name="A"), "x") == {"name": "A", "value": "x"}
