@@ -118,6 +118,7 @@ bench: $(VENV)/.dev ## Measure what docs/reference/performance.md states; fails 
 	$(BIN)/python bench/http_requests.py
 	$(BIN)/python bench/pond.py
 	$(BIN)/python bench/cli.py
+	$(BIN)/python bench/sync_sets.py
 
 bench-cluster: $(VENV)/.dev ## Measure on the real Kubernetes that hack/kube builds (root, Go)
 	$(BIN)/python bench/cluster.py

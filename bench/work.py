@@ -39,3 +39,7 @@ def note(path: str) -> None:
     """Write down when this was, as seconds since the epoch."""
     with Path(path).open("a") as notes:
         notes.write(f"{time.time()!r}\n")
+
+
+def nothing_with(shard: dict[str, object]) -> None:
+    """A no-op that is given a shard."""

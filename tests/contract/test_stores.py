@@ -297,6 +297,30 @@ def test_attempts_that_are_over_are_listed_and_losses_are_counted(kept: port.Sto
     assert kept.reader.attempts(task.id) == []
 
 
+def test_what_attempts_have_used_is_kept(kept: port.Store) -> None:
+    template = a_template()
+    call, command = a_call(1, template), a_command(2)
+    write(kept, tasks=[call, command], templates=[template])
+    reserve(call)
+    reserve(command)
+    write(kept, tasks=[call, command], workers=[WORKER])
+    succeed(call)
+    succeed(command)
+    call.usage = attempts.Usage(0.5, 1 << 30)
+    command.attempt, command.unstarted = 3, 1
+    command.usage = attempts.Usage(1.5)
+    lost = records.PastAttempt(
+        2, 2, 1, 90.0, 91.0, 92.0, "Lost", "WorkerLost", "gone", 137, cpu_seconds=2.5,
+        peak_bytes=7,
+    )  # fmt: skip
+    write(kept, tasks=[call, command], past=[lost])
+    views = [kept.reader.task(task.id) for task in (call, command)]
+    assert [view and view.usage for view in views] == [call.usage, command.usage]
+    assert [view and view.attempts for view in views] == [1, 2]
+    used = [attempt.usage for attempt in kept.reader.attempts(command.id)]
+    assert used == [attempts.Usage(2.5, 7), command.usage]
+
+
 def test_an_id_that_is_taken_spoils_no_batch(kept: port.Store) -> None:
     template = a_template()
     first = a_call(1, template)

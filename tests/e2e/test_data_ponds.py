@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kilnwork.cli import exits
 from support import lakes, ponds, waiting
 from support import up as up_support
 
@@ -69,6 +70,15 @@ def _pond(lake: lakes.Lake, files: Path) -> dict[str, Any]:
                 },
             ],
         },
+    }
+
+
+def _pond_of(name: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "kilnwork.dev/v1alpha1",
+        "kind": "DataPond",
+        "metadata": {"name": name},
+        "spec": spec,
     }
 
 
@@ -218,6 +228,21 @@ def test_status_and_tables_say_what_is_there(up: up_support.Up) -> None:
     assert up.kiln("data").stdout.splitlines()[1].split()[:3] == ["lake", _node(up)["node"], "true"]
 
 
+def test_why_says_how_a_pond_is(up: up_support.Up) -> None:
+    up.kiln("wait", "datapond/lake", "--timeout", "60s")
+    good = up.kiln("why", "datapond/lake").stdout
+    assert good.startswith("DataPond lake is ready: 1 of 1 node has an agent that reports, with ")
+
+    nobody = _pond_of("nobody", nodeSelector={"zone": "none"})
+    up.kiln("apply", "-f", "-", stdin=json.dumps(nobody))
+    up.kiln("wait", "datapond/nobody", "--for=condition=Ready=False", "--timeout", "60s")
+    why = up.kiln("why", "datapond/nobody").stdout
+    assert why.startswith("DataPond nobody is not ready (NoNodes): spec.nodeSelector selects")
+
+    late = up.kiln("wait", "datapond/nobody", "--timeout", "0s", check=False)
+    assert late.returncode == exits.Exit.TIMED_OUT
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [
@@ -251,6 +276,7 @@ def test_bad_input_is_refused_with_the_reason(
         ({"path": "/a/../b"}, "without '..'"),
         ({"path": "data"}, "spec.path"),
         ({"capacity": "many"}, "spec.capacity"),
+        ({"scrubRate": "fast"}, "spec.scrubRate"),
         ({"highWatermark": 0.5, "lowWatermark": 0.6}, "lowWatermark"),
         ({"sources": [{"name": "a", "uri": "ftp://x/"}]}, "spec.sources[0].uri"),
         ({"sources": [{"name": "a", "uri": "https://me:secret@x/"}]}, "no password"),
@@ -264,14 +290,103 @@ def test_bad_input_is_refused_with_the_reason(
 def test_ponds_that_cannot_be_are_refused(
     up: up_support.Up, spec: dict[str, Any], why: str
 ) -> None:
-    pond = {
-        "apiVersion": "kilnwork.dev/v1alpha1",
-        "kind": "DataPond",
-        "metadata": {"name": "bad"},
-        "spec": spec,
-    }
+    pond = _pond_of("bad", **spec)
 
     done = up.kiln("apply", "-f", "-", stdin=json.dumps(pond), check=False)
 
     assert done.returncode != 0
     assert why in done.stderr
+
+
+def test_a_deleted_pond_takes_its_data_along(up: up_support.Up, files: Path) -> None:
+    pond = _pond_of("short", sources=[{"name": "disk", "uri": files.as_uri()}])
+    up.kiln("apply", "-f", "-", stdin=json.dumps(pond))
+    up.kiln("data", "short", "--fetch", "disk")
+    root = up.data / "ponds/default/short"
+    assert (root / "blobs").is_dir()
+
+    up.kiln("delete", "datapond/short")
+    up.kiln("wait", "datapond/short", "--for=delete", "--timeout", "60s")
+
+    assert not root.exists()
+    assert ponds.read_files(files) == FILES
+
+
+def test_two_namespaces_have_no_directory_in_common(up: up_support.Up, files: Path) -> None:
+    """The second is refused by name, and gets nothing of what the first has."""
+    path, source = str(up.data / "common"), {"name": "disk", "uri": files.as_uri()}
+    first = _pond_of("first", path=path, sources=[source])
+    second = _pond_of("second", path=path)
+    second["metadata"]["namespace"] = "second"
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "second"}}
+    up.kiln("apply", "-f", "-", stdin=json.dumps(first))
+    up.kiln("data", "first", "--fetch", "disk")
+    for one in (namespace, second):
+        up.kiln("apply", "-f", "-", stdin=json.dumps(one))
+
+    up.kiln("wait", "datapond/second", "-n", "second", "--for=condition=Ready=False")
+    why = up.kiln("why", "datapond/second", "-n", "second").stdout
+
+    assert why.startswith("DataPond second is not ready (PondUnusable): spec.path:")
+    assert "of DataPond default/first" in why
+    up.kiln("delete", "datapond/second", "-n", "second")
+    up.kiln("wait", "datapond/second", "-n", "second", "--for=delete", "--timeout", "60s")
+    assert ponds.read_files(Path(path) / "runs/default/user_disk/disk") == FILES
+
+
+def _set(name: str, pond: str, job: str, command: str) -> dict[str, Any]:
+    """A SyncSet with a step for each part of a file job."""
+    source = {"files": job, "path": "parts"}
+    snapshot = {"name": "rows", "from": source, "shard": {"by": "files"}}
+    return {
+        "apiVersion": "kilnwork.dev/v1alpha1",
+        "kind": "SyncSet",
+        "metadata": {"name": name},
+        "spec": {
+            "resources": {"groups": [{"name": "worker", "replicas": 1, "near": ["rows"]}]},
+            "data": {"pond": {"name": pond}, "snapshots": [snapshot]},
+            "flow": {
+                "do": [
+                    {
+                        "count": {
+                            "each": "shard",
+                            "of": "data.rows",
+                            "command": ["sh", "-c", command],
+                        }
+                    },
+                    {
+                        "total": {
+                            "join": "count",
+                            "command": ["sh", "-c", "cat $KILN_INPUT > $KILN_OUTPUT"],
+                            "with": {"counts": "${ count.results }"},
+                        }
+                    },
+                ]
+            },
+        },
+    }
+
+
+def test_a_set_works_on_the_parts_of_a_file_job_and_holds_its_pond(up: up_support.Up) -> None:
+    """What runs on a pond that is deleted runs to its end; then the pond is gone."""
+    gate = up.workdir / "gate"
+    wait = f"until [ -e {gate} ]; do sleep 0.05; done"
+    command = f"{wait}; cat $KILN_DATA/rows/*.ndjson | wc -l > $KILN_OUTPUT"
+    for one in (_pond_of("held"), _set("rows", "held", _file_job(up), command)):
+        up.kiln("apply", "-f", "-", stdin=json.dumps(one))
+    up.kiln("wait", "syncset/rows", "--for=condition=FlowRunning", "--timeout", "60s")
+
+    up.kiln("delete", "datapond/held", "--no-wait")
+    up.kiln("wait", "datapond/held", "--for=condition=Ready=False", "--timeout", "60s")
+    why = up.kiln("why", "datapond/held").stdout
+    assert (
+        "not ready (LeasesHeld): it is deleted, and stays while SyncSets hold leases: rows" in why
+    )
+    assert (up.data / "ponds/default/held/blobs").is_dir()
+
+    gate.touch()
+    up.kiln("wait", "syncset/rows", "--timeout", "60s")
+    found = up.get("syncsets", "rows")["status"]["result"]["value"]
+    assert found == {"counts": [30_000] * 3}
+    up.kiln("wait", "datapond/held", "--for=delete", "--timeout", "60s")
+    assert not (up.data / "ponds/default/held").exists()

@@ -100,14 +100,31 @@ def test_a_session_runs_tasks_and_leaves_nothing(mark: str, scratch: Path) -> No
 
 def test_leaving_ends_what_runs_at_once(mark: str, tmp_path: Path) -> None:
     note = tmp_path / "note"
-    with kiln.start(slots=1):
-        future = sleep.submit(str(note))
-        waiting.wait_until(note.exists, what="it runs")
-        began = time.monotonic()
+    session = kiln.start(slots=1)
+    future = sleep.submit(str(note))
+    waiting.wait_until(note.exists, what="it runs")
+    began = time.monotonic()
+    with pytest.warns(RuntimeWarning, match=r"not over and end with it: 1\. kiln.start\(\) keeps"):
+        session.close()
     assert time.monotonic() - began < 15  # a second when nothing else runs; it sleeps for 60
     assert processes.marked(mark) == set()
     with pytest.raises(errors.KilnError):
         future.result(1)
+
+
+def test_an_error_or_a_cancelled_call_is_no_reason_to_warn(mark: str, tmp_path: Path) -> None:
+    note = tmp_path / "note"
+
+    def fail() -> None:
+        with kiln.start(slots=1):
+            sleep.submit(str(note))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fail()
+    with kiln.start(slots=1):
+        sleep.submit(str(note)).cancel()
+    assert processes.marked(mark) == set()
 
 
 def test_two_sessions_side_by_side(mark: str) -> None:

@@ -225,9 +225,9 @@ def test_bad_input_is_refused_with_its_field(server: up.Up) -> None:
         ("of: data.trades", "of: data.market", "spec.flow.do[0].price.of"),
         ("name: risk}", f"name: {'r' * 45}}}", "have 51 characters together"),
         (
-            "    groups:",
-            "    controller: {template: {}}\n    groups:",
-            "the manager drives the flow",
+            "near: [trades]",
+            "near: [trades]\n        onPodFailed: restart-group",
+            "write replace, or fail",
         ),
         (
             "    groups:",

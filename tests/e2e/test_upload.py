@@ -127,7 +127,7 @@ def test_the_job_is_shown_listed_and_explained(server: up_support.Up) -> None:
     assert one.startswith(f"job {job} is Succeeded; 21 of 21 records and 5 of 5 parts are done.\n")
     assert f"kiln results {job} -o FILE" in one
     [line] = server.kiln("files", "--name", "shown", "--no-headers").stdout.splitlines()
-    assert line.split()[:6] == [job, "shown", "Succeeded", "5/5", "21/21", "0"]
+    assert line.split()[:6] == [f"f-{job[8:16]}", "shown", "Succeeded", "5/5", "21/21", "0"]
     parts = server.kiln("files", job, "--parts", "--no-headers").stdout.splitlines()
     assert [part.split()[0] for part in parts] == ["1", "2", "3", "4", "5"]
     assert [part.split()[4] for part in parts] == ["1-5", "6-10", "11-15", "16-20", "21-21"]
@@ -369,7 +369,7 @@ def test_tasks_of_a_job_are_like_all_others(server: up_support.Up) -> None:
         (("/dev/null", "--mapper", "identity"), 1, "the file is empty"),
         ((str(SAMPLE), "--mapper", "identity", "--resume", "x"), 4, "there is no upload x"),
         ((str(SAMPLE), "--mapper", "identity", "-n", "nowhere"), 4, "nowhere"),
-        ((str(SAMPLE), "--mapper", "no.such:f", "--watch"), 6, "No module named 'no'"),
+        ((str(SAMPLE), "--mapper", "no.such:f", "--watch"), 2, "No module named 'no'"),
         ((str(SAMPLE), "--mapper", "identity", "--cluster", "none", "--key", "k"), 1, "none"),
         ((str(SAMPLE), "--format", "json", "--mapper", "identity"), 1, "JSON array"),
     ],

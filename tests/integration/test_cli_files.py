@@ -30,6 +30,8 @@ def stuck(record):
 
 def broken(record):
     return record["nope"]
+
+NUMBER = 7
 """
 
 
@@ -217,3 +219,34 @@ def test_names_of_jobs_are_completed(server: up_support.Up, job: str) -> None:
 
         found = waiting.wait_until(offered, what=f"{words!r} is completed")
         assert f"plain,{wanted}\n" in found, words
+
+
+@pytest.mark.parametrize(
+    ("mapper", "words"),
+    [
+        ("nosuch.module:row", "No module named 'nosuch'"),
+        ("mappers:missing", "has no attribute 'missing'"),
+        ("mappers:NUMBER", "is a int, not a function"),
+        ("lacking:row", "Install nosuchpackage where the workers run"),
+    ],
+)
+def test_a_mapper_that_workers_cannot_import_is_refused_before_the_upload(
+    kiln: inner_kiln.Kiln, server: up_support.Up, mapper: str, words: str
+) -> None:
+    (server.workdir / "lacking.py").write_text("import nosuchpackage\n")
+    before = kiln("files", "-o", "name").out
+    refused = kiln("upload", str(SAMPLE), "--mapper", mapper)
+    assert (refused.code, refused.out, words in refused.err) == (exits.Exit.USAGE, "", True), (
+        refused.err
+    )
+    assert kiln("files", "-o", "name").out == before
+    reducer = kiln("upload", str(SAMPLE), "--mapper", "identity", "--reducer", mapper)
+    assert (reducer.code, words in reducer.err) == (exits.Exit.USAGE, True)
+
+
+def test_a_mapper_is_found_where_workers_find_it(kiln: inner_kiln.Kiln, tmp_path: Path) -> None:
+    assert kiln("upload", str(SAMPLE), "--mapper", "mappers:loud", "--watch").code == 0
+    (tmp_path / "sent").mkdir()
+    (tmp_path / "sent" / "sent_along.py").write_text("def row(record):\n    return 1\n")
+    with_code = ("--mapper", "sent_along:row", "--working-dir", str(tmp_path / "sent"))
+    assert kiln("upload", str(SAMPLE), *with_code, "--watch").code == 0

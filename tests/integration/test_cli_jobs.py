@@ -367,8 +367,8 @@ def test_a_job_is_suspended_and_cancelled(kiln: inner_kiln.Kiln, server: up.Up) 
 
 
 def test_a_job_is_named_where_only_it_can_be_meant(kiln: inner_kiln.Kiln, failed: str) -> None:
-    assert f"write `kiln retry job/{failed}`" in kiln("retry", failed).err
-    assert f"write job/{failed}" in kiln("pause", failed).err
+    assert f"job/{failed} starts anew as run 2" in kiln("retry", failed, "--wait").out
+    assert f"Job {failed} is already Failed" in kiln("suspend", failed).err
     assert kiln("wait", failed, "--for", "Failed").code == OK
     wrong = kiln("wait", f"job/{failed}", "--for", "Success")
     assert (wrong.code, "Succeeded" in wrong.err) == (exits.Exit.USAGE, True)

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -97,9 +98,14 @@ def test_tasks_are_counted_by_function_and_state(
 ) -> None:
     call = {"function": "math:sqrt", "args": [4]}
     waits = {"command": ["true"], "inputObject": "missing"}
-    for name, spec in {"root": {"call": call}, "far": waits}.items():
-        manifest: dict[str, object] = {"apiVersion": "kilnwork.dev/v1alpha1", "kind": "Task"}
-        manifest |= {"metadata": {"name": name}, "spec": {"clusterName": "default", **spec}}
+    specs: dict[str, dict[str, Any]] = {"root": {"call": call}, "far": waits}
+    for name, spec in specs.items():
+        manifest = {
+            "apiVersion": "kilnwork.dev/v1alpha1",
+            "kind": "Task",
+            "metadata": {"name": name},
+            "spec": {"clusterName": "default", **spec},
+        }
         (server.workdir / f"{name}.json").write_text(json.dumps(manifest))
     kiln("apply", "-f", "root.json", "-f", "far.json")
     assert kiln("wait", "task/root").code == 0

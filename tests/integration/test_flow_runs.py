@@ -103,6 +103,38 @@ async def test_a_restart_in_the_middle_repeats_nothing(tmp_path: Path) -> None:
         assert sorted(house.calls) == list(range(9))
 
 
+async def test_shards_wait_for_a_node_with_their_portion_also_over_a_restart(
+    tmp_path: Path,
+) -> None:
+    """The dispatcher is told anew which node holds what; what is over is not repeated."""
+    async with world.house_in(tmp_path) as house:
+        steps = fan_out(**{"with": {"index": "${ n.index }", "directory": "${ params.directory }"}})
+        shards = [{"index": number, "count": 6} for number in range(6)]
+        wanted = new(house, steps)
+        wanted = msgspec.structs.replace(
+            wanted,
+            snapshots={"d": model.SnapshotRef(name="d", digest="sha256:d", shards=shards)},
+            by_shard=("d",),
+            portions={"workers": 2},
+        )
+        await house.services.flows.start(wanted)
+        node = await waiting.wait_until_async(lambda: _node(house), what="a worker is connected")
+        await house.hub.set_portions(world.NS, "counter", {node: frozenset({0})})
+        await house.called(3)
+        await house.restart()
+        await house.hub.set_portions(world.NS, "counter", {node: frozenset({0, 1})})
+        found = await over(house, wanted.key)
+        assert found.value == {"results": [n * n for n in range(6)]}
+        assert sorted(house.calls) == list(range(6))
+
+
+def _node(house: world.House) -> str:
+    """That of the worker."""
+    found = house.hub.cluster(world.NS, "counter")
+    nodes = [worker.node for worker in found.workers] if found else []
+    return nodes[0] if nodes else ""
+
+
 async def test_a_failed_shard_names_the_task_that_failed(tmp_path: Path) -> None:
     (tmp_path / "fail-1").touch()
     async with world.house_in(tmp_path) as house:

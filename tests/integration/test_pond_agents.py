@@ -14,7 +14,7 @@ import pytest
 
 from kilnwork.api import data_pond
 from kilnwork.controllers.data_pond import model
-from kilnwork.data.pond import fetching
+from kilnwork.data.pond import blob_files, fetching, scrubbing
 from kilnwork.pond import connections
 from support import lakes, pond_homes, ponds
 
@@ -576,3 +576,114 @@ async def test_an_agent_stops_though_a_source_hangs(
 ) -> None:
     async with asyncio.timeout(connections.STALL_S / 4):
         assert await home.kill("node-1", signal.SIGTERM) == 0
+
+
+# ponds that are deleted
+
+
+def removed(home: pond_homes.PondHome, *nodes: str) -> bool:
+    state = home.ledger.state("quant", "lake")
+    return state is not None and all(state.agents[node].report.removed for node in nodes)
+
+
+async def test_a_deleted_pond_leaves_nothing_on_its_nodes(home: pond_homes.PondHome) -> None:
+    await home.start(*NODES[:2])
+    digest = await pinned(home)
+    home.want("one", market(digest), market2(digest))
+    await home.until_ready("one", *NODES[:2])
+
+    home.ledger.remove("quant", "lake")
+    await home.until(lambda: removed(home, *NODES[:2]))
+
+    assert [home.root(node).exists() for node in NODES[:2]] == [False, False]
+
+
+def market2(digest: str) -> model.WantedSnapshot:
+    return model.WantedSnapshot(name="own", digest=digest, access="copy", source=SOURCE)
+
+
+async def test_a_removal_that_was_killed_is_done_by_the_next_agent(
+    home: pond_homes.PondHome,
+) -> None:
+    await home.start("node-1")
+    digest = await pinned(home)
+    home.want("one", market(digest))
+    await home.until_ready("one", "node-1")
+    await home.kill("node-1")
+    shutil.rmtree(home.root("node-1") / "blobs")
+    home.ledger.remove("quant", "lake")
+
+    await home.start("node-1")
+    await home.until(lambda: removed(home, "node-1"))
+
+    assert not home.root("node-1").exists()
+
+
+async def test_a_directory_of_another_pond_is_left_alone(home: pond_homes.PondHome) -> None:
+    other = ponds.opened(home.root("node-1"), pond="quant/other")
+    await home.start("node-1")
+    await home.until(lambda: "node-1" in home.ledger.nodes("quant", "lake"))
+
+    home.ledger.remove("quant", "lake")
+    await home.until(lambda: removed(home, "node-1"))
+
+    assert (home.root("node-1") / "identity").exists()
+    other.close()
+
+
+# damage at rest
+
+
+@pytest.mark.parametrize("cut", [False, True])
+async def test_damage_at_rest_is_found_and_the_run_gets_whole_files(
+    home: pond_homes.PondHome, *, cut: bool
+) -> None:
+    await home.start("node-1")
+    digest = await pinned(home)
+    home.want("one", market(digest))
+    await home.until_ready("one", "node-1")
+    await home.kill("node-1")
+    path = max(FILES, key=lambda name: len(FILES[name]))
+    name = ponds.digest_of(FILES[path])[7:]
+    blob = home.root("node-1") / "blobs" / name[:2] / name
+    blob.chmod(0o644)
+    with blob.open("r+b") as file:
+        if cut:
+            file.truncate(len(FILES[path]) - 1)
+        else:
+            file.write(b"!")
+    os.utime(blob, ns=(blob_files.STAMP_NS, blob_files.STAMP_NS))
+    scrubbing.position_path(home.root("node-1")).write_bytes(b"{}")
+
+    await home.start("node-1")
+    await home.until(lambda: home.counters("node-1").quarantined == 1)
+    await home.until(lambda: ponds.read_files(home.run("node-1", "one") / "market") == FILES)
+    await home.until_ready("one", "node-1")
+
+    counters = home.counters("node-1")
+    assert counters.fetched_source == len(FILES[path])
+    assert (home.root("node-1") / "quarantine" / name).exists()
+
+
+async def test_a_peer_whose_disk_is_damaged_mends_itself(home: pond_homes.PondHome) -> None:
+    """Who fetches from it gets whole files all the same, from the source."""
+    await home.start("node-1")
+    digest = await pinned(home)
+    home.want("one", market(digest), nodes=["node-1"])
+    await home.until_ready("one", "node-1")
+    path = max(FILES, key=lambda name: len(FILES[name]))
+    name = ponds.digest_of(FILES[path])[7:]
+    blob = home.root("node-1") / "blobs" / name[:2] / name
+    blob.chmod(0o644)
+    with blob.open("r+b") as file:
+        file.write(b"!")
+    os.utime(blob, ns=(blob_files.STAMP_NS, blob_files.STAMP_NS))
+
+    await home.start("node-2")
+    home.want("two", market(digest), nodes=["node-2"])
+    await home.until_ready("two", "node-2")
+    await home.until(lambda: ponds.read_files(home.run("node-1", "one") / "market") == FILES)
+
+    await home.until(lambda: home.counters("node-1").quarantined == 1)
+
+    assert ponds.read_files(home.run("node-2", "two") / "market") == FILES

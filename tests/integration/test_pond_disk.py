@@ -28,7 +28,7 @@ def kept(disk: Path) -> Iterator[store.PondStore]:
 def test_more_than_the_disk_has_is_refused_before_it_is_fetched(kept: store.PondStore) -> None:
     source = ponds.CountingSource({"a": bytes(20 * MIB)})
 
-    with pytest.raises(errors.PondFull, match="needed"):
+    with pytest.raises(errors.PondFull, match=r"needed in .*, and its disk has .*: free some"):
         ponds.pin(kept, source)
 
     assert source.sent == 0

@@ -273,3 +273,34 @@ async def test_a_slot_keeps_the_templates_of_calls_that_wait_in_it(
     slot.send(messages.Forget(tuple(range(100))))
     end = await hub.end(slot, hub.call(slot, f"{F}:add", 1))
     assert "a call came before its template" in end.message
+
+
+@pytest.mark.usefixtures("worker")
+async def test_what_a_call_has_used_is_its_own(hub: scripted_slots.SlotHub) -> None:
+    slot = await hub.open()
+    used = []
+    for function, mebibytes, seconds in (
+        ("use", 0, 0.05), ("use", 300, 0.1), ("use", 0, 0.05), ("use_in_a_child", 200, 0.2),
+    ):  # fmt: skip
+        end = await hub.end(slot, hub.call(slot, f"{F}:{function}", mebibytes, seconds))
+        assert end.ending is SUCCEEDED
+        assert end.usage is not None
+        used.append(end.usage)
+    before, large, after, child = used
+    peaks = [used.peak_bytes or 0 for used in (before, large, after, child)]
+    assert 300 << 20 < peaks[1] < (300 << 20) + 2 * peaks[0]
+    assert 0 < peaks[2] < peaks[0] + (100 << 20)
+    assert peaks[3] > 200 << 20
+    assert 0.05 <= before.cpu_s < 1
+    assert 0.05 <= after.cpu_s < 1
+    assert child.cpu_s >= 0.2
+
+
+@pytest.mark.usefixtures("worker")
+async def test_short_calls_are_not_measured(hub: scripted_slots.SlotHub) -> None:
+    slot = await hub.open()
+    await hub.end(slot, hub.call(slot, f"{F}:add", 1))
+    short = await hub.end(slot, hub.call(slot, f"{F}:add", 1))
+    unknown = await hub.end(slot, hub.call(slot, f"{F}:nothing_of_that_name"))
+    failed = await hub.end(slot, hub.call(slot, f"{F}:use", 0, "not a number"))
+    assert short.usage is unknown.usage is failed.usage is None

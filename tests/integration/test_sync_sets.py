@@ -85,6 +85,10 @@ async def test_set_of_higher_priority_takes_room_first(world: set_world.SetWorld
     assert status["message"] == (
         "SyncSet default/large of priority 5 waits for its turn before this one of priority 0"
     )
+    gang = {"waitSeconds": 1, "onTimeout": "fail"}
+    await world.set("hasty", resources={"groups": world.groups(replicas=1), "gang": gang})
+    hasty = await world.set_is("Failed", "GangTimedOut", name="hasty")
+    assert hasty["message"] == f"not all workers came within 1 s: {status['message']}"
     await world.change("large", priority=-1)
 
     async def bound() -> set[str]:

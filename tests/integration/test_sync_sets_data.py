@@ -116,6 +116,33 @@ async def test_node_that_is_lost_while_it_fetches_is_replaced(world: World) -> N
     assert set((await world.gangs.bound()).values()) == {"b"}
 
 
+async def test_node_that_is_lost_under_workers_that_wait_for_data_is_replaced(
+    world: World,
+) -> None:
+    await world.gangs.node("a")
+    world.agents.start("a", "b")
+    await world.set_with_data("follow")
+    await world.until_leased("a")
+    await world.gathered()
+    await world.gangs.node("b")
+    await world.kube.delete(resource.NODES, "a")
+    world.agents.ledger.node_gone(controlled.NS, played_agents.POND, "a")
+    for name in await world.gangs.bound():
+        await world.kube.delete(resource.PODS, name, controlled.NS, grace_s=0)
+
+    async def wanted() -> bool:
+        await world.agents.work("b")
+        return "risk-g1" in await world.agents.leases("b")
+
+    await waiting.wait_until_async(wanted, what="the data is wanted on b")
+    await world.gathered()
+    assert world.flows.started == []
+    world.agents.ready.add("b")
+    await world.agents.work("b")
+    await world.set_is("Running")
+    assert set((await world.gangs.bound()).values()) == {"b"}
+
+
 async def test_workers_go_only_where_an_agent_is(world: World) -> None:
     await world.gangs.node("a")
     await world.gangs.node("without", cpu="64")
@@ -319,3 +346,54 @@ async def test_fewer_workers_leave_their_nodes(world: World) -> None:
 
     await waiting.wait_until_async(one_left, what="one worker is left")
     assert (await world.set_is("Running"))["gang"] == "1/1"
+
+
+async def test_outputs_are_kept_though_managers_die_meanwhile(world: World) -> None:
+    """The digest is told when nodes hold it, and they do until the generation is forgotten."""
+    await world.gangs.node("a")
+    world.agents.start("a")
+    world.agents.ready.add("a")
+    outputs = [{"name": "prices", "step": "price"}]
+    await world.set(
+        resources={"groups": world.groups()}, data={"outputs": outputs}, keep={"generations": 1}
+    )
+
+    async def bound() -> bool:
+        await world.agents.work("a")
+        return len(await world.gangs.bound()) == 2
+
+    await waiting.wait_until_async(bound, what="workers have nodes")
+    await world.gangs.connect()
+    await world.until_leased("a")
+    await world.agents.work("a")
+    await world.set_is("Running")
+    world.flows.instances = [
+        model.InstanceView(
+            key="price", step="price", state=model.State.SUCCEEDED, task="t", node="a", attempt=1
+        )
+    ]
+    world.agents.ready.clear()
+    world.flows.move(1, model.Phase.SUCCEEDED)
+    await world.set_is("Running", "KeepingOutputs")
+    await world.restart()
+    world.agents.ledger = world.controllers.ledger
+    world.agents.start("a")
+
+    async def held() -> bool:
+        await world.agents.work("a")
+        return "risk-g1.out" in await world.agents.leases("a")
+
+    await waiting.wait_until_async(held, what="the node is to hold the output")
+    assert (await world.set_status())["phase"] == "Running"
+    world.agents.ready.add("a")
+    await world.agents.work("a")
+    status = await world.set_is("Succeeded")
+    assert status["outputs"]["prices"]["digest"] == world.agents.snapshot.digest
+    await world.pods_end()
+    assert "risk-g1.out" in await world.agents.leases("a")
+    await world.kube.delete(kinds.SYNC_SETS, "risk", controlled.NS)
+
+    async def released() -> bool:
+        return await world.agents.leases("a") == set()
+
+    await waiting.wait_until_async(released, what="the output goes with its set")

@@ -75,6 +75,23 @@ async def test_a_command_runs_and_its_output_arrives_before_its_end(
 
 
 @pytest.mark.usefixtures("worker")
+async def test_what_a_command_has_used_is_reported(hub: scripted_hub.ScriptedHub) -> None:
+    code = (
+        "import time; held = b'x' * (200 << 20)\n"
+        "until = time.process_time() + 0.1\n"
+        "while time.process_time() < until: pass\n"
+        "raise SystemExit(3)"
+    )
+    used = (await hub.outcome(hub.run(*python(code)))).usage
+    assert used is not None
+    assert used.peak_bytes is not None
+    assert 200 << 20 < used.peak_bytes < 300 << 20
+    assert 0.1 <= used.cpu_s < 2
+    small = (await hub.outcome(hub.run("true"))).usage
+    assert small == attempts.Usage(small.cpu_s if small else 0.0, None)
+
+
+@pytest.mark.usefixtures("worker")
 @pytest.mark.parametrize(
     ("script", "ending", "reason", "code", "retry"),
     [

@@ -145,6 +145,7 @@ VALUES: dict[str, Any] = {
     "spec.data.snapshots[].from": {"inline": {"x": "1"}},
     "spec.data.snapshots[].from.inline": {"x": "1"},
     "spec.data.snapshots[].shard.by": "files",
+    "spec.data.snapshots[].shard.unit": "rows",
     "spec.flow.catch[].do[]": {"y": {"command": ["true"]}},
     "spec.flow.do": [{"x": {"command": ["true"]}}],
     "spec.flow.do[]": {"x": {"command": ["true"]}},
@@ -156,12 +157,14 @@ VALUES: dict[str, Any] = {
         "kind": "ConfigMap",
         "metadata": {"name": "x"},
     },
+    "spec.resources.groups[].onPodFailed": "fail",
     "spec.resources.groups[].template": {"spec": {"containers": [{"name": "worker"}]}},
     "spec.outputType": "bytes",
     "[].retry.on[]": "timeout",
     "spec.inputs[].name": "x",
     "spec.path": "/data/x",
     "spec.capacity": "1Gi",
+    "spec.scrubRate": "1Mi",
     "spec.highWatermark": 0.8,
     "spec.lowWatermark": 0.5,
     "spec.sources[].name": "x",
@@ -270,6 +273,8 @@ def _fit_set(spec: dict[str, Any], path: str) -> None:
         spec["data"] = {"snapshots": [snapshot]}
     if path.endswith("shard.key"):
         snapshot["shard"] = {"by": "hash", "count": 1}
+    if path.endswith("shard.unit"):
+        snapshot["shard"] = {"by": "range", "count": 1}
     if path.endswith("shard.patterns[]"):
         snapshot["shard"] = {"by": "glob"}
     if path.endswith("nearMode"):

@@ -25,6 +25,24 @@ def add(a: int, b: int = 1) -> int:
     return a + b
 
 
+def use(mebibytes: int, seconds: float) -> int:
+    """Touch so much memory, and keep a CPU busy for so long."""
+    held = b"x" * (mebibytes << 20)
+    until = time.process_time() + seconds
+    while time.process_time() < until:
+        pass
+    return len(held)
+
+
+def use_in_a_child(mebibytes: int, seconds: float) -> None:
+    """The same in a process of its own."""
+    code = (
+        f"import time; held = b'x' * ({mebibytes} << 20)\n"
+        f"while time.process_time() < {seconds}: pass"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def fail(text: str) -> None:
     raise ValueError(text)
 

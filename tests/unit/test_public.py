@@ -15,8 +15,8 @@ DataError DeployedJob DispatcherLost FIRST_COMPLETED FIRST_EXCEPTION FileChanged
 InputFailed JobFailed JobFunction JobRun KeyTaken KilnError NoSession NotInTask NotPicklable
 NotShippable NotSplittable Part Ref RemoteTraceback Session SetRun Shard Snapshot Stream SyncSet
 Task TaskError TaskFailed TaskLost TaskTimedOut TemplateTask TooManyFailed __version__ as_completed
-connect context external files function future gather get http job manifest put split start task
-outputs testing wait workflow
+connect context external files function future gather get http job manifest outputs put retry split
+start task testing wait workflow
 """.split()  # noqa: SIM905 - a list of one name a line is no easier to read
 )
 

@@ -95,6 +95,17 @@ MAX_STATUS_BYTES = 8 * 1024
 """Largest JSON result copied into `status.result.value`, so that objects stay small in etcd."""
 
 
+class Usage(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What an attempt has used.
+
+    `cpu_s`: seconds of CPU, of all its processes that were waited for. `peak_bytes`: the most
+    resident memory that one of them had; None: not known.
+    """
+
+    cpu_s: Seconds
+    peak_bytes: Annotated[int, msgspec.Meta(ge=0, lt=2**62)] | None = None
+
+
 class Outcome(msgspec.Struct, frozen=True, array_like=True):
     """What the worker says of an attempt that is over.
 
@@ -102,6 +113,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     `proof`: nothing that the attempt started is left; False means some process may still run.
     `requested_retry`: it exited 75. `started`/`finished`: wall clock, seconds since the epoch.
     `result` of a failed call is its error. `may_retry`, `delegate`: see `calls.CallEnd`.
+    `usage`: what it has used, as far as is known.
     """
 
     ending: Ending
@@ -115,6 +127,7 @@ class Outcome(msgspec.Struct, frozen=True, array_like=True):
     finished: Seconds | None = None
     may_retry: bool = True
     delegate: Id | None = None
+    usage: Usage | None = None
 
 
 def dropped_line(count: int) -> bytes:

@@ -26,6 +26,10 @@ NAME_RULE = "metadata.name must be a DNS label: it is part of the names of Pods"
 CONTROLLER_RULE = (
     "no group may be called controller beside resources.controller, which is a group of that name"
 )
+RESTART_RULE = (
+    "restart-group is not served: no worker depends on another, and only the tasks of the one that "
+    "ended run again; write replace, or fail, after which `kiln replay` starts the whole set again"
+)
 REPLICAS_RULE = "give either replicas or replicasOf"
 MIN_RULE = "min may not be more than replicas"
 ELASTIC_RULE = "replicas may not be more than elastic.max"
@@ -144,6 +148,11 @@ SYNC_SET = crd_parts.Kind(
         },
         "spec.resources.groups.[]": crd_parts.rules(
             crd_parts.rule("!has(self.replicas) || !has(self.replicasOf)", REPLICAS_RULE),
+            crd_parts.rule(
+                "!has(self.onPodFailed) || self.onPodFailed != 'restart-group'",
+                RESTART_RULE,
+                fieldPath=".onPodFailed",
+            ),
             crd_parts.rule(
                 "!has(self.min) || has(self.replicasOf) "
                 "|| self.min <= (has(self.replicas) ? self.replicas : 1)",

@@ -59,6 +59,9 @@ class DataPondSpec(wire.Wire, frozen=True):
     """Part of the capacity that is left then."""
     fetch: PondFetch = PondFetch()
     """How data is brought."""
+    scrub_rate: Annotated[str, msgspec.Meta(max_length=32)] = "4Mi"
+    """Bytes a second, as a quantity, that an agent reads to see whether its disk has damaged what
+    it keeps, once a week; `0` for never."""
     sources: Annotated[tuple[PondSource, ...], msgspec.Meta(max_length=64)] = ()
     """Places from which snapshots may be taken."""
 

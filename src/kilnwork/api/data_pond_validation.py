@@ -31,6 +31,13 @@ def _problems(spec: data_pond.DataPondSpec) -> Iterator[Problem]:
         else:
             if capacity < 1:
                 yield "spec.capacity", f"is {spec.capacity!r}: must be a byte or more"
+    try:
+        rate = quantities.parse(spec.scrub_rate)
+    except ValueError as error:
+        yield "spec.scrubRate", f"is {spec.scrub_rate!r}: {error}"
+    else:
+        if rate < 0 or rate != int(rate):
+            yield "spec.scrubRate", f"is {spec.scrub_rate!r}: must be a number of bytes, or 0"
     if spec.low_watermark > spec.high_watermark:
         yield (
             "spec.lowWatermark",

@@ -78,6 +78,8 @@ class LimitsOrder(Message, frozen=True):
     high: float = 0.9
     low: float = 0.7
     parallel: int = 8
+    scrub: int = 0
+    """Bytes a second of blobs at rest that are checked; 0: none."""
 
 
 class Order(Message, frozen=True):
@@ -96,6 +98,8 @@ class Order(Message, frozen=True):
     peers: dict[str, str] = {}
     holders: dict[str, tuple[str, ...]] = {}
     uploads: tuple[str, ...] = ()
+    remove: bool = False
+    """The last one: the DataPond is deleted, remove all that is on the node."""
 
 
 class Trouble(Message, frozen=True):
@@ -150,7 +154,8 @@ class HoldingReport(Message, frozen=True):
 
 class Counters(Message, frozen=True):
     """Since this agent was started: bytes, but for `hits` and `misses`, which are files that were
-    wanted and here already, or not; `quarantined`: files that were damaged."""
+    wanted and here already, or not; `quarantined`: files that were damaged. `scrubbed`: of blobs at
+    rest that were checked."""
 
     fetched_source: int = 0
     fetched_peers: int = 0
@@ -159,6 +164,7 @@ class Counters(Message, frozen=True):
     hits: int = 0
     misses: int = 0
     quarantined: int = 0
+    scrubbed: int = 0
 
 
 class Report(Message, frozen=True):
@@ -183,6 +189,8 @@ class Report(Message, frozen=True):
     """Keys of those that this node has pinned, and need not read again as long as they are as
     then."""
     counters: Counters = Counters()
+    removed: bool = False
+    """Nothing of the pond is on this node any more."""
     trouble: Trouble | None = None
 
 

@@ -31,6 +31,7 @@ class NodeView(View, frozen=True):
     snapshots: tuple[pond_messages.HoldingReport, ...]
     leases: tuple[pond_messages.LeaseReport, ...]
     counters: pond_messages.Counters
+    pins: tuple[pond_messages.PinReport, ...] = ()
     reason: str = ""
     message: str = ""
 

@@ -492,6 +492,9 @@ class PondReason(_Explained):
     NOT_INSTALLED = "NotInstalled", "The manager was installed without `--ponds`."
     POD_REFUSED = "PodRefused", "The API server does not let an agent's Pod or the Secret be made."
     NAME_TAKEN = "NameTaken", "An object of another owner has the name of a Pod or of the Secret."
+    LEASES_HELD = "LeasesHeld", "It is deleted, and SyncSets still need what it holds."
+    REMOVING_DATA = "RemovingData", "It is deleted, and agents remove what it has on their nodes."
+    DATA_LEFT = "DataLeft", "It is gone, and its directory stays on the nodes that were away."
 
 
 class FlowReason(_Explained):

@@ -81,6 +81,8 @@ class OnPodFailed(enum.StrEnum):
 
     REPLACE = "replace"
     FAIL = "fail"
+    RESTART_GROUP = "restart-group"
+    """Known from Volcano, and refused: the message says what to write."""
 
 
 class OnTimeout(enum.StrEnum):
@@ -170,7 +172,8 @@ class Group(Wire, frozen=True):
     the data is, which is fetched first (order `lead`). `none`: data does not matter."""
     on_pod_failed: OnPodFailed = OnPodFailed.REPLACE
     """What follows when a worker ends: `replace`, another takes its place as soon as its node holds
-    the data; `fail`, the generation fails."""
+    the data; `fail`, the generation fails. `restart-group` is refused: workers know nothing of each
+    other, so that the others can go on."""
 
     @property
     def count(self) -> int:

@@ -136,6 +136,8 @@ def _group_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
             yield f"{_GROUPS}[{position}].name", crd_sync_sets.CONTROLLER_RULE
     for at, group in _places(spec):
         yield from _number_problems(at, group)
+        if group.on_pod_failed is sync_set.OnPodFailed.RESTART_GROUP:
+            yield f"{at}.onPodFailed", crd_sync_sets.RESTART_RULE
         yield from _near_problems(at, group, snapshots)
         account = (f"{at}.serviceAccountName", group.service_account_name)
         yield from validation.name_problems((account,))

@@ -92,9 +92,9 @@ TASK_CLAIM: Sequence[Row] = tuple(
 DATA_POND: Sequence[Row] = tuple(
     _same(f"spec.{field}", Effect.HONOURED)
     for field in (
-        "nodeSelector", "path", "capacity", "highWatermark", "lowWatermark", "fetch.parallel",
-        "fetch.fromPeers", "sources[].name", "sources[].uri", "sources[].secretName",
-        "sources[].allowAddresses[]",
+        "nodeSelector", "path", "capacity", "highWatermark", "lowWatermark", "scrubRate",
+        "fetch.parallel", "fetch.fromPeers", "sources[].name", "sources[].uri",
+        "sources[].secretName", "sources[].allowAddresses[]",
     )
 )  # fmt: skip
 

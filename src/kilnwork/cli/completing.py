@@ -91,11 +91,6 @@ def subjects(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Co
     return _items(_asked(ctx, ask), incomplete)
 
 
-def pausable(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Names and ids of file jobs, or KIND/NAME in one word."""
-    return objects(ctx, _, incomplete) if "/" in incomplete else file_jobs(ctx, _, incomplete)
-
-
 def job_options(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """`NAME=` of the options of the JobConfig that stands before, and values to choose from."""
     # an option without its value, as here, keeps click from giving words to arguments

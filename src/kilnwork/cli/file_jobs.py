@@ -90,7 +90,7 @@ async def get(s: session.Session, job: str) -> Job:
 
 
 async def tell(s: session.Session, job: str, what: str) -> Job:
-    """Ask for `cancel`, `pause`, `resume` or `redrive`: the document then."""
+    """Ask for `cancel`, `suspend`, `resume` or `retry`: the document then."""
     return await s.ask("POST", path(await resolved(s, job), what), query=scope(s))
 
 
@@ -228,7 +228,7 @@ def check_end(job: Job) -> None:
                 f"`kiln results {job['id']} --errors` lists them, "
                 f"`kiln adjust {job['id']} --max-failed N` lets more pass"
             )
-        remedy = f"`kiln redrive {job['id']}` runs again what failed"
+        remedy = f"`kiln retry {job['id']} --failed` runs again what failed"
         raise errors.TaskFailed(f"{sentence(job)}. {known}, {remedy}")
 
 

@@ -109,7 +109,7 @@ def _next(job: file_jobs.Job, counts: filejobs.Records) -> Iterator[str]:
     elif phase.final:
         if job.get("reason") == file_jobs.TOO_MANY:
             yield f"kiln adjust {of} --max-failed N    lets more bad records pass"
-        yield f"kiln redrive {of}    runs again what failed"
+        yield f"kiln retry {of} --failed    runs again what failed"
         yield f"kiln files {of} --parts    shows which parts those are"
     elif phase is filejobs.Phase.PAUSED:
         yield f"kiln resume {of}    goes on"

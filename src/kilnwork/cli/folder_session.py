@@ -34,6 +34,7 @@ NAMESPACE = "default"
 """The only one of such a folder."""
 
 _TASKS = f"/v1/namespaces/{NAMESPACE}/tasks"
+_COUNTS = f"/v1/namespaces/{NAMESPACE}/task-counts"
 
 
 class FolderJournal:
@@ -52,6 +53,10 @@ class FolderJournal:
         """The newest task of that name."""
         return self._reader.find(namespace, name)
 
+    def counts(self, namespace: str | None) -> list[model.TaskCount]:
+        """How many tasks there are by function and state."""
+        return self._reader.counts(namespace)
+
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
         """Where the output of an attempt is kept."""
         ref = attempts.AttemptRef(task, run, attempt)
@@ -60,6 +65,10 @@ class FolderJournal:
     async def kill(self, task: ids.TaskId) -> None:
         """Ask for the task to be stopped."""
         await asyncio.to_thread(self._as_driver, lambda driver: driver.cancel((task,)))
+
+    async def suspend(self, task: ids.TaskId, *, suspended: bool) -> None:
+        """A driver cannot: raises `kube.errors.Conflict`."""
+        raise kube_errors.from_status(409, message="a kiln.start() suspends nothing: cancel it")
 
     async def retry(self, task: ids.TaskId, *, force: bool) -> None:
         """Start a new run; raises `dispatch.errors.RunRefused`."""
@@ -200,7 +209,7 @@ class FolderSession(session.Session):
     def _ask(
         self, method: str, path: str, query: Mapping[str, str] | None
     ) -> AsyncGenerator[asgi.Message, None]:
-        if path != _TASKS and not path.startswith(f"{_TASKS}/") and path != "/v1/tasks":
+        if not path.startswith((_TASKS, _COUNTS, "/v1/tasks", "/v1/task-counts")):
             name = parse.unquote(path.rpartition("/")[2])  # of an object: the kind itself is known
             text = f"there is no {name!r} in {self.server}: `kiln tasks --data {self.server}`"
             raise kube_errors.from_status(404, "NotFound", text, details={"name": name})

@@ -1,6 +1,6 @@
-"""Holding things back and letting them go on: schedules of JobConfigs, Jobs and file jobs.
+"""Holding things back and letting them go on: schedules of JobConfigs, tasks, Jobs, file jobs.
 
-Used by `kiln enable`, `disable`, `pause` and `resume`.
+Used by `kiln enable`, `disable`, `suspend` and `resume`.
 """
 
 from collections.abc import Sequence
@@ -8,7 +8,18 @@ from collections.abc import Sequence
 import click
 
 from kilnwork.api import kinds as api_kinds
-from kilnwork.cli import errors, file_jobs, file_names, job_names, job_objects, session, set_objects
+from kilnwork.cli import (
+    errors,
+    file_jobs,
+    file_names,
+    job_names,
+    job_objects,
+    kinds,
+    session,
+    set_objects,
+    waiting,
+)
+from kilnwork.kit import http_types
 from kilnwork.kube import errors as kube_errors
 
 
@@ -35,29 +46,47 @@ async def switch(s: session.Session, words: Sequence[str], *, disabled: bool) ->
 
 
 async def suspend(s: session.Session, words: Sequence[str], *, suspended: bool) -> None:
-    """Of file jobs, and of Jobs and SyncSets by `KIND/NAME`; each that can be."""
+    """Of tasks, file jobs, Jobs and SyncSets; each that can be."""
+
+    async def task(word: str) -> None:
+        await _suspend_task(s, kinds.task_name(word), suspended=suspended)
+
+    async def file_job(found: file_jobs.Job) -> None:
+        after = await file_jobs.tell(s, found["id"], "suspend" if suspended else "resume")
+        click.echo(f"job {after['id']} is {file_jobs.phase(after)}")
+
+    async def job(found: job_names.Item) -> None:
+        await _suspend_job(s, found, suspended=suspended)
 
     async def one(word: str) -> None:
-        name, of_set = job_names.said(word), set_objects.said(word)
-        if name is not None:
-            await _suspend_job(s, name, suspended=suspended)
-            return
+        of_set = set_objects.said(word)
         if of_set is not None:
             click.echo(await set_objects.suspend(s, of_set, suspended=suspended))
             return
-        try:
-            found = await file_jobs.tell(s, word, "pause" if suspended else "resume")
-        except kube_errors.NotFound as error:
-            if "/" not in word and await job_names.perhaps(s, word) is not None:
-                raise errors.Missing(f"{word} is a Job: write job/{word}") from error
-            raise
-        click.echo(f"job {found['id']} is {file_jobs.phase(found)}")
+        await job_names.either(s, word, task=task, file_job=file_job, job=job)
 
     await file_names.each(words, one)
 
 
-async def _suspend_job(s: session.Session, name: str, *, suspended: bool) -> None:
-    found = await job_names.get(s, name)
+async def _suspend_task(s: session.Session, name: str, *, suspended: bool) -> None:
+    path = s.path(api_kinds.TASKS, name, namespace=s.one_namespace())
+    try:
+        live = await s.ask("GET", path)
+    except kube_errors.NotFound:
+        found = await s.ask("POST", s.tasks_path(name, "suspend" if suspended else "resume"))
+        state = str(found["state"])
+    else:
+        state = str((live.get("status") or {}).get("state", ""))
+        if not waiting.is_final(state):
+            change = {"spec": {"suspend": suspended}}
+            await s.ask("PATCH", path, body=change, content_type=http_types.MERGE_PATCH)
+    if waiting.is_final(state):
+        raise errors.CommandError(f"task {name} is already {state}")
+    click.echo(f"{name} {'is suspended' if suspended else 'goes on'}")
+
+
+async def _suspend_job(s: session.Session, found: job_names.Item, *, suspended: bool) -> None:
+    name = found["metadata"]["name"]
     if job_objects.is_over(found):
         raise errors.CommandError(f"Job {name} is already {job_objects.phase(found)}")
     await job_names.change(s, name, {"suspend": suspended})

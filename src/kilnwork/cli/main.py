@@ -43,7 +43,9 @@ COMMANDS: dict[str, Entry] = {
     "why": Entry("Tasks", "Say in one sentence why a task is where it is."),
     "wait": Entry("Tasks", "Wait for a state or condition."),
     "cancel": Entry("Tasks", "Stop tasks; their objects and logs stay."),
-    "retry": Entry("Tasks", "Start tasks anew that are over."),
+    "suspend": Entry("Tasks", "Start nothing more of tasks, Jobs, SyncSets or file jobs."),
+    "resume": Entry("Tasks", "Go on with what was suspended."),
+    "retry": Entry("Tasks", "Start anew what failed; --failed reuses what succeeded."),
     "deploy": Entry("Jobs", "Make JobConfigs of the jobs that a Python module declares."),
     "run-job": Entry("Jobs", "Run a JobConfig now or later: make a Job of it."),
     "jobs": Entry("Jobs", "List Jobs, show one or its indexes."),
@@ -56,9 +58,6 @@ COMMANDS: dict[str, Entry] = {
     "upload": Entry("Files", "Upload a file and map its records in parallel."),
     "files": Entry("Files", "List file jobs, show one or its parts."),
     "results": Entry("Files", "Bring the result of a file job, or its bad records."),
-    "redrive": Entry("Files", "Run the failed parts of a file job again."),
-    "pause": Entry("Files", "Start no more parts of file jobs, or indexes of Jobs."),
-    "resume": Entry("Files", "Go on with file jobs and Jobs that were paused."),
     "adjust": Entry("Files", "Change how a file job runs while it runs."),
     "data": Entry("Data", "Show what DataPonds hold on each node, and bring data to nodes."),
     "apply": Entry("Objects", "Create or change objects from files."),
@@ -72,6 +71,11 @@ COMMANDS: dict[str, Entry] = {
 }
 
 
+ALIASES = {"kill": "cancel", "pause": "suspend", "redrive": "redrive"}
+"""Former names and those of other systems, by the module of the command: they work, and no list
+shows them."""
+
+
 class _Cut(Exception):
     """Whoever read the output has gone, as `head` does."""
 
@@ -83,20 +87,22 @@ class Commands(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        module = cmd_name if cmd_name in COMMANDS else ALIASES.get(cmd_name)
+        if module is None:
             return None
         command: click.Command = lazy.load(
-            f"kilnwork.cli.commands.{cmd_name.replace('-', '_')}", "command"
+            f"kilnwork.cli.commands.{module.replace('-', '_')}", "command"
         )
         command.name = cmd_name
-        command.short_help = COMMANDS[cmd_name].help
+        if cmd_name in COMMANDS:
+            command.short_help = COMMANDS[cmd_name].help
         return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         name = args[0] if args else ""
-        if name and not name.startswith("-") and name not in COMMANDS:
+        if name and not name.startswith("-") and name not in COMMANDS and name not in ALIASES:
             ctx.fail(_no_such_command(name))
         return super().resolve_command(ctx, args)
 
@@ -133,7 +139,6 @@ _ELSEWHERE = {
     "runjob": "`kiln run-job CONFIG` makes a Job",
     "start": "`kiln up` starts the server",
     "stop": "`kiln down` stops the server, `kiln cancel NAME` a task, file job or Job",
-    "suspend": "`kiln pause KIND/NAME` suspends a Job or SyncSet, `kiln disable CONFIG` a schedule",
     "submit": "`kiln run -- COMMAND` runs a command, `kiln upload FILE` maps a file",
 }
 """What people from other systems write, and what does it here."""

@@ -2,19 +2,22 @@
 
 Used by `upload`. A function in a file goes along with its file, and with the folder of
 `--working-dir`, as `kiln.connect(modules=…)` ships code: by digest, unpacked once by each worker.
-Nothing of it is imported here.
+Nothing of it is imported here. Of a function in a module it is tried in another process whether
+workers on this machine can import it; what those of a cluster have is known there alone.
 """
 
 import ast
 import asyncio
+import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from kilnwork.api import filejobs
 from kilnwork.cli import errors, packed_code, session
+from kilnwork.endpoints import discovery, resolve
 
 BUILT_IN = {"mapper": ("calculator", "identity"), "reducer": ("identity",)}
 
@@ -114,6 +117,76 @@ def _check_file(file: Path, name: str, of: str) -> None:
 
 
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+_TRY = """
+import sys
+from kilnwork.api import filejobs
+from kilnwork.jobs.work import errors, finding
+function, *sys.path[:0] = sys.argv[1:]
+try:
+    finding.find(filejobs.Mapper(function=function))
+except errors.MapperUnusable as error:
+    sys.stderr.write(str(error))
+    sys.exit(3)
+"""
+_UNUSABLE = 3
+"""Exit code of `_TRY` for what no worker can use."""
+
+TRY_S = 30.0
+"""A module that takes longer to import is left to the workers."""
+
+
+async def check_importable(
+    s: session.Session, wanted: Sequence[Wanted], *, working_dir: Path | None
+) -> None:
+    """Raises `errors.Unusable` for a function in a module that workers on this machine cannot
+    import: before anything is sent."""
+    functions = [
+        each.mapper.function
+        for each in wanted
+        if each.file is None and each.mapper.function is not None
+    ]
+    workers = await _local_workers(s) if functions else None
+    for function in functions if workers is not None else ():
+        problem = await _problem(workers or {}, function, _search_path(working_dir))
+        if problem:
+            raise errors.Unusable(problem)
+
+
+def _search_path(working_dir: Path | None) -> tuple[str, ...]:
+    """Where modules are looked for first: in what is sent along."""
+    return () if working_dir is None else (str(working_dir.absolute()),)
+
+
+async def _local_workers(s: session.Session) -> Mapping[str, str] | None:
+    """What workers run in if the server and they are on this machine, as this user."""
+    document = await s.carry_out(discovery.ask_server(s.settings))
+    if document is None or resolve.local_socket(s.server, document) is None:
+        return None
+    found: Mapping[str, str] | None = document.get("workers")
+    return found
+
+
+async def _problem(workers: Mapping[str, str], function: str, path: Sequence[str]) -> str:
+    """Why it cannot be imported where they run; "" if it can, or that is not known in time."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    tried = await asyncio.create_subprocess_exec(
+        workers["python"], "-c", _TRY, function, *path,
+        cwd=workers["directory"],
+        env=environment,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.DEVNULL,
+        stderr=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    try:
+        async with asyncio.timeout(TRY_S):
+            _, said = await tried.communicate()
+    except TimeoutError:
+        tried.kill()
+        await tried.wait()
+        return ""
+    return said.decode(errors="replace") if tried.returncode == _UNUSABLE else ""
 
 
 async def shipped(

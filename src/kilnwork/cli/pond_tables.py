@@ -28,6 +28,8 @@ def nodes(ponds: Mapping[str, Items]) -> list[str]:
         "FROM PEERS",
         "SERVED",
         "EVICTED",
+        "CHECKED",
+        "DAMAGED",
         "REASON",
     )
     rows = [_node(pond, one) for pond, items in ponds.items() for one in items]
@@ -52,6 +54,8 @@ def _node(pond: str, one: Mapping[str, Any]) -> list[object]:
         size(counted.get("fetchedPeers", 0)),
         size(counted.get("served", 0)),
         size(counted.get("evicted", 0)),
+        size(counted.get("scrubbed", 0)),
+        counted.get("quarantined", 0),
         one["reason"] or "-",
     ]
 

@@ -158,7 +158,7 @@ async def job(s: session.Session, found: job_names.Item, *, failed: bool) -> Sta
 async def file_job(s: session.Session, found: file_jobs.Job) -> Started:
     """What failed or was cancelled of a file job."""
     job_id = found["id"]
-    document = await file_jobs.tell(s, job_id, "redrive")
+    document = await file_jobs.tell(s, job_id, "retry")
 
     async def end(timeout_s: float | None) -> str:
         last = await following.until_over(s, job_id, timeout_s=timeout_s)

@@ -86,7 +86,7 @@ class Session:
         self, settings: config.Config, http: "transport.Transport", target: options.Target
     ) -> None:
         self.server = settings.server
-        self._settings = settings
+        self.settings = settings
         self.http = http
         self.target = target
         self.namespace = target.namespace or settings.namespace
@@ -131,7 +131,7 @@ class Session:
         """What to do about a server that does not serve our kinds."""
         text = f"{self.server} does not serve the kinds of {api_kinds.GROUP}: "
         with contextlib.suppress(errors.CommandError, kube_errors.KubeError):
-            if await self.carry_out(discovery.ask_server(self._settings)) is not None:
+            if await self.carry_out(discovery.ask_server(self.settings)) is not None:
                 return (
                     f"{text}`kubectl get --raw '/readyz?verbose'` says which definition was "
                     "deleted or replaced; a restart of `kiln up` installs what is missing"
@@ -286,7 +286,7 @@ class Session:
         return self._route
 
     async def _find_route(self) -> _Route:
-        if await self.carry_out(discovery.ask_server(self._settings)) is not None:
+        if await self.carry_out(discovery.ask_server(self.settings)) is not None:
             return _Route()
         home, until = manager.home(os.environ), float("inf")
         own = (await self.http.credential()).token

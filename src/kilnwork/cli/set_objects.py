@@ -1,6 +1,6 @@
 """SyncSets at the command line: what is read of them, and what is asked of them.
 
-Used by the commands that take `syncset/NAME`: why, wait, cancel, pause, resume, replay.
+Used by the commands that take `syncset/NAME`: why, wait, cancel, suspend, resume, replay.
 """
 
 from collections.abc import Callable, Mapping
@@ -56,6 +56,8 @@ def sentence(found: Item) -> str:
     if known.get("progress"):
         done, _, total = str(known["progress"]).partition("/")
         text += f"; {done} of {total} tasks have succeeded"
+    for output, kept in (known.get("outputs") or {}).items():
+        text += f"; output {output} has {kept.get('files', 0)} files, {kept['digest']}"
     text += "".join(_unmet(known))
     return f"{text}.{_hint(found)}"
 

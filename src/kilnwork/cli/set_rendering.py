@@ -80,11 +80,13 @@ def _volcano_problems(seen: sync_set.SyncSet) -> list[sync_set_validation.Proble
 def _gang(seen: sync_set.SyncSet, checked: sync_set.Backend) -> port.GangSpec:
     generation, name = seen.spec.generation, seen.metadata.name
     data, program = None, wanted.Program(flow=seen.spec.flow, snapshots={})
-    if seen.spec.data.snapshots:
+    if seen.spec.data.snapshots or seen.spec.data.outputs:
         run = rendering.run_name(name, generation)
         namespace, pond = seen.metadata.namespace, seen.spec.data.pond.name
+        root = f"{_POND}/{namespace}/{pond}"
         data = port.DataPlaces(
-            path=f"{_POND}/{namespace}/{pond}/runs/{namespace}/{run}",
+            path=f"{root}/runs/{namespace}/{run}",
+            outputs=f"{root}/outputs/{namespace}/{run}" if seen.spec.data.outputs else "",
             writable=wanted.is_writable(seen, checked),
         )
     return port.GangSpec(

@@ -6,8 +6,9 @@ repeated. It needs the rights that the manager had there, which `kubectl apply` 
 
 import logging
 
-from kilnwork.api import kinds, meta, reasons, resource, task_cluster
+from kilnwork.api import data_pond, kinds, meta, reasons, resource, task_cluster
 from kilnwork.controllers import status_writer, worker_pods
+from kilnwork.controllers.data_pond import closing as pond_closing
 from kilnwork.controllers.task_cluster import closing
 from kilnwork.kit import clock
 from kilnwork.kube import client, errors, finalizers
@@ -30,6 +31,9 @@ async def leave(kube: client.Client, namespace: str, *, time: clock.Clock) -> No
             await writer.write(found, wanted)
         if closing.held(found):
             await finalizers.remove(kube, kinds.TASK_CLUSTERS, found, finalizer=closing.FINALIZER)
+    ponds = await kube.list(kinds.DATA_PONDS, namespace, type=data_pond.DataPond)
+    for pond in ponds.items:
+        await finalizers.remove(kube, kinds.DATA_PONDS, pond, finalizer=pond_closing.FINALIZER)
     pods = await kube.list(resource.PODS, namespace, type=meta.Partial, label_selector=_OURS)
     for pod in pods.items:
         log.info("deleting worker Pod", extra={"pod": pod.metadata.name, "namespace": namespace})

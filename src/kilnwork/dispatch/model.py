@@ -97,12 +97,16 @@ class TaskFacts(SubmittedFacts, kw_only=True):
     """What has been taken from the budget `retry.maxAttempts`."""
     losses: int = 0
     """Attempts that were lost."""
+    unstarted: int = 0
+    """Attempts that were taken back, or lost, before they began."""
     created: float = 0.0
     started: float | None = None
     """First start of this run."""
     finished: float | None = None
     exit_code: int | None = None
     """Of the newest attempt."""
+    usage: attempts.Usage | None = None
+    """What the newest attempt has used, once it is over; None: not known."""
     result: attempts.Payload | None = None
     """Its result, or its error."""
     stopped: bool | None = None
@@ -145,6 +149,11 @@ class TaskView(TaskFacts, frozen=True, kw_only=True):  # type: ignore[misc] # ms
     function: str = ""
     loss: str = ""
     seq: int
+
+    @property
+    def attempts(self) -> int:
+        """How many attempts have begun, or are about to: not those that were taken back."""
+        return self.attempt - self.unstarted
 
 
 class Retried(msgspec.Struct, frozen=True, kw_only=True):
@@ -193,6 +202,7 @@ class AttemptView(msgspec.Struct, frozen=True, kw_only=True):
     reserved: float
     started: float | None
     finished: float | None
+    usage: attempts.Usage | None = None
 
 
 class WorkerView(msgspec.Struct, frozen=True, kw_only=True):

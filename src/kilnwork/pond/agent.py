@@ -7,18 +7,27 @@ arrives.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Iterator
 
 import msgspec
 
 from kilnwork.api import pond_messages
 from kilnwork.data import errors
-from kilnwork.data.pond import leases, store, trees
+from kilnwork.data.pond import leases, store
 from kilnwork.kit import backoff, clock, coroutines, ids
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import errors as kube_errors
-from kilnwork.pond import deliveries, exchange, fetcher, lanes, peers, pins, settings
+from kilnwork.pond import (
+    deliveries,
+    exchange,
+    fetcher,
+    lanes,
+    peers,
+    pins,
+    reports,
+    scrubber,
+    settings,
+)
 
 log = logging.getLogger(__name__)
 
@@ -65,6 +74,8 @@ class Agent:
         self._place = deliveries.Place(
             self._store, self._fetcher, self._link, changed=self._changed, entropy=entropy
         )
+        self._scrubbing: asyncio.Task[None] | None = None
+        self._scrub = scrubber.ScrubWork(self._store, time=time, damaged=self._changed)
         self._entropy = entropy
         self._crew = coroutines.Crew("pond", on_failure=self._fail)
         self._failed = asyncio.Event()
@@ -83,6 +94,11 @@ class Agent:
         self._damaged = 0
         self._trouble: pond_messages.Trouble | None = None
         self._open = False
+        self._removing = False
+        self._removed = False
+        """Nothing is left on this node: the DataPond is deleted."""
+        self._reading = asyncio.Lock()
+        """Held while the store is read for a report, and while it is removed."""
 
     async def run(self, stop: asyncio.Event) -> bool:
         """Until `stop`, or until the manager has been away for too long; False when something has
@@ -120,8 +136,8 @@ class Agent:
         self._failed.set()
 
     async def _open_store(self) -> None:
-        """What is in the way is reported, and looked at again."""
-        while True:
+        """What is in the way is reported, and looked at again, until there is nothing to open."""
+        while not self._removed:
             try:
                 await asyncio.to_thread(self._store.open)
             except errors.PondShared as error:
@@ -137,12 +153,21 @@ class Agent:
                 self._trouble, self._open, self._shares = None, True, False
                 return
             await self._tell_once()
+            if not self._removed:
+                await asyncio.sleep(OPEN_S)
+        while True:
+            await self._tell_once()
             await asyncio.sleep(OPEN_S)
 
     async def _tell_once(self) -> None:
+        """Of an order only the last one matters: what is in a directory that others have is theirs
+        to remove."""
         try:
-            await self._link.report(await self._report())
+            order = await self._link.report(await self._report())
             self._heard = self._clock.monotonic()
+            theirs = errors.PondInUse.reason
+            if order.remove and (self._trouble is None or self._trouble.reason == theirs):
+                self._removed = True
         except kube_errors.KubeError as error:
             log.warning("manager does not answer", extra={"why": str(error)})
 
@@ -150,11 +175,14 @@ class Agent:
         server = None
         pair = self._settings.certificates
         if pair is not None and self._settings.host:
-            server = peers.PeerServer(self._store, pair, served=self._count_served)
+            server = peers.PeerServer(
+                self._store, pair, served=self._count_served, damaged=self._changed
+            )
             self._address = await server.start(self._settings.host)
         log.info("agent is ready", extra={"root": str(self._store.root), "peers": self._address})
         self._crew.start("listen", self._listen())
         self._crew.start("tell", self._tell())
+        self._scrubbing = self._crew.start("scrub", self._scrub.run())
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -244,11 +272,15 @@ class Agent:
             if sequence < self._applied or order.revision == self._knows:
                 return
             self._applied, self._order = sequence, order
+            if order.remove:
+                self._begin_removal(order)
+                return
             self._fetcher.use(order)
             limits = store.Limits(
                 capacity=order.limits.capacity, high=order.limits.high, low=order.limits.low
             )
             await asyncio.to_thread(self._store.set_limits, limits)
+            self._scrub.use(order.limits.scrub)
             for name in order.released:
                 await self._release(name)
             await self._take_leases(order)
@@ -258,6 +290,35 @@ class Agent:
                     await self._link.put_manifest(known.encoded, digest)
             self._knows = order.revision
             self._news.set()
+
+    def _begin_removal(self, order: pond_messages.Order) -> None:
+        self._knows = order.revision
+        if not self._removing:
+            self._removing = True
+            self._crew.start("remove", self._remove())
+
+    async def _remove(self) -> None:
+        """Stop all work, then remove what is here; tried again until that is done."""
+        await self._stop_deliveries(lambda _: True)
+        self._take_pins(pond_messages.Order(revision=0))
+        if self._scrubbing is not None:
+            self._scrubbing.cancel()
+            await asyncio.wait({self._scrubbing})
+        while not self._removed:
+            try:
+                async with self._reading:
+                    self._open = False
+                    await asyncio.to_thread(self._store.destroy)
+            except OSError as error:
+                log.warning("pond cannot be removed", extra={"why": str(error)})
+                text = f"cannot be removed: {error}"
+                self._trouble = pond_messages.Trouble(reason="PathUnusable", message=text)
+                self._changed()
+                await asyncio.sleep(OPEN_S)
+            else:
+                self._removed, self._trouble = True, None
+        log.info("pond removed", extra={"root": str(self._store.root)})
+        self._changed()
 
     async def _release(self, name: str) -> None:
         await self._stop_deliveries(lambda key: key[0] == name)
@@ -315,10 +376,20 @@ class Agent:
 
     # reports
 
+    def _under_way(self) -> Iterator[tuple[str, pond_messages.SnapshotReport]]:
+        for (name, _), (delivery, _) in self._deliveries.items():
+            yield name, delivery.report()
+
     async def _report(self) -> pond_messages.Report:
         self._sequence += 1
         sequence = self._sequence
-        known = await asyncio.to_thread(self._known) if self._open else self._unopened()
+        async with self._reading:
+            if self._open:
+                known = await asyncio.to_thread(reports.of_store, self._store)
+            elif self._shares and not self._removed:
+                known = reports.StoreFacts(store=reports.identity(self._store))
+            else:
+                known = reports.StoreFacts()
         counts = self._fetcher.counts
         return pond_messages.Report(
             session=self._session,
@@ -331,7 +402,7 @@ class Agent:
             used=known.used,
             holdings=known.holdings,
             pins=tuple(work.report() for work, _ in self._pins.values()),
-            leases=self._lease_reports(),
+            leases=reports.of_leases(self._store, self._under_way()) if self._open else (),
             sources=known.sources,
             counters=pond_messages.Counters(
                 fetched_source=counts.source,
@@ -341,84 +412,14 @@ class Agent:
                 hits=counts.hits,
                 misses=counts.misses,
                 quarantined=known.quarantined,
+                scrubbed=self._scrub.checked,
             ),
+            removed=self._removed,
             trouble=self._trouble,
-        )
-
-    def _known(self) -> "_Known":
-        holdings = tuple(
-            pond_messages.HoldingReport(
-                digest=one.digest,
-                files=one.files,
-                bytes=one.bytes,
-                files_here=one.files_here,
-                bytes_here=one.bytes_here,
-                used=one.used,
-                leased=one.leased,
-            )
-            for one in self._store.holdings()
-        )
-        return _Known(
-            store=self._store_id(),
-            capacity=self._store.capacity,
-            used=self._store.used,
-            holdings=holdings,
-            sources=self._store.sources(),
-            quarantined=self._store.blobs.damaged,
-        )
-
-    def _unopened(self) -> "_Known":
-        return _Known(store=self._store_id() if self._shares else "")
-
-    def _store_id(self) -> str:
-        known = self._store.identity
-        return "" if known is None else known.id
-
-    def _lease_reports(self) -> tuple[pond_messages.LeaseReport, ...]:
-        """Of all leases here, also those that the manager has not asked for since it was
-        started."""
-        if not self._open:
-            return ()
-        running: dict[str, dict[str, pond_messages.SnapshotReport]] = {}
-        for (name, _), (delivery, _) in self._deliveries.items():
-            running.setdefault(name, {})[delivery.ordered.name] = delivery.report()
-        found = []
-        for lease in self._store.all_leases():
-            reports = running.pop(lease.name, {})
-            snapshots = tuple(
-                reports.get(one.name) or self._from_disk(lease, one) for one in lease.snapshots
-            )
-            found.append(pond_messages.LeaseReport(name=lease.name, snapshots=snapshots))
-        for name, reports in running.items():  # leases that could not be kept yet
-            snapshots = tuple(reports.values())
-            found.append(pond_messages.LeaseReport(name=name, snapshots=snapshots))
-        return tuple(found)
-
-    def _from_disk(
-        self, lease: leases.Lease, one: leases.LeasedSnapshot
-    ) -> pond_messages.SnapshotReport:
-        seen = trees.marker(self._store.run(lease.namespace, lease.name), one.name)
-        return pond_messages.SnapshotReport(
-            name=one.name,
-            digest=one.digest,
-            paths_digest=pond_messages.paths_digest(one.paths),
-            access=one.access,
-            ready=seen is not None and (seen.digest, seen.access) == (one.digest, one.access),
         )
 
 
 _encode = msgspec.json.Encoder(order="sorted").encode
-
-
-class _Known(NamedTuple):
-    """What the store says of itself, which takes the disk."""
-
-    store: str = ""
-    capacity: int = 0
-    used: int = 0
-    holdings: tuple[pond_messages.HoldingReport, ...] = ()
-    sources: tuple[str, ...] = ()
-    quarantined: int = 0
 
 
 def _leased(one: pond_messages.SnapshotOrder) -> leases.LeasedSnapshot:

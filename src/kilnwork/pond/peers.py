@@ -26,13 +26,20 @@ DOUBT_S = 30.0
 
 
 class PeerServer:
-    """Serves the blobs and manifests of `kept`. `served(count)` is told of bytes that were sent."""
+    """Serves the blobs and manifests of `kept`. `served(count)` is told of bytes that were sent,
+    `damaged()` when a peer had doubts of a blob, and rightly."""
 
     def __init__(
-        self, kept: store.PondStore, certificates: Path, *, served: Callable[[int], None]
+        self,
+        kept: store.PondStore,
+        certificates: Path,
+        *,
+        served: Callable[[int], None],
+        damaged: Callable[[], None],
     ) -> None:
         self._store = kept
         self._served = served
+        self._damaged = damaged
         self._certificates = certificates
         self._listener: serving.Listener | None = None
 
@@ -73,6 +80,9 @@ class PeerServer:
 
     async def _blob(self, request: asgi.Request, name: str, response: asgi.Response) -> None:
         try:
+            if request.query.get("check") and not await self._is_whole(bytes.fromhex(name)):
+                await response.text(410, "it was damaged here, and is set aside")
+                return
             descriptor = self._store.blobs.open(bytes.fromhex(name))
         except (ValueError, errors.BlobMissing):
             await response.text(404, "no such blob here")
@@ -90,6 +100,18 @@ class PeerServer:
             await self._send(descriptor, start, response)
         finally:
             os.close(descriptor)
+
+    async def _is_whole(self, digest: bytes) -> bool:
+        """Read it again, as when it is scrubbed. Raises BlobMissing."""
+        blobs, before = self._store.blobs, self._store.blobs.damaged
+        size = blobs.sizes().get(digest)
+        if size is None:
+            raise errors.BlobMissing("it is not here")
+        if await asyncio.to_thread(blobs.verify, digest, size, from_disk=True):
+            return True
+        if blobs.damaged > before:
+            self._damaged()
+        return False
 
     async def _send(self, descriptor: int, start: int, response: asgi.Response) -> None:
         while piece := await asyncio.to_thread(os.pread, descriptor, _READ_BYTES, start):
@@ -111,8 +133,16 @@ class Peers:
         self._connections = connections.Connections(None, self._tls)
 
     def origin(self, node: str, address: str, digest: str) -> origins.Origin:
-        """Where one blob may be had."""
-        return origins.Origin(node, True, lambda offset, _: self._open(address, digest, offset))
+        """Where one blob may be had. Asked for from its beginning a second time, what came before
+        was damaged: the peer looks whether that is so on its disk."""
+        begun = False
+
+        def open_(offset: int, _: str) -> origins.Content:
+            nonlocal begun
+            check, begun = begun and not offset, begun or not offset
+            return self._open(address, digest, offset, check=check)
+
+        return origins.Origin(node, True, open_)
 
     def is_doubted(self, address: str) -> bool:
         """Whether it did not respond a short while ago: others should be asked first."""
@@ -127,10 +157,17 @@ class Peers:
         self._connections.close()
 
     def _open(
-        self, address: str, digest: str, offset: int, *, kind: str = "blobs"
+        self,
+        address: str,
+        digest: str,
+        offset: int,
+        *,
+        kind: str = "blobs",
+        check: bool = False,
     ) -> origins.Content:
+        target = f"/{kind}/{digest.removeprefix('sha256:')}" + ("?check=true" if check else "")
         try:
-            return self._opened(address, digest, offset, kind=kind)
+            return self._opened(address, digest, offset, target=target)
         except errors.SourceUnreachable:
             self._doubt(address)
             raise
@@ -138,15 +175,17 @@ class Peers:
     def _doubt(self, address: str) -> None:
         self._doubted[address] = self._clock.monotonic() + DOUBT_S
 
-    def _opened(self, address: str, digest: str, offset: int, *, kind: str) -> origins.Content:
+    def _opened(self, address: str, digest: str, offset: int, *, target: str) -> origins.Content:
         host, _, port = address.rpartition(":")
         server = connections.Server(host.strip("[]"), int(port), pond_certificate.SERVER_NAME)
         headers = {"Host": address}
         if offset:
             headers["Range"] = f"bytes={offset}-"
-        request = connections.Request(server, f"/{kind}/{digest.removeprefix('sha256:')}", headers)
+        request = connections.Request(server, target, headers)
         with contextlib.ExitStack() as stack:
             exchange = stack.enter_context(self._connections.send(request))
+            if exchange.head.status == 410:
+                raise errors.DataCorrupt(f"{digest} was damaged on the disk of {address}")
             if exchange.head.status not in (200, 206):
                 raise errors.SourceMissing(f"{address} does not have {digest} any more")
             failed = functools.partial(self._doubt, address)

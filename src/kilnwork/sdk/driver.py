@@ -41,6 +41,12 @@ NOT_ACCEPTED = (
     "(close_timeout=), or submit them again"
 )
 
+UNFINISHED = (
+    "calls of this session that are not over and end with it: {}. kiln.start() keeps everything in "
+    "memory: wait for them before the session ends (result(), kiln.gather, kiln.wait), cancel "
+    'them, or keep them by kiln.start("FOLDER")'
+)
+
 NEVER_ACCEPTED = (
     "calls that the dispatcher had not accepted when its link was lost ({}) and that may never "
     "run: {}. Submit them again"
@@ -86,6 +92,8 @@ class Driver(session.Session):
         self._close_timeout = close_timeout
         self._closing = threading.Lock()
         self._closed = False
+        self._failing = False
+        """Its block is left by an error, which says enough."""
         self._made_by = os.getpid()
 
     def open(self, *, timeout_s: float) -> None:
@@ -110,8 +118,8 @@ class Driver(session.Session):
 
         Waits for the dispatcher to accept everything, and for `timeout` seconds after the last call
         that it has accepted (None: the `close_timeout` of the session). Warns (RuntimeWarning) of
-        calls that it did not accept. Futures that are not done raise `errors.DispatcherLost` from
-        then on.
+        calls that it did not accept, and of those that end with a session that is kept in memory.
+        Futures that are not done raise `errors.DispatcherLost` from then on.
         """
         wait_s = self._close_timeout if timeout is None else checked_seconds("timeout", timeout)
         if os.getpid() != self._made_by:
@@ -138,26 +146,31 @@ class Driver(session.Session):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._failing = kind is not None
         self.close()
 
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._failing = kind is not None
         await sys.modules["asyncio"].to_thread(self.close)
 
     def _leave(self, wait_s: float) -> str:
-        """End the link; what is to be said of calls that were not accepted, if any."""
+        """End the link; what is to be said of calls that were not accepted, or are not over."""
         failure = self.link.failure
         if failure is None:
             try:
                 self._wait_until_accepted(wait_s)
             except (channel_errors.ChannelError, kit_errors.KilnError) as error:
                 failure = error
+        unfinished = 0 if failure is not None or self.durable else self.unfinished
         self.gone(channel_errors.LinkClosed("the session was closed"))
         self.link.close()
         self.gone(channel_errors.LinkClosed("the session was closed"))  # what came meanwhile
+        if unfinished and not self._failing:
+            return UNFINISHED.format(unfinished)
         if not self.dropped or isinstance(failure, errors.DispatcherLost):
             return ""  # with a dispatcher in memory all is gone, and every future says so
         if failure is not None:

@@ -146,9 +146,9 @@ class Future(Generic[T_co]):
 
         Raises ConfigurationError when it is not over, or has succeeded.
         """
-        return self.retried(started=False)
+        return self._retried(started=False)
 
-    def retried(self, *, started: bool) -> "Future[T_co]":
+    def _retried(self, *, started: bool) -> "Future[T_co]":
         """As `retry`; `started`: it is no error if it runs again already."""
         raise NotImplementedError
 
@@ -315,7 +315,7 @@ class CallFuture(Future[T_co]):
             raise
         return True
 
-    def retried(self, *, started: bool) -> "Future[T_co]":
+    def _retried(self, *, started: bool) -> "Future[T_co]":
         return self._session.retry(self.task, failed=True, started=started)
 
     def parts(self, count: int) -> "tuple[Future[Any], ...]":
@@ -383,8 +383,8 @@ class PartFuture(Future[T_co]):
     def cancel(self, *, recursive: bool = True) -> bool:
         return self._whole.cancel(recursive=recursive)
 
-    def retried(self, *, started: bool) -> Future[T_co]:
-        return PartFuture(cast(CallFuture[Any], self._whole.retried(started=started)), self._index)
+    def _retried(self, *, started: bool) -> Future[T_co]:
+        return PartFuture(cast(CallFuture[Any], self._whole._retried(started=started)), self._index)
 
     def cancelled(self) -> bool:
         return self._whole.cancelled()

@@ -113,7 +113,7 @@ class Session:
         )
         self._credential = credential
         self._cluster_given = cluster is not None
-        self._durable = durable
+        self.durable = durable
         self._keep = keep
         self._blob_folder: Path | None = None
         self._lock = threading.Lock()
@@ -339,6 +339,12 @@ class Session:
         return not self._batch and not self._unaccepted
 
     @property
+    def unfinished(self) -> int:
+        """How many calls are not over, without those that were cancelled."""
+        waited = self._open.copy().values()
+        return sum(future.known_task not in self._cancelling for future in waited)
+
+    @property
     def unaccepted(self) -> int:
         """Calls that the dispatcher may not have on disk."""
         return len(self._batch) + len(self._unaccepted)
@@ -364,7 +370,7 @@ class Session:
                 self._blob_folder = self.blobs.folder
         elif self._blob_folder != (folder := Path(message.blobs)):
             self._blob_folder = folder
-            self.blobs = blob_store.Blobs(folder, durable=self._durable)
+            self.blobs = blob_store.Blobs(folder, durable=self.durable)
         with self._lock:
             said: list[frames.Sent] = [*self._templates.values()]
             unaccepted = list(self._unaccepted)

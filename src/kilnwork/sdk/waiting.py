@@ -115,9 +115,9 @@ class Gathered(futures.Future[list[T]]):
         asked = [each.cancel(recursive=recursive) for each in self._items]
         return True in asked
 
-    def retried(self, *, started: bool) -> "Gathered[T]":
+    def _retried(self, *, started: bool) -> "Gathered[T]":
         """Those that failed run again; each may have been started with the one before."""
-        again = [each.retried(started=True) if each.failed() else each for each in self._items]
+        again = [each._retried(started=True) if each.failed() else each for each in self._items]
         return Gathered(again, return_exceptions=self._return_exceptions)
 
     def pending(self) -> Iterable[ids.TaskId]:

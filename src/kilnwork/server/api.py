@@ -18,12 +18,15 @@ the tasks of all namespaces as `/tasks` below does those of one.
 | GET /syncsets/NAME/result | result of its flow: `generation` |
 | GET /jobconfigs/NAME/options | JSON Schema of the values that its options take |
 | POST /tasks/REF/cancel | stop it |
+| POST /tasks/REF/suspend, /resume | start no attempt of a spawned task; go on |
 | POST /tasks/REF/retry | a new run of a spawned task; `force` for one that has succeeded |
 | POST /tasks/REF/retry?failed=true | of what failed of it and around it; what succeeded is reused |
 
 An ASGI app. Authentication is done by whoever mounts it; rights are asked of `ports.Rights`.
 """
 
+import functools
+import sys
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -67,7 +70,8 @@ _Handler = Callable[[asgi.Request, model.TaskView, asgi.Response], Awaitable[Non
 
 class Api:
     """The app. `channel`: path of the dispatcher's Unix socket; `blobs`: root of the folders of
-    blobs; `time`: only for sentences and deadlines; the others are ports."""
+    blobs; `worker_dir`: where workers on this machine run, with this Python; `time`: only for
+    sentences and deadlines; the others are ports."""
 
     def __init__(  # noqa: PLR0913 - its ports, and where things are
         self,
@@ -82,11 +86,13 @@ class Api:
         channel: str,
         blobs: Path,
         time: clock.Clock,
+        worker_dir: str | None = None,
     ) -> None:
         self._outputs = outputs
         self._ponds = ponds
         self._channel = channel
         self._blobs = blobs
+        self._worker_dir = worker_dir
         self._journal = journal
         self._rights = rights
         self._clusters = clusters
@@ -102,6 +108,8 @@ class Api:
             ("GET", "why"): self._why,
             ("POST", "cancel"): self._cancel,
             ("POST", "retry"): self._retry,
+            ("POST", "suspend"): functools.partial(self._suspend, suspended=True),
+            ("POST", "resume"): functools.partial(self._suspend, suspended=False),
         }
 
     async def __call__(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
@@ -194,7 +202,12 @@ class Api:
     async def _endpoints(self, request: asgi.Request, response: asgi.Response) -> None:
         if request.method != "GET":
             raise errors.MethodNotAllowed
-        document = {"version": version.__version__, "channel": {"unix": self._channel}}
+        document: dict[str, Any] = {
+            "version": version.__version__,
+            "channel": {"unix": self._channel},
+        }
+        if self._worker_dir is not None:
+            document["workers"] = {"python": sys.executable, "directory": self._worker_dir}
         await response.json(document)
 
     async def _list_clusters(
@@ -231,7 +244,8 @@ class Api:
             if known:
                 raise errors.MethodNotAllowed
             raise errors.NotFound(
-                f"a task has no {sub!r}: it has result, logs, why, cancel and retry"
+                f"a task has no {sub!r}: it has result, logs, why, cancel, suspend, resume and "
+                "retry"
             )
         await self._check(request, _question(namespace, ref, sub))
         await handler(request, await self._known(request, namespace, ref), response)
@@ -300,13 +314,37 @@ class Api:
         await results.send(view, self._blobs, request, response)
 
     async def _why(self, _: asgi.Request, view: model.TaskView, response: asgi.Response) -> None:
-        sentence = why.sentence(documents.facts(view), now=self._clock.wall())
+        found = documents.facts(view, memory=self._memory_of(view))
+        sentence = why.sentence(found, now=self._clock.wall())
         facts = {"state": view.state, "reason": view.reason, "message": view.message}
         document = {"why": sentence, **facts, "error": documents.error(view)}
         await response.json({key: value for key, value in document.items() if value is not None})
 
+    def _memory_of(self, view: model.TaskView) -> str:
+        """What the workers of its cluster have, "" where none is known."""
+        if view.usage is None or view.usage.peak_bytes is None:
+            return ""
+        known = self._clusters.clusters(view.namespace)
+        return next((one.memory or "" for one in known if one.name == view.cluster), "")
+
     async def _cancel(self, _: asgi.Request, view: model.TaskView, response: asgi.Response) -> None:
         await self._journal.kill(view.task)
+        after = self._journal.view(view.task) or view
+        await response.json(documents.task(after), status=202)
+
+    async def _suspend(
+        self,
+        _: asgi.Request,
+        view: model.TaskView,
+        response: asgi.Response,
+        *,
+        suspended: bool,
+    ) -> None:
+        if view.declared:
+            raise errors.Conflict(
+                f"task {view.name} is an object: change its spec.suspend, as `kiln suspend` does"
+            )
+        await self._journal.suspend(view.task, suspended=suspended)
         after = self._journal.view(view.task) or view
         await response.json(documents.task(after), status=202)
 
@@ -418,7 +456,7 @@ async def _drain(reader: logs.Reader, response: asgi.Response) -> None:
 
 
 def _question(namespace: str, ref: str, sub: str) -> ports.Question:
-    if sub in ("cancel", "retry"):
+    if sub in ("cancel", "retry", "suspend", "resume"):
         return ports.Question(verb="patch", namespace=namespace, name=ref)
     subresource = "log" if sub == "logs" else ""
     return ports.Question(verb="get", namespace=namespace, name=ref, subresource=subresource)

@@ -49,12 +49,14 @@ def task(view: model.TaskView, *, parent: model.TaskView | None = None) -> dict[
         "state": str(view.state),
         "reason": str(view.reason),
         "message": view.message,
-        "attempts": view.attempt,
+        "attempts": view.attempts,
         "failures": view.failures,
         "losses": view.losses,
         "podName": view.worker or None,
         "nodeName": view.node or None,
         "exitCode": view.exit_code,
+        "cpuSeconds": None if view.usage is None else round(view.usage.cpu_s, 6),
+        "peakMemoryBytes": None if view.usage is None else view.usage.peak_bytes,
         "result": _result(view),
         "error": error(view),
         "creationTime": clock.rfc3339_micro(view.created),
@@ -126,8 +128,8 @@ def _error(info: attempts.ErrorInfo) -> dict[str, Any]:
     return {key: value for key, value in document.items() if value}
 
 
-def facts(view: model.TaskView) -> why.Facts:
-    """What `why.sentence` needs."""
+def facts(view: model.TaskView, *, memory: str = "") -> why.Facts:
+    """What `why.sentence` needs. `memory`: that of its worker, as `ports.Cluster` has it."""
     return why.Facts(
         name=view.name,
         state=str(view.state),
@@ -139,7 +141,9 @@ def facts(view: model.TaskView) -> why.Facts:
             view.cluster.startswith(api_task.executor_queue(name)) for name in api_task.OUTSIDE
         ),
         node=view.node,
-        attempt=view.attempt,
+        attempt=view.attempts,
+        usage=view.usage,
+        memory=memory,
         losses=view.losses,
         loss=view.loss,
         exit_code=view.exit_code,

@@ -1,9 +1,9 @@
 """Files of file jobs for the agents of ponds: `/ponds/NAMESPACE/NAME/jobs/JOB/FOLDER[/FILE]`.
 
 Used by `pond_exchange`, which has checked that an agent of a pond of that namespace asks. A job of
-files has four folders, of files that do not change once they can be read: `results`, its result as
-one file; `parts`, the result of each part; `errors`, its bad records; `input`, what it was given. A
-job that still runs has no results (409: ask again), one that failed never will (410).
+files has four folders: `results`, its result as one file; `parts`, the result of each part;
+`errors`, the bad records of each part that has any; `input`, what it was given. A job that still
+runs has no results (409: ask again), one that failed never will (410), unless it is run again.
 """
 
 import contextlib
@@ -126,7 +126,7 @@ class PondFiles:
         return [
             _one(view, _PART.format(one.part), one.errors)
             for one in commits
-            if one.errors is not None
+            if one.errors is not None and one.errors.bytes
         ]
 
     async def _input(self, view: model.JobView) -> list[_File]:

@@ -98,6 +98,9 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     busy: int
     queued: int
+    memory: str | msgspec.UnsetType = msgspec.UNSET
+    """What the container of a worker may use, else what it asks for, as its template has it; unset
+    where that says neither."""
 
 
 class Clusters(Protocol):
@@ -148,6 +151,13 @@ class Journal(Protocol):
 
     async def kill(self, task: ids.TaskId) -> None:
         """Ask for the task to be stopped, durably; nothing happens to one that is over."""
+        ...
+
+    async def suspend(self, task: ids.TaskId, *, suspended: bool) -> None:
+        """Start no attempt of a spawned task until it is resumed, durably; one that runs goes on.
+
+        Nothing happens to one that is over.
+        """
         ...
 
     async def retry(self, task: ids.TaskId, *, force: bool) -> None:

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import msgspec
 
-from kilnwork.api import reasons, task
+from kilnwork.api import attempts, quantities, reasons, task
 from kilnwork.kit import clock
 
 
@@ -17,7 +17,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
     `loss`: why the newest attempt that was lost was lost. `progress`: what the running attempt has
     reported last, "" if nothing. `own_pod`: `worker` is a Pod of its own; `of_executor`: it
-    is a process of an executor.
+    is a process of an executor. `memory`: a quantity, what its worker has; "": not known.
     """
 
     name: str
@@ -35,6 +35,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     started: float | None = None
     finished: float | None = None
     progress: str = ""
+    usage: attempts.Usage | None = None
+    memory: str = ""
 
     @classmethod
     def of_object(cls, found: dict[str, Any]) -> Self:
@@ -98,16 +100,39 @@ def _running(facts: Facts, *, now: float) -> str:
 
 def _ended(start: str, facts: Facts) -> str:
     code = facts.exit_code
-    attempts = f" after {facts.attempt} attempts" if facts.attempt > 1 else ""
-    attempts += _lost(facts)
+    number = f" after {facts.attempt} attempts" if facts.attempt > 1 else ""
+    number += _lost(facts)
     if facts.state == task.State.SUCCESS:
-        return f"{start}{attempts}."
+        return f"{start}{number}.{_used(facts)}"
     because = _because(facts).removesuffix(".")
     if code is not None and str(code) not in facts.message:
         because += f", exit code {code}"
     if code:
         because += f"; `kiln logs {facts.name}` shows what it printed"
-    return f"{start}{attempts}: {because}."
+    return f"{start}{number}: {because}.{_used(facts)}"
+
+
+def _used(facts: Facts) -> str:
+    """What the newest attempt has used, beside what its worker has."""
+    if facts.usage is None:
+        return ""
+    text = f" It used {facts.usage.cpu_s:.1f} s of CPU"
+    peak = facts.usage.peak_bytes
+    if peak is None:
+        return f"{text}."
+    text += f" and up to {size(peak)} of memory"
+    has = quantities.amount(facts.memory)
+    return f"{text}, of {size(int(has))} that its worker has." if has else f"{text}."
+
+
+def size(number: int) -> str:
+    """1.9 GiB."""
+    value, unit = float(number), "B"
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if value < 1024 or unit == "TiB":
+            break
+        value /= 1024
+    return f"{value:.1f} {unit}".replace(".0 ", " ")
 
 
 def _lost(facts: Facts) -> str:

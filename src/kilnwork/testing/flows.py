@@ -1,12 +1,13 @@
 """Flows in the test's own process: the same plan, with functions called directly, one at a time.
 
 `run_flow(flow, data={"trades": shards})` gives the view that a run would have at its end. Values
-are JSON between steps, as elsewhere, so that results are the same. Time takes none: delays are not
-waited for, timeouts do not count. Not for commands and other executors: steps are calls.
+are JSON between steps, as elsewhere, so that results are the same. Time is virtual: `time.sleep`
+and delays of retries take none of the test's, and count for the time limits of attempts, steps and
+flow. Not for commands and other executors: steps are calls.
 """
 
 import importlib
-from collections import deque
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, cast
 
@@ -35,6 +36,7 @@ from kilnwork.jobs.flows import (
 )
 from kilnwork.kit import errors, ids
 from kilnwork.sdk import context, plain
+from kilnwork.testing import clock, timeline
 
 _R = reasons.FlowReason
 _UID = "00000000-0000-0000-0000-000000000000"
@@ -124,38 +126,57 @@ class _Process:
 
     def __init__(self, run: records.Run, functions: Functions) -> None:
         self._run, self._functions = run, functions
-        self._queue: deque[records.Start] = deque()
+        self._timeline = timeline.Timeline()
+        self._spent_s = 0.0
+        """By the item that is being called: seconds slept, and waited for retries."""
         self.attempts: dict[str, list[str]] = {}
         self._called = 0
 
     def finish(self) -> None:
         """Go on until the run is over."""
-        run = self._run
+        run, line = self._run, self._timeline
+        if run.program.timeout_s is not None:
+            line.add(timeline.Event(timeline.Kind.LIMIT, ""), after_s=run.program.timeout_s)
         while True:
-            for instruction in plan.advance(run, now=0.0):
-                if isinstance(instruction, records.Start):
-                    self._queue.append(instruction)
-                elif isinstance(instruction, records.Stop):
-                    self._stop(instruction.key)
+            wanted = plan.advance(run, now=line.now)
+            for instruction in wanted:
+                self._carry_out(instruction)
             if run.state.stage is records.Stage.OVER:
                 return
-            if self._queue:
-                start = self._queue.popleft()
-                plan.job_ended(run, start.key, self._done(start.key, start.work))
+            if wanted:
+                continue  # something may be over by that
+            event = line.take()
+            if event.kind is timeline.Kind.LIMIT:
+                plan.timed_out(run, event.key)
+            elif event.end is not None:
+                plan.job_ended(run, event.key, event.end)
+            elif event.work is not None:
+                end, seconds = self._done(event.key, event.work)
+                ended = timeline.Event(timeline.Kind.END, event.key, event.work, end)
+                line.add(ended, after_s=seconds)
 
-    def _stop(self, key: str) -> None:
-        for start in [one for one in self._queue if one.key == key]:
-            self._queue.remove(start)
-            size = start.work.size
-            counts = model.Counts(total=size, cancelled=size)
+    def _carry_out(self, instruction: records.Instruction) -> None:
+        key, line = instruction.key, self._timeline
+        if isinstance(instruction, records.Start):
+            line.add(timeline.Event(timeline.Kind.CALL, key, instruction.work))
+        elif isinstance(instruction, records.Limit):
+            line.add(timeline.Event(timeline.Kind.LIMIT, key), after_s=instruction.seconds)
+        elif (work := line.stop(key)) is not None:
+            counts = model.Counts(total=work.size, cancelled=work.size)
             plan.job_ended(self._run, key, records.JobEnd(False, _R.STOPPED, counts=counts))
 
-    def _done(self, key: str, work: step_inputs.StepWork) -> records.JobEnd:
-        """Call what a step calls, for each of its items."""
+    def _done(self, key: str, work: step_inputs.StepWork) -> tuple[records.JobEnd, float]:
+        """Call what a step calls, for each of its items; gives the seconds that it takes, too."""
+        spent: list[float] = []
+        end = self._call_all(key, work, spent)
+        return end, timeline.makespan_s(spent, work.parallel)
+
+    def _call_all(self, key: str, work: step_inputs.StepWork, spent: list[float]) -> records.JobEnd:
         inputs = step_inputs.Inputs(work)
         found: list[bytes] = []
         failed, first, cause, trouble = 0, "", "", ""
         for number in range(work.size):
+            self._spent_s = 0.0
             try:
                 found.append(self._call(key, work, inputs.of(number)))
             except _NotJson as error:
@@ -164,9 +185,10 @@ class _Process:
             except Exception as error:  # noqa: BLE001 - whatever a task function raises
                 failed += 1
                 found.append(b"null")
-                message = f"{type(error).__name__}: {error}"
+                message = _text(error)
                 first = first or (f"shard {number}: {message}" if work.variable else message)
                 cause = cause or _cause(error)
+            spent.append(self._spent_s)
             if failed > work.max_failed:
                 break
         counts = model.Counts(
@@ -197,15 +219,15 @@ class _Process:
         self._called += 1
         task = ids.TaskId(self._called.to_bytes(16))
         for attempt in range(1, retry.max_attempts + 1):
-            context.begin(context.Context(task, run=1, attempt=attempt, name=work.name))
+            inner = context.Context(task, run=1, attempt=attempt, name=work.name)
             try:
-                value = function(*args, **kwargs)
-            except Exception:
-                if attempt == retry.max_attempts or retry.on:
+                value = self._attempt(lambda: function(*args, **kwargs), inner, work)
+            except Exception as error:
+                wanted = isinstance(error, _TooLong) and "timeout" in retry.on
+                if attempt == retry.max_attempts or (retry.on and not wanted):
                     raise
+                self._spent_s += _delay_s(retry, attempt)
                 continue
-            finally:
-                context.end()
             written = worker_variables.output_folder(ids.task_text(task), run=1, attempt=attempt)
             self.attempts.setdefault(records.step_path(key), []).append(written)
             data = plain.encode(value)
@@ -213,6 +235,33 @@ class _Process:
                 raise _NotJson(f"the result of {template.call.function} is no JSON, or too large")
             return data
         raise AssertionError("max_attempts is at least 1")
+
+    def _attempt(
+        self, call: Callable[[], Any], inner: context.Context, work: step_inputs.StepWork
+    ) -> Any:
+        """Call it. Raises what it raises, and _TooLong when it has slept for too long."""
+        before, thread = self._spent_s, threading.get_ident()
+
+        def sleep(seconds: float) -> None:
+            self._spent_s += max(0.0, seconds)
+
+        failure: Exception | None = None
+        value: Any = None
+        context.begin(inner)
+        try:
+            with clock.patched(sleep, applies=lambda: threading.get_ident() == thread):
+                value = call()
+        except Exception as error:  # noqa: BLE001 - whatever a task function raises
+            failure = error
+        finally:
+            context.end()
+        limit_s = work.attempt_seconds
+        if limit_s is not None and self._spent_s - before > limit_s:
+            self._spent_s = before + limit_s
+            raise _TooLong(f"an attempt took longer than {limit_s:g} s, attemptSeconds")
+        if failure is not None:
+            raise failure
+        return value
 
     def _function(self, name: str) -> Callable[..., Any]:
         if name in self._functions:
@@ -242,6 +291,22 @@ class _NotJson(Exception):
     """A task has succeeded, and other steps cannot read what it returned."""
 
 
+def _text(error: Exception) -> str:
+    return str(error) if isinstance(error, _TooLong) else f"{type(error).__name__}: {error}"
+
+
+class _TooLong(Exception):
+    """An attempt has taken more than its time."""
+
+
+def _delay_s(retry: api_task.Retry, failures: int) -> float:
+    """As the dispatcher waits, without jitter."""
+    delay = retry.delay_seconds * retry.factor ** (failures - 1)
+    return float(min(delay, retry.max_delay_seconds))
+
+
 def _cause(error: Exception) -> str:
+    if isinstance(error, _TooLong):
+        return str(reasons.Reason.TIMED_OUT)
     unusable = isinstance(error, expressions.ExpressionError)
     return "TaskUnusable" if unusable else "Raised"

@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 SHARED = (
     "fcntl", "heapq", "kilnwork.api.reasons", "kilnwork.api.variables",
     "kilnwork.api.worker_variables", "kilnwork.channel.frames", "kilnwork.kit.backoff",
-    "kilnwork.kit.digests", "kilnwork.worker.lines", "kilnwork.worker.page", "mmap", "shutil",
-    "termios",
+    "kilnwork.kit.digests", "kilnwork.worker.lines", "kilnwork.worker.page", "mmap", "resource",
+    "shutil", "termios",
 )  # fmt: skip
 """What both agent and zygote import, with all that these import."""
 

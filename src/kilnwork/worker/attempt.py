@@ -160,7 +160,8 @@ class Attempt:
         root = tools.leftovers.enrol(command.pid, marker=str(self.ref))
         self._output = output.Output(command.output, send=self._send_output, shared=tools.mirror)
         server = await self._serve(place)
-        code = await ended
+        exited = await ended
+        code = exited.code
         killed = code in (-signal.SIGKILL, outcomes.SHELL_SIGKILLED)
         oom = tools.explain_kill() if killed and self._halt is None else ""
         self._command = None
@@ -169,7 +170,14 @@ class Attempt:
         self._output.finish()
         self._cancel_kill()
         finished = tools.clock.wall()
-        seen = outcomes.Seen(code=code, proof=proof, started=started, finished=finished, oom=oom)
+        seen = outcomes.Seen(
+            code=code,
+            proof=proof,
+            started=started,
+            finished=finished,
+            oom=oom,
+            usage=exited.usage,
+        )
         return outcomes.of_command(seen, halt=self._halt, result=self._result(place, code))
 
     async def _variables(self) -> dict[str, str]:

@@ -41,11 +41,11 @@ class Environment:
         """
         return {
             **self._base,
-            **self._outputs(run),
             "TMPDIR": str(place.directory),
             **self._kubernetes(run.namespace, place),
             **variables.with_values(run.spec.env, values),
             **_contract(run, place),
+            **self._outputs(run),
         }
 
     def of_container(self, run: messages.Run, place: folders.Place) -> dict[str, str]:

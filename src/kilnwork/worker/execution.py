@@ -21,7 +21,7 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from kilnwork.sdk import context, errors, futures, pickling, running, shipping, variables
 from kilnwork.sdk import task as task_functions
-from kilnwork.worker import holdings, interrupts
+from kilnwork.worker import holdings, interrupts, usage
 
 SUCCEEDED, FAILED = attempts.Ending.SUCCEEDED, attempts.Ending.FAILED
 LOST, STOPPED = attempts.Ending.LOST, attempts.Ending.STOPPED
@@ -102,6 +102,7 @@ class Execution:
         self._owner = owner
         self._ask = ask
         self._monotonic = clock.monotonic
+        self._meter = usage.Meter()
         self._loaded: dict[tuple[str, str | None], Any] = {}
         self.guard: interrupts.Interrupts
 
@@ -164,6 +165,7 @@ class Execution:
         args, kwargs = self._arguments(level.run)
         if template.convert is not None:  # before user code begins: only that may be interrupted
             kwargs = template.convert(kwargs)
+        self._meter.begin(level)
         level.began = self._monotonic()
         payload: attempts.Payload | None
         delegate = None
@@ -184,8 +186,9 @@ class Execution:
             else:
                 payload, delegate = self._finish(level, template, value)
         return calls.CallEnd(
-            level.ref, SUCCEEDED, _DONE, "", payload, level.started, level.seconds, True, delegate
-        )
+            level.ref, SUCCEEDED, _DONE, "", payload, level.started, level.seconds, True, delegate,
+            self._meter.end(level),
+        )  # fmt: skip
 
     def failed(
         self, level: holdings.Level, error: BaseException, template: Template | None
@@ -210,8 +213,9 @@ class Execution:
             payload = pickling.pack_error(error)
             message = _sentence(error)
         return calls.CallEnd(
-            level.ref, ending, reason, message, payload, level.started, level.seconds, may_retry
-        )
+            level.ref, ending, reason, message, payload, level.started, level.seconds, may_retry,
+            None, self._meter.end(level),
+        )  # fmt: skip
 
     def _load(self, template: Template) -> Callable[..., Any]:
         call = template.call

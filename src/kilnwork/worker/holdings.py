@@ -20,14 +20,19 @@ class Level:
     """One attempt that has begun, and may have others on top that it waits for.
 
     `started`: wall clock, seconds; `began`: the same by the monotonic clock, once its arguments are
-    there; `seconds`: how long its function took. `stop`: why it is to end, "" as long as it may
-    run. `raised`: Cancelled was raised in it. `waits`: how often it waits: its main thread,
-    coroutines and threads of its own. `announced`: what the dispatcher was told of that. `inner`:
-    what user code sees of it. The defaults are of the class: one is made for every call.
+    there; `seconds`: how long its function took. `cpu_began`: what the process had used of CPU
+    then, and what has run on top since; `below`: what it runs on top of; `usage`: what it has used
+    itself, once it is over. `stop`: why it is to end, "" as long as it may run. `raised`: Cancelled
+    was raised in it. `waits`: how often it waits: its main thread, coroutines and threads of its
+    own. `announced`: what the dispatcher was told of that. `inner`: what user code sees of it. The
+    defaults are of the class: one is made for every call.
     """
 
     began = 0.0
     seconds = 0.0
+    cpu_began = 0.0
+    below: "Level | None" = None
+    usage: attempts.Usage | None = None
     printed = 0
     stop = ""
     raised = False

@@ -116,10 +116,10 @@ class Nursery:
                 return
 
     async def _keep(
-        self, zygote: births.Zygote, ended: asyncio.Future[int], root: leftovers.Root
+        self, zygote: births.Zygote, ended: asyncio.Future[reaper.Ended], root: leftovers.Root
     ) -> None:
         """Until it is gone: then so are its slots, and we are the heir of what they left."""
-        code = await ended
+        code, _ = await ended
         self._read_all(zygote)
         said = "" if self._ready else _pass_on_errors(zygote)
         loop = asyncio.get_running_loop()

@@ -37,6 +37,7 @@ class Seen:
     started: float
     finished: float
     oom: str = ""
+    usage: attempts.Usage | None = None
 
 
 def of_command(
@@ -124,6 +125,7 @@ def _outcome(
         requested_retry=seen.code == RETRY and ending is attempts.Ending.FAILED,
         started=seen.started,
         finished=seen.finished,
+        usage=seen.usage,
     )
 
 

@@ -7,16 +7,38 @@ drops those of orphans. Nobody else in this process may wait, or statuses would 
 
 import asyncio
 import os
+import resource
 import signal
+from typing import NamedTuple
 
+from kilnwork.api import attempts
 from kilnwork.kit import processes
+
+
+class Ended(NamedTuple):
+    """A child that is over. `code`: 0 to 255, or minus the signal that ended it; `used`: by it and
+    those that it has waited for."""
+
+    code: int
+    used: resource.struct_rusage
+
+    @property
+    def usage(self) -> attempts.Usage:
+        """What it has used.
+
+        The kernel takes the peak of the process that made it for its own (getrusage(2), ru_maxrss
+        is kept over an exec): one that is no higher says nothing.
+        """
+        used, ours = self.used, resource.getrusage(resource.RUSAGE_SELF)
+        peak = used.ru_maxrss << 10 if used.ru_maxrss > ours.ru_maxrss else None
+        return attempts.Usage(used.ru_utime + used.ru_stime, peak)
 
 
 class Reaper:
     """See the module."""
 
     def __init__(self) -> None:
-        self._watched: dict[int, asyncio.Future[int]] = {}
+        self._watched: dict[int, asyncio.Future[Ended]] = {}
 
     def start(self) -> None:
         """Become a subreaper and sweep at every SIGCHLD; call in the running event loop.
@@ -30,8 +52,8 @@ class Reaper:
     def stop(self) -> None:
         asyncio.get_running_loop().remove_signal_handler(signal.SIGCHLD)
 
-    def watch(self, pid: int) -> asyncio.Future[int]:
-        """The exit code of a child: 0 to 255, or minus the signal that ended it.
+    def watch(self, pid: int) -> asyncio.Future[Ended]:
+        """How a child has ended, once it has.
 
         Call in the same turn of the event loop in which the child was started.
         """
@@ -52,11 +74,11 @@ class Reaper:
         """
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                pid, status, used = os.wait4(-1, os.WNOHANG)
             except ChildProcessError:
                 return True
             if pid == 0:
                 return False
             ended = self._watched.pop(pid, None)
             if ended is not None and not ended.done():
-                ended.set_result(os.waitstatus_to_exitcode(status))
+                ended.set_result(Ended(os.waitstatus_to_exitcode(status), used))

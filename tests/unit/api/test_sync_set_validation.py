@@ -70,6 +70,11 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         f"{G}.template.spec.volumes[0].name",
         "choose another",
     ),
+    "restart-group": (
+        group(onPodFailed="restart-group"),
+        f"{G}.onPodFailed",
+        "write replace, or fail, after which `kiln replay` starts the whole set again",
+    ),
     "requests": (
         {**group(), "backend": "pods"},
         f"{G}.template.spec.containers[0].resources.requests",

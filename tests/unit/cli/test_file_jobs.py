@@ -86,7 +86,7 @@ def test_parts_show_which_lines_they_are() -> None:
 def test_only_success_ends_well() -> None:
     file_jobs.check_end(job(phase="Succeeded"))
     for phase in ("Failed", "Cancelled"):
-        with pytest.raises(errors.TaskFailed, match=f"kiln redrive {ID}"):
+        with pytest.raises(errors.TaskFailed, match=f"kiln retry {ID}"):
             file_jobs.check_end(job(phase=phase))
     with pytest.raises(errors.TaskFailed, match=f"kiln results {ID} --errors.*--max-failed N"):
         file_jobs.check_end(job(phase="Failed", reason="TooManyBadRecords"))

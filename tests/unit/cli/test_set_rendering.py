@@ -101,3 +101,21 @@ def test_files_without_a_set_are_refused() -> None:
     code, output = render("-", stdin="kind: ConfigMap\napiVersion: v1\nmetadata: {name: x}\n")
     assert code != 0
     assert "there is no SyncSet" in output
+
+
+def test_controller_and_outputs_are_part_of_the_gang() -> None:
+    """A controller beside the workers of a Job, and a directory for what tasks write."""
+    found = yaml.safe_load(SET.read_text())
+    spec = found["spec"]
+    spec["resources"]["controller"] = {"template": spec["resources"]["groups"][0]["template"]}
+    spec["data"]["outputs"] = [{"name": "prices", "step": next(iter(spec["flow"]["do"][0]))}]
+    code, text = render("-", "--backend", "volcano", stdin=yaml.safe_dump(found))
+    assert code == 0, text
+    made = [one for one in yaml.safe_load_all(text) if one["apiVersion"] == volcano_job.API_VERSION]
+    tasks = {task["name"]: task for task in made[0]["spec"]["tasks"]}
+    assert tasks["controller"]["replicas"] == tasks["controller"]["minAvailable"] == 1
+    [container] = tasks["controller"]["template"]["spec"]["containers"]
+    env = {one["name"]: one.get("value") for one in container["env"]}
+    assert env["KILN_SPAWN_CLUSTER"] == "eod-risk-g1-worker"
+    mounts = {one["mountPath"]: one["readOnly"] for one in container["volumeMounts"]}
+    assert mounts[env["KILN_OUTPUTS"] or ""] is False

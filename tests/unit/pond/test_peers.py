@@ -41,7 +41,9 @@ class World:
         ).manifest
         self.pair = certificates(folder / "pair")
         self.served = 0
-        self.server = peers.PeerServer(self.kept, self.pair, served=self._count)
+        self.server = peers.PeerServer(
+            self.kept, self.pair, served=self._count, damaged=lambda: None
+        )
         self.address = ""
 
     def _count(self, count: int) -> None:
@@ -135,7 +137,9 @@ async def test_someone_who_claims_to_be_a_peer_is_not_believed(
 ) -> None:
     """Its certificate is another pond's."""
     served = ponds.opened(tmp_path / "impostor")
-    impostor = peers.PeerServer(served, certificates(tmp_path / "theirs"), served=lambda _: None)
+    impostor = peers.PeerServer(
+        served, certificates(tmp_path / "theirs"), served=lambda _: None, damaged=lambda: None
+    )
     world.address = await impostor.start("127.0.0.1")
 
     with pytest.raises(errors.SourceRefused, match="not trusted"):

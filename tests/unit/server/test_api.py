@@ -1,6 +1,7 @@
 """`/v1`: tasks of the journal, with rights, logs that follow, and problems in words."""
 
 import contextlib
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,9 @@ class Journal:
 
     async def kill(self, task: ids.TaskId) -> None:
         self.change(task, state=task_state.KILLING, reason="Killed")
+
+    async def suspend(self, task: ids.TaskId, *, suspended: bool) -> None:
+        self.change(task, suspended=suspended)
 
     async def retry_failed(self, task: ids.TaskId) -> model.Retried:
         await self.retry(task, force=False)
@@ -273,6 +277,7 @@ def app(journal: Journal, outputs: Outputs) -> api.Api:
         ponds=ponds.Ponds(ledger.Ledger(clock.ManualClock()), Rights(), time=clock.ManualClock()),
         channel="/run/channel.sock",
         blobs=journal.folder / "blobs",
+        worker_dir="/work",
         time=clock.ManualClock(),
     )
 
@@ -399,7 +404,7 @@ async def test_filters_of_a_list_go_to_the_journal(app: api.Api, journal: Journa
         (f"{TASKS}/b/retry", "GET", 405, ""),
         ("/v1/namespaces/default/clusters", "POST", 405, ""),
         (f"{TASKS}/gone", "GET", 404, 'no task \\"gone\\"'),
-        (f"{TASKS}/a/nonsense", "GET", 404, "it has result, logs, why, cancel and retry"),
+        (f"{TASKS}/a/nonsense", "GET", 404, "it has result, logs, why, cancel, suspend"),
         (f"{TASKS}/a/cancel", "GET", 405, ""),
         (TASKS, "POST", 405, ""),
         ("/v1/nothing", "GET", 404, "try /v1/namespaces/default/tasks"),
@@ -425,6 +430,14 @@ async def test_strangers_and_rights(app: api.Api, journal: Journal) -> None:
 async def test_cancel(app: api.Api) -> None:
     done = await Exchange(app, f"{TASKS}/a/cancel", method="POST").run()
     assert (done.status, done.json()["state"]) == (202, "Killing")
+
+
+async def test_suspend_and_resume(app: api.Api, journal: Journal) -> None:
+    for sub, suspended in (("suspend", True), ("resume", False)):
+        done = await Exchange(app, f"{TASKS}/b/{sub}", method="POST").run()
+        assert (done.status, journal.views[B].suspended) == (202, suspended)
+    refused = await Exchange(app, f"{TASKS}/a/suspend", method="POST").run()
+    assert (refused.status, "spec.suspend" in refused.body.decode()) == (409, True)
 
 
 async def test_retry_is_a_new_run(app: api.Api, journal: Journal) -> None:
@@ -503,6 +516,7 @@ async def test_clusters_for_those_who_may_submit(app: api.Api) -> None:
 async def test_endpoints_are_for_whoever_is_known(app: api.Api) -> None:
     found = (await Exchange(app, "/v1/endpoints", user="reader").run()).json()
     assert found["channel"] == {"unix": "/run/channel.sock"}
+    assert found["workers"] == {"python": sys.executable, "directory": "/work"}
     assert (await Exchange(app, "/v1/endpoints", user=None).run()).status == 401
 
 

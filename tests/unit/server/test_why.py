@@ -2,6 +2,7 @@
 
 import pytest
 
+from kilnwork.api import attempts
 from kilnwork.server import why
 
 
@@ -101,3 +102,14 @@ def test_facts_of_a_status_with_times_that_cannot_be_read() -> None:
     )
     assert facts.started is None
     assert why.sentence(facts, now=0.0) == "Task a succeeded."
+
+
+def test_what_was_used_is_compared_with_what_there_was() -> None:
+    used = attempts.Usage(12.34, int(1.9 * 2**30))
+    facts = why.Facts(name="t", state="Success", attempt=1, usage=used, memory="2Gi")
+    assert why.sentence(facts, now=0.0) == (
+        "Task t succeeded. It used 12.3 s of CPU and up to 1.9 GiB of memory, of 2 GiB that its "
+        "worker has."
+    )
+    unknown = why.Facts(name="t", state="Success", attempt=1, usage=attempts.Usage(0.0))
+    assert why.sentence(unknown, now=0.0) == "Task t succeeded. It used 0.0 s of CPU."

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.api import attempts, task
+from kilnwork.api import attempts, task, worker_variables
 from kilnwork.channel import messages
 from kilnwork.kit import ids
-from kilnwork.worker import environment, folders
+from kilnwork.worker import environment, errors, folders
 
 REF = attempts.AttemptRef(ids.new_task_id(), 2, 3)
 
@@ -50,6 +50,26 @@ def test_the_specs_env_wins_over_the_pods_and_loses_against_the_contract(
     assert found["KILN_CONTAINER_ID"] == "c"
     assert found["KILN_ATTEMPT_ID"] == str(REF)
     assert not {"KILN_TOKEN_FILE", "KILN_INPUT", "KUBECONFIG"} & set(found)
+
+
+def test_each_attempt_has_its_own_directory_for_outputs_of_its_set(
+    place: folders.Place, tmp_path: Path
+) -> None:
+    pod = {worker_variables.OUTPUTS: str(tmp_path)}
+    given = environment.Environment(pod, mounts=tmp_path, pod_uid="u")
+    spec = run(task.EnvVar(name=worker_variables.OUTPUTS, value="/elsewhere"))
+    found = Path(given.for_attempt(spec, place)[worker_variables.OUTPUTS])
+    assert found == tmp_path / f"{ids.task_text(REF.task)}.2.3"
+    assert found.is_dir()
+    none = environment.Environment({}, mounts=tmp_path, pod_uid="u").for_attempt(run(), place)
+    assert worker_variables.OUTPUTS not in none
+
+
+def test_directory_of_outputs_that_is_gone_is_told(place: folders.Place, tmp_path: Path) -> None:
+    pod = {worker_variables.OUTPUTS: str(tmp_path / "gone")}
+    given = environment.Environment(pod, mounts=tmp_path, pod_uid="u")
+    with pytest.raises(errors.CannotStartHere, match="directory of its outputs"):
+        given.for_attempt(run(), place)
 
 
 def test_without_an_account_there_is_no_kubernetes(place: folders.Place, tmp_path: Path) -> None:

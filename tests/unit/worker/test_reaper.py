@@ -16,7 +16,7 @@ def test_a_child_that_ended_before_the_start_is_reported() -> None:
         "    ended = waiter.watch(pid)\n"
         "    waiter.start()\n"
         "    async with asyncio.timeout(20):\n"
-        "        print(await ended)\n"
+        "        print((await ended).code)\n"
         "    waiter.stop()\n"
         "asyncio.run(main())\n"
     )

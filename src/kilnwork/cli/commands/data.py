@@ -8,14 +8,28 @@ from urllib import parse
 import click
 
 from kilnwork.api import job_files, kinds
-from kilnwork.cli import errors, file_jobs, options, pond_tables, render, session
+from kilnwork.cli import (
+    completing,
+    errors,
+    file_jobs,
+    options,
+    pond_objects,
+    pond_tables,
+    render,
+    session,
+)
 
 _WAIT_S = 20
 """How long one request waits; it is repeated until the data is there."""
 
 
 @click.command()
-@click.argument("pond", required=False, metavar="[POND]")
+@click.argument(
+    "pond",
+    required=False,
+    metavar="[POND]",
+    shell_complete=completing.of_kind(kinds.DATA_PONDS),
+)
 @options.target
 @click.option("--snapshots", is_flag=True, help="Which node holds which snapshot.")
 @click.option("--leases", is_flag=True, help="Who needs which snapshots, and how far nodes are.")
@@ -132,8 +146,7 @@ async def _release(s: session.Session, pond: str, lease: str) -> None:
 
 
 def _path(s: session.Session, pond: str) -> str:
-    quoted = (parse.quote(part, safe="") for part in (s.namespace, pond))
-    return "/v1/namespaces/{}/dataponds/{}".format(*quoted)
+    return pond_objects.path(s.namespace, pond)
 
 
 def _lease(s: session.Session, pond: str, lease: str) -> str:

@@ -33,7 +33,7 @@ def command(job: str | None, form: str | None, **asked: Any) -> None:
     kiln files --uploads
 
     `kiln upload` makes them, `kiln results` brings what they made. `kiln wait`, `why`, `logs`,
-    `cancel`, `pause`, `resume`, `adjust` and `redrive` take their ids and names, and file/NAME,
+    `cancel`, `suspend`, `resume`, `adjust` and `retry` take their ids and names, and file/NAME,
     which is what `kiln delete` takes. Parts are tasks: `kiln logs NAME-3` is of part 3.
     """
     if asked["uploads"]:

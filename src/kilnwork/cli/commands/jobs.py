@@ -61,7 +61,7 @@ def command(job: str | None, form: str | None, **asked: Any) -> None:
     kiln jobs report-x7k2p --watch
 
     INDEXES are those that have succeeded, of all. `kiln run-job` makes Jobs; `kiln logs`, `why`,
-    `wait`, `cancel`, `retry`, `pause`, `resume` and `result` take them as job/NAME. Indexes are
+    `wait`, `cancel`, `suspend`, `resume`, `retry` and `result` take them as job/NAME. Indexes are
     tasks: `kiln logs NAME-3` is of index 3. What `kiln upload` makes is listed by `kiln files`.
     """
     if job is None:

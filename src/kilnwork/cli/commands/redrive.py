@@ -1,4 +1,4 @@
-"""`kiln redrive`: run the failed parts of a file job again, and only those."""
+"""`kiln redrive`: the former name of `kiln retry --failed` of a file job, with its options."""
 
 import click
 
@@ -22,7 +22,7 @@ def command(job: str, watch: bool, output: str | None) -> None:  # noqa: FBT001
     downloading.check_target(output)
 
     async def work(s: session.Session) -> None:
-        found = await file_jobs.tell(s, job, "redrive")
+        found = await file_jobs.tell(s, job, "retry")
         click.echo(file_jobs.sentence(found), err=True)
         if watch or output:
             await following.follow(s, found["id"], output=output)

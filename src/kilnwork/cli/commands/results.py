@@ -54,5 +54,5 @@ async def _not_yet(s: session.Session, job: str) -> str:
     found = await file_jobs.get(s, job)
     remedy = f"`kiln results {job} --wait` waits for it"
     if file_jobs.phase(found).final:
-        remedy = f"`kiln redrive {job}` runs the others again"
+        remedy = f"`kiln retry {job} --failed` runs the others again"
     return f"{file_jobs.sentence(found)}. --partial reads what is done; {remedy}"

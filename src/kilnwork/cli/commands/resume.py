@@ -1,4 +1,4 @@
-"""`kiln resume`: of file jobs and Jobs."""
+"""`kiln resume`: of tasks, file jobs, Jobs and SyncSets."""
 
 import click
 
@@ -7,16 +7,21 @@ from kilnwork.cli import completing, job_switch, options, session
 
 @click.command()
 @click.argument(
-    "jobs", nargs=-1, required=True, metavar="ID|NAME|job/NAME…", shell_complete=completing.pausable
+    "names",
+    nargs=-1,
+    required=True,
+    metavar="NAME|ID|job/NAME…",
+    shell_complete=completing.subjects,
 )
 @options.target
-def command(jobs: tuple[str, ...]) -> None:
-    """Go on with file jobs and Jobs that were paused.
+def command(names: tuple[str, ...]) -> None:
+    """Go on with what was suspended.
 
     \b
+    kiln resume hello
     kiln resume invoices
-    kiln resume job/report-x7k2p
+    kiln resume job/report-x7k2p syncset/eod-risk
 
-    job/NAME goes on with a Job.
+    What has failed runs again by `kiln retry --failed`.
     """
-    session.run(lambda s: job_switch.suspend(s, jobs, suspended=False))
+    session.run(lambda s: job_switch.suspend(s, names, suspended=False))

@@ -30,6 +30,7 @@ from kilnwork.cli import completing, journal, kinds, options, session
     help=f"The newest so many, 0 for all; default {journal.LIMIT}, and all with -o"
     " json, yaml or name.",
 )
+@click.option("--all", "everything", is_flag=True, help="All of them, as --limit 0.")
 @click.option("--no-headers", is_flag=True, help="Leave out the line of column names.")
 @options.output("wide", "json", "yaml", "name")
 def command(form: str | None, **asked: Any) -> None:
@@ -49,5 +50,6 @@ def command(form: str | None, **asked: Any) -> None:
         wanted["parent"] = kinds.task_name(asked["parent"])
     if asked["spawned"]:
         wanted["declared"] = "false"
-    limit, headers = asked["limit"], not asked["no_headers"]
+    limit = 0 if asked["everything"] else asked["limit"]
+    headers = not asked["no_headers"]
     session.run(lambda s: journal.show(s, wanted, form, limit=limit, headers=headers))

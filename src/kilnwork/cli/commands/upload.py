@@ -224,6 +224,7 @@ async def _upload(
         click.echo(render.document(msgspec.to_builtins(spec), None), nl=False)
         return exits.Exit.OK
     several = [each for each in wanted if each is not None]
+    await mappers.check_importable(s, several, working_dir=given["working_dir"])
     sent = await mappers.shipped(s, several, working_dir=given["working_dir"])
     spec = filejobs.JobSpec(
         mapper=sent[0], reducer=sent[1] if reducer is not None else None, **_only_set(rest)

@@ -51,6 +51,10 @@ _OF_PHASES = {
 }
 
 
+_DEFAULTS = {api_kinds.DATA_PONDS.kind: "condition=Ready"}
+"""What is waited for without `--for`, of kinds that have no end."""
+
+
 @click.command()
 @click.argument(
     "words",
@@ -66,7 +70,8 @@ _OF_PHASES = {
     default=None,
     metavar="WHAT",
     help="state=NAME, of Jobs and SyncSets phase=NAME, condition=TYPE[=STATUS], delete, or final"
-    " (any end, with exit code 0); default: the end, which must be a success.",
+    " (any end, with exit code 0); default: the end, which must be a success, of DataPonds"
+    " condition=Ready.",
 )
 @click.option(
     "--timeout", type=options.DURATION, default=None, help="Give up after this; default never."
@@ -80,6 +85,7 @@ def command(words: tuple[str, ...], wanted: str | None, timeout: float | None) -
     kiln wait taskcluster/default --for=condition=Available
     kiln wait job/report-x7k2p --for=Succeeded
     kiln wait syncset/eod-risk
+    kiln wait datapond/lake
 
     A task that is no object can be waited for until it is over, and so can a file job, by its id,
     by its name or as file/NAME.
@@ -101,7 +107,7 @@ def command(words: tuple[str, ...], wanted: str | None, timeout: float | None) -
                 continue
             subject = await _subject(s, word)
             name = render.full_name(subject.resource, subject.name)
-            what = wanted or _FINAL
+            what = wanted or _DEFAULTS.get(subject.resource.kind, _FINAL)
             check_kind(what, subject.resource)
             text = f"waiting for {name} to be {_IN_WORDS.get(what, what)}"
             of_phases = _OF_PHASES.get(subject.resource.kind)
@@ -110,7 +116,7 @@ def command(words: tuple[str, ...], wanted: str | None, timeout: float | None) -
             found = await waiting.until(s, subject, test, text=text, timeout_s=timeout)
             if wanted is None and of_phases is not None:
                 of_phases.check_end(found or {})
-            elif wanted is None:
+            elif wanted is None and what == _FINAL:
                 check_end(found, name)
             click.echo(f"{name} {'deleted' if wanted == 'delete' else 'condition met'}")
 

@@ -17,6 +17,7 @@ from kilnwork.cli import (
     job_objects,
     journal,
     options,
+    pond_objects,
     render,
     session,
     set_objects,
@@ -44,6 +45,7 @@ def command(subject: str, form: str | None) -> None:
     kiln why job/report-x7k2p
     kiln why jobconfig/report
     kiln why syncset/eod-risk
+    kiln why datapond/lake
 
     A Python function that raised an error shows its traceback as well. KIND/NAME asks about
     something else than a task, such as a Job, file/NAME and the id of a file job about that job.
@@ -122,6 +124,8 @@ async def _of_object(s: session.Session, word: str) -> dict[str, Any]:
     ref = (await s.kinds.refs([word]))[0] if "/" in word else None
     if ref is not None and ref.resource != api_kinds.TASKS:
         found = await s.ask("GET", s.path(ref.resource, ref.name, namespace=s.one_namespace()))
+        if ref.resource == api_kinds.DATA_PONDS:
+            return await _of_pond(s, found)
         told = _SENTENCES.get(ref.resource.kind)
         text = sentence(ref.resource, found) if told is None else told(found)
         return {"why": text, "status": found.get("status", {})}
@@ -163,6 +167,14 @@ async def _looked_at(s: session.Session, name: str, found: dict[str, Any]) -> di
         )
         return found if seen is None else seen
     return found
+
+
+async def _of_pond(s: session.Session, found: dict[str, Any]) -> dict[str, Any]:
+    """What its nodes say is not in the object."""
+    metadata = found["metadata"]
+    nodes = await s.get_json(pond_objects.path(metadata["namespace"], metadata["name"]) + "/nodes")
+    text = pond_objects.sentence(found, nodes["items"])
+    return {"why": text, "status": found.get("status", {}), "nodes": nodes["items"]}
 
 
 async def _in_journal(s: session.Session, found: dict[str, Any]) -> dict[str, Any]:

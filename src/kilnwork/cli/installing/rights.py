@@ -109,6 +109,12 @@ WHERE_SERVED: tuple[Right, ...] = (
     ),
     Right(
         group=_OURS,
+        resources=("dataponds",),
+        verbs=("get", "patch"),
+        why="Holds a DataPond that is deleted, by a finalizer, until nodes have removed its data.",
+    ),
+    Right(
+        group=_OURS,
         resources=("tasks",),
         verbs=("delete",),
         why="Removes Tasks whose `ttlSecondsAfterFinished` is over.",

@@ -13,8 +13,20 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from kilnwork import controllers
-from kilnwork.api import attempts, job_config, kinds, manager, reasons, resource, task, variables
+from kilnwork.api import (
+    attempts,
+    job_config,
+    kinds,
+    manager,
+    reasons,
+    resource,
+    task,
+    task_cluster,
+    variables,
+)
 from kilnwork.channel import errors as channel_errors
 from kilnwork.controllers import caches as known_caches
 from kilnwork.controlplane import cluster
@@ -181,6 +193,7 @@ class KnownClusters:
             slots=0 if view is None else view.slots,
             busy=0 if view is None else view.busy,
             queued=0 if view is None else view.queued,
+            memory=_memory(self._caches.clusters.get((namespace, name))),
         )
 
 
@@ -201,6 +214,16 @@ class KubeVariables:
         if kind is resource.SECRETS:
             return {key: base64.b64decode(value) for key, value in data.items()}
         return {key: value.encode() for key, value in data.items()}
+
+
+def _memory(cluster: task_cluster.TaskCluster | None) -> str | msgspec.UnsetType:
+    """What the first container of a worker may use, else what it asks for; of a template that the
+    API server has checked."""
+    template: dict[str, Any] = (None if cluster is None else cluster.spec.template) or {}
+    containers = template.get("spec", {}).get("containers") or [{}]
+    asked = containers[0].get("resources") or {}
+    given = (asked.get(kind, {}).get("memory") for kind in ("limits", "requests"))
+    return next(map(str, filter(None, given)), msgspec.UNSET)
 
 
 class LiveOutputs:
@@ -329,6 +352,9 @@ class HubJournal:
 
     async def kill(self, task: ids.TaskId) -> None:
         await self._hub.kill(task, reason=reasons.Reason.KILLED)
+
+    async def suspend(self, task: ids.TaskId, *, suspended: bool) -> None:
+        await self._hub.suspend(task, suspended=suspended)
 
     async def retry(self, task: ids.TaskId, *, force: bool) -> None:
         """Start a new run of a task that is over, unless a job says which run of it counts."""

@@ -64,10 +64,12 @@ FAR_FILES = "kiln:"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
     """About the jobs of files. `shared`: workers see the data directory; else they get files over
-    HTTP."""
+    HTTP. `worker_dir`: where workers run that have this Python, on this machine; None for others.
+    """
 
     settings: jobs_settings.Settings
     shared: bool
+    worker_dir: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +207,7 @@ class Dispatcher:
             ponds=ponds.Ponds(callers.ledger, callers.rights, time=self._clock),
             channel=str(self.socket),
             blobs=self.blobs,
+            worker_dir=self._files.worker_dir,
             time=self._clock,
         )
         files = jobs_api.App(

@@ -61,7 +61,11 @@ class Manager:
             checks=self.steps.checks,
             known=lambda: self._controllers.caches,
             fail=self.fail,
-            files=dispatcher.Files(settings=settings.files, shared=settings.advertise is None),
+            files=dispatcher.Files(
+                settings=settings.files,
+                shared=settings.advertise is None,
+                worker_dir=settings.worker_dir,
+            ),
         )
         self.steps.explain("dispatcher", lambda: self.dispatcher.trouble)
         self.hub: hub.Hub

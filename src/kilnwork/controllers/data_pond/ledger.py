@@ -152,6 +152,11 @@ class Ledger:
         """Nodes whose agents report."""
         return self._pond(namespace, pond).live()
 
+    def obstacle(self, namespace: str, pond: str) -> str:
+        """Why its agents do not report, as the condition `Ready` of the DataPond says; "" when
+        they do."""
+        return self._pond(namespace, pond).obstacle
+
     def leases(self, namespace: str) -> frozenset[tuple[str, str]]:
         """Pond and lease of all that are wanted, or that an agent has and nobody has released."""
         return frozenset(
@@ -169,12 +174,19 @@ class Ledger:
     # for the controller of DataPonds
 
     def pond_changed(
-        self, namespace: str, name: str, spec: data_pond.DataPondSpec, *, root: str
+        self,
+        namespace: str,
+        name: str,
+        spec: data_pond.DataPondSpec,
+        *,
+        root: str,
+        deleted: bool = False,
     ) -> None:
-        """There is such a DataPond; its data is in `root` on each node."""
+        """There is such a DataPond; its data is in `root` on each node. `deleted`: not for long."""
         self._known.add((namespace, name))
         found = self._pond(namespace, name)
         before = found.revision
+        found.deleted = deleted
         found.set_spec(spec, root)
         self._wake(found, before)
 
@@ -182,6 +194,28 @@ class Ledger:
         self._known.discard((namespace, name))
         self._ponds.pop((namespace, name), None)
         self._tell((namespace, name))
+
+    def remove(self, namespace: str, name: str) -> None:
+        """Have the agents of a pond remove all that is on their nodes; repeatable."""
+        found = self._pond(namespace, name)
+        before = found.revision
+        found.remove()
+        self._wake(found, before)
+
+    def note_silence(self, namespace: str, name: str) -> float | None:
+        """Tell everybody of agents that report no more; returns when to look again, in seconds."""
+        found = self._pond(namespace, name)
+        before = found.revision
+        again_s = found.note_silence()
+        self._wake(found, before)
+        return again_s
+
+    def explain(self, namespace: str, name: str, obstacle: str) -> None:
+        """Say why agents of a pond do not report, "" when they do."""
+        found = self._pond(namespace, name)
+        if found.obstacle != obstacle:
+            found.obstacle = obstacle
+            self._tell((namespace, name), agents=False)
 
     def node_gone(self, namespace: str, name: str, node: str) -> None:
         """That node has no agent any more."""
@@ -214,8 +248,11 @@ class Ledger:
         To be repeated until it is ready, or has failed, which is said once: then it begins anew.
         None if there is no such DataPond; raises LeaseRefused.
         """
-        if self.state(namespace, pond) is None:
+        found = self.state(namespace, pond)
+        if found is None:
             return None
+        if found.deleted:
+            raise errors.LeaseRefused(f"DataPond {pond} is being deleted: name another one")
         pins = {one.name: self._asked_pin(namespace, pond, lease, one) for one in request.snapshots}
         name = f"{pond_views.LEASE_PREFIX}{lease}"
         if all(pin.state == model.PINNED for pin in pins.values()):
@@ -314,7 +351,11 @@ class Ledger:
             pass
         finally:
             self._waiting[key].discard(event)
-        return self._pond(*key).order(node)
+        found = self._pond(*key)
+        before = found.revision
+        made = found.order(node)
+        self._wake(found, before)
+        return made
 
     def close(self) -> None:
         """Let nobody wait any longer: the manager stops."""

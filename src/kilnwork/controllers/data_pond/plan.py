@@ -7,12 +7,13 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
 
 import msgspec
 
 from kilnwork.api import data_pond, data_pond_validation, meta, node, pod, pond_certificate, reasons
 from kilnwork.controllers import caches, worker_pods
-from kilnwork.controllers.data_pond import certificate, pods, pond_state, status
+from kilnwork.controllers.data_pond import certificate, closing, pods, pond_state, status
 from kilnwork.kit import clock
 
 YOUNG_S = 5.0
@@ -32,6 +33,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     has."""
 
     pond: data_pond.DataPond
+    others: Sequence[data_pond.DataPond] = ()
+    """All ponds, of all namespaces."""
     nodes: Sequence[node.Node] = ()
     pods: Sequence[pod.Pod] = ()
     secret: caches.Secret | None = None
@@ -50,6 +53,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     remove: tuple[tuple[pod.Pod, str], ...] = ()
     create: tuple[meta.JsonObject, ...] = ()
     nodes: frozenset[str] = frozenset()
+    hold: bool = False
+    """The finalizer is to be put on."""
+    end: closing.Closing | None = None
+    """Of one that is deleted."""
     status: data_pond.DataPondStatus
     again_s: float | None = None
 
@@ -60,11 +67,25 @@ def decide(facts: Facts, settings: pods.Settings) -> Plan:
     wanted = tuple(sorted(one.metadata.name for one in facts.nodes if _is_wanted(pond.spec, one)))
     problems = data_pond_validation.problems(pond)
     why = facts.refusal if settings.sees_nodes else (Reason.NOT_INSTALLED, _NOT_INSTALLED)
+    taken = _taken(facts, wanted, settings)
     if problems:
         why = Reason.INVALID_SPEC, "; ".join(f"{field} {what}" for field, what in problems)
+    elif taken:
+        why = Reason.POND_UNUSABLE, taken
+    end = None
+    if closing.is_closing(pond):
+        refused = facts.refusal is not None or bool(problems) or not settings.sees_nodes
+        end = closing.decide(facts.known, facts.pods, refused=refused, now=facts.now)
+        why = end.reason, end.message
     shown = status.make(pond, wanted, facts.known, why=why, pods=facts.pods, now=facts.now)
-    base = Plan(nodes=frozenset(wanted), status=shown)
-    if problems:
+    base = Plan(
+        nodes=frozenset(wanted),
+        hold=not closing.is_held(pond) and closing.has_data(facts.known),
+        end=end,
+        again_s=None if end is None else end.again_s,
+        status=shown,
+    )
+    if problems or taken:
         return base  # the Pods of a spec before this one go on
     if facts.secret is None:
         return msgspec.structs.replace(base, make_secret=True)
@@ -84,8 +105,34 @@ def decide(facts: Facts, settings: pods.Settings) -> Plan:
         new_pair=_pair_ends(facts.secret, now=facts.now),
         remove=gone,
         create=tuple(b for b in bodies.values() if b["metadata"]["name"] not in there),
-        again_s=YOUNG_S if any(one.over for one in facts.pods) else None,
+        again_s=YOUNG_S if any(one.over for one in facts.pods) else base.again_s,
     )
+
+
+def _taken(facts: Facts, wanted: Sequence[str], settings: pods.Settings) -> str:
+    """Why the directory cannot be ours, "" when it can: an older pond has it, one above or one
+    below, on a node that both have."""
+    own = PurePosixPath(pods.root(facts.pond, settings))
+    for other in facts.others:
+        if _age(other) >= _age(facts.pond):
+            continue
+        theirs = PurePosixPath(pods.root(other, settings))
+        if not (own.is_relative_to(theirs) or theirs.is_relative_to(own)):
+            continue
+        nodes = {one.metadata.name for one in facts.nodes if _is_wanted(other.spec, one)}
+        if shared := sorted(nodes.intersection(wanted)):
+            name = f"{other.metadata.namespace}/{other.metadata.name}"
+            return (
+                f"spec.path: {own} is in the way of {theirs} of DataPond {name} on node "
+                f"{shared[0]}: give each pond a path of its own"
+            )
+    return ""
+
+
+def _age(pond: data_pond.DataPond) -> tuple[str, str, str]:
+    """By which the older comes first; the order of two of a second is always the same."""
+    metadata = pond.metadata
+    return metadata.creation_timestamp or "", metadata.namespace, metadata.name
 
 
 def _is_wanted(spec: data_pond.DataPondSpec, one: node.Node) -> bool:

@@ -10,7 +10,7 @@ from urllib import parse
 
 import msgspec
 
-from kilnwork.api import data_pond, pond_messages, quantities
+from kilnwork.api import data_pond, pond_messages, pond_views, quantities
 from kilnwork.controllers.data_pond import model, outputs, sources
 from kilnwork.data import errors
 from kilnwork.data.pond import manifest
@@ -56,6 +56,13 @@ class PondState:
         """Grows with every change; not the same as any of the manager before."""
         self.agents: dict[str, Agent] = {}
         self.manifests: dict[str, manifest.Manifest] = {}
+        self.deleted = False
+        """The DataPond is on its way out: nothing new is begun."""
+        self.removing_since: float | None = None
+        """When agents were told to remove all, wall clock."""
+        self.obstacle = ""
+        """Why agents do not report, as the condition `Ready` says; "" when they do."""
+        self._live: frozenset[str] = frozenset()
         self._clock = time
         self._pins: dict[str, _Pinning] = {}
         self._leases: dict[str, tuple[frozenset[str] | None, tuple[model.WantedSnapshot, ...]]] = {}
@@ -70,10 +77,31 @@ class PondState:
             self.spec, self.root = spec, root
             self.revision += 1
 
+    def remove(self) -> None:
+        """Have agents remove all that is on their nodes; repeatable."""
+        if self.removing_since is None:
+            self.removing_since = self._clock.wall()
+            self.revision += 1
+
+    def note_silence(self) -> float | None:
+        """Take in which agents do not report any more; returns the seconds until another one may
+        be silent, None while none reports."""
+        live = self.live()
+        if live != self._live:
+            self._live = live
+            self.revision += 1
+        if not live:
+            return None
+        oldest = min(self.agents[node].seen for node in live)
+        return max(0.0, oldest + pond_messages.SILENT_S - self._clock.monotonic())
+
     def want_pin(
         self, request: str, source: data_pond.SnapshotSource, *, digest: str | None
     ) -> model.Pin:
         found = self._pins.get(request)
+        if found is None and self.deleted:
+            text = f"DataPond {self.namespace}/{self.name} is being deleted: name another one"
+            return model.Pin(reason="WaitingForPond", message=text)
         if found is None:
             found = self._pins[request] = self._new_pin(source, digest or "")
             self.revision += 1
@@ -177,6 +205,11 @@ class PondState:
         """Those that are wanted, and those that agents have and nobody has released."""
         reported = {one.name for agent in self.agents.values() for one in agent.report.leases}
         return frozenset(self._leases) | (reported - self._released.keys())
+
+    @property
+    def leases_of_sets(self) -> frozenset[str]:
+        """Those that no person has made."""
+        return frozenset(one for one in self.leases if not one.startswith(pond_views.LEASE_PREFIX))
 
     def lease_counts(self) -> dict[str, int]:
         """How many leases each snapshot has."""
@@ -305,13 +338,18 @@ class PondState:
         if known is None:
             return 0
         needed = wanted.paths_on((node,))
-        paths = None if needed is None else set(needed)
-        return sum(f.size for f in known.files if paths is None or f.path in paths)
+        if needed is None:
+            return known.size
+        paths = set(needed)
+        return sum(f.size for f in known.files if f.path in paths)
 
     # what an agent is told
 
     def order(self, node: str) -> pond_messages.Order:
         """All that is wanted of a node, as things are."""
+        self.note_silence()
+        if self.removing_since is not None:
+            return pond_messages.Order(revision=self.revision, remove=True)
         live, served = self.live(), self._served_by(node)
         for pinning in self._pins.values():
             self._assign(pinning, live)
@@ -392,6 +430,7 @@ class PondState:
             high=spec.high_watermark,
             low=spec.low_watermark,
             parallel=spec.fetch.parallel,
+            scrub=int(quantities.parse(spec.scrub_rate)),
         )
 
     # pins
@@ -406,11 +445,14 @@ class PondState:
             return
         busy = [one.node for one in self._pins.values() if one.pin.state == model.PENDING]
         key = pond_messages.source_key(pinning.source)
+        was = pinning.node
         pinning.node = min(
             able,
             key=lambda one: (key not in self.agents[one].report.sources, busy.count(one), one),
             default=None,
         )
+        if was is not None and pinning.node != was:
+            self.revision += 1  # else its new node takes the order for one that it knows
 
     def _look_at(self, pinning: _Pinning) -> None:
         """Take in what is known of a pin, which does not change once it is over."""
@@ -429,7 +471,7 @@ class PondState:
                 state=model.FAILED if said.trouble.lasting else model.PENDING,
                 bytes=said.bytes_done,
                 reason=said.trouble.reason,
-                message=said.trouble.message,
+                message=f"node {pinning.node}: {said.trouble.message}",
             )
         else:
             message = f"node {pinning.node} reads it"
@@ -460,9 +502,10 @@ class PondState:
     def _waits_for(self, pinning: _Pinning) -> str:
         if pinning.source is None:
             return f"no node that reports has {pinning.expected}"
-        if pinning.node is None:
-            return f"DataPond {self.namespace}/{self.name} has no agent that reports"
-        return f"node {pinning.node} has not begun"
+        if pinning.node in self.live():
+            return f"node {pinning.node} has not begun"
+        text = f"DataPond {self.namespace}/{self.name} has no agent that reports"
+        return f"{text}: {self.obstacle}" if self.obstacle else text
 
     def _drop_manifests(self) -> None:
         """Keep those of snapshots that somebody wants."""

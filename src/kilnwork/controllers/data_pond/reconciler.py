@@ -3,6 +3,7 @@
 Used by `assembly`. Decides nothing: see `plan` and `status`.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -11,8 +12,16 @@ import msgspec
 
 from kilnwork.api import data_pond, kinds, meta, node, pod, reasons, resource
 from kilnwork.controllers import status_writer, tools
-from kilnwork.controllers.data_pond import certificate, ledger, plan, pods, status, verifier
-from kilnwork.kube import errors, events, queue
+from kilnwork.controllers.data_pond import (
+    certificate,
+    closing,
+    ledger,
+    plan,
+    pods,
+    status,
+    verifier,
+)
+from kilnwork.kube import errors, events, finalizers, queue
 
 log = logging.getLogger(__name__)
 
@@ -82,15 +91,22 @@ class Reconciler:
     async def reconcile(self, key: Key) -> float | None:
         """One pass; gives when to look again."""
         found = self._caches.ponds.get(key)
-        if found is None or found.metadata.deletion_timestamp is not None:
+        deleted = found is not None and found.metadata.deletion_timestamp is not None
+        if found is None or (deleted and not closing.is_closing(found)):
             self._forget(key)
             return None
         pond = msgspec.structs.replace(found, status=self._writer.current(found))
-        self._ledger.pond_changed(*key, pond.spec, root=pods.root(pond, self._settings))
+        root = pods.root(pond, self._settings)
+        self._ledger.pond_changed(*key, pond.spec, root=root, deleted=deleted)
+        silent_s = self._ledger.note_silence(*key)
         decided = plan.decide(self._facts(key, pond), self._settings)
         for gone in self._nodes.get(key, frozenset()) - decided.nodes:
             self._ledger.node_gone(*key, gone)
         self._nodes[key] = decided.nodes
+        if decided.end is not None and await self._close(key, pond, decided.end):
+            return None
+        if decided.hold:
+            await self._hold(pond)
         refusal = await self._carry_out(pond, decided)
         again_s = decided.again_s
         if refusal != self._refusals.get(key):
@@ -98,12 +114,15 @@ class Reconciler:
             decided = plan.decide(self._facts(key, pond), self._settings)
         if refusal is not None or key in self._refusals:
             again_s = LATER_S
+        self._ledger.explain(*key, status.obstacle(decided.status))
         written_s = await self._tell(key, pond, decided.status)
-        return min((s for s in (again_s, written_s) if s is not None), default=None)
+        later = (again_s, written_s, silent_s)
+        return min((s for s in later if s is not None), default=None)
 
     def _facts(self, key: Key, pond: data_pond.DataPond) -> plan.Facts:
         return plan.Facts(
             pond=pond,
+            others=self._caches.ponds.list(),
             nodes=self._caches.nodes.list(),
             pods=sorted(self._caches.pods.owned_by(pond.metadata.uid), key=_name),
             secret=verifier.secret_of(self._caches, pond),
@@ -119,6 +138,26 @@ class Reconciler:
         self._ledger.pond_gone(*key)
 
     # Writing
+
+    async def _hold(self, pond: data_pond.DataPond) -> None:
+        """Put the finalizer on; one that was deleted just now has no use for it."""
+        with contextlib.suppress(errors.NotFound, errors.Invalid):
+            await finalizers.add(self._client, kinds.DATA_PONDS, pond, finalizer=closing.FINALIZER)
+
+    async def _close(self, key: Key, pond: data_pond.DataPond, end: closing.Closing) -> bool:
+        """Go on with a deletion; True when nothing holds the object any more."""
+        if end.remove:
+            self._ledger.remove(*key)
+        if not end.over:
+            return False
+        if end.left:
+            root = pods.root(pond, self._settings)
+            message = f"{root} stays on nodes {', '.join(end.left)}, which were away: remove it"
+            about = events.reference(kinds.DATA_PONDS, pond)
+            self._emit(about, events.WARNING, str(reasons.PondReason.DATA_LEFT), message)
+            log.warning("data of a deleted DataPond stays", extra={"why": message})
+        await finalizers.remove(self._client, kinds.DATA_PONDS, pond, finalizer=closing.FINALIZER)
+        return True
 
     async def _carry_out(self, pond: data_pond.DataPond, decided: plan.Plan) -> Refusal | None:
         if decided.make_secret:

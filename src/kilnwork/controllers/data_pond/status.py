@@ -18,6 +18,9 @@ MINOR_HOLD_S = 2.0
 
 Reason = reasons.PondReason
 
+_NEVER_READY = (Reason.INVALID_SPEC, Reason.LEASES_HELD, Reason.REMOVING_DATA)
+"""Whatever agents report."""
+
 
 def make(
     pond: data_pond.DataPond,
@@ -50,6 +53,14 @@ def make(
             pond.status.conditions, conditions, now=clock.rfc3339(now)
         ),
     )
+
+
+def obstacle(shown: data_pond.DataPondStatus) -> str:
+    """Why agents do not report, "" when they do."""
+    for one in shown.conditions:
+        if one.type == "Ready" and one.status != "True":
+            return one.message
+    return ""
 
 
 def wait_s(
@@ -132,7 +143,7 @@ def _ready(
     *,
     why: tuple[reasons.PondReason, str],
 ) -> meta.Condition:
-    good = bool(nodes) and len(ready) == len(nodes) and why[0] is not Reason.INVALID_SPEC
+    good = bool(nodes) and len(ready) == len(nodes) and why[0] not in _NEVER_READY
     reason, message = (Reason.AGENTS_READY, "every node has an agent that reports") if good else why
     return _condition(pond, "Ready", status=good, reason=reason, message=message)
 

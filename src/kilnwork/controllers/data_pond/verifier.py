@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from kilnwork.api import data_pond, pond_certificate
 from kilnwork.controllers import caches, errors, tokens
-from kilnwork.controllers.data_pond import pods
+from kilnwork.controllers.data_pond import closing, pods
 
 
 def secret_of(known: caches.Caches, pond: data_pond.DataPond) -> caches.Secret | None:
@@ -36,7 +36,9 @@ class PondVerifier:
         """See `server.pond_ports.AgentVerifier`. Raises NotYet."""
         await tokens.wait_synced(self._synced)
         known = self._caches.ponds.get((namespace, pond))
-        if known is None or known.metadata.deletion_timestamp is not None:
+        if known is None:
+            return False
+        if known.metadata.deletion_timestamp is not None and not closing.is_closing(known):
             return False
         secret = secret_of(self._caches, known)
         if secret is None:

@@ -31,6 +31,7 @@ def nodes(pond: pond_state.PondState) -> list[pond_views.NodeView]:
                 snapshots=report.holdings,
                 leases=report.leases,
                 counters=report.counters,
+                pins=report.pins,
                 reason=trouble.reason if trouble is not None else "AgentSilent" if silent else "",
                 message=trouble.message if trouble is not None else silent or shared,
             )

@@ -98,7 +98,8 @@ class PodsBackend:
     ) -> port.GangState:
         message = found.message
         if members.opened(groups) is None:
-            message = (await self._look(spec, groups)).message or message
+            ahead = self._precedence.ahead_of(spec)
+            message = ahead or (await self._look(spec, groups)).message or message
         text = f"not all workers came within {spec.wait_s:g} s"
         if not spec.requeue:
             return msgspec.structs.replace(

@@ -55,6 +55,14 @@ def where_written(instances: Iterable[flow_model.InstanceView]) -> Written:
     return Written(attempts={node: tuple(names) for node, names in sorted(found.items())})
 
 
+def unknown(written: Mapping[str, Written]) -> str:
+    """What is not known any more of an output, "" if all is."""
+    for name, one in written.items():
+        if one.unknown:
+            return f"output {name}: it is not known any more where {one.unknown} ran"
+    return ""
+
+
 def failure(pins: Mapping[str, model.Pin]) -> status.Why | None:
     """Why an output will not come, None while it may."""
     for name, pin in sorted(pins.items()):

@@ -71,6 +71,7 @@ def look(
     *,
     stored: flow_model.NewFlowRun | None,
     pond: ports.Pond | None,
+    planned: wanted.Planned,
 ) -> Pinned:
     """Return how far they are. Raises CannotPin."""
     if seen.status.replay_of is not None:
@@ -85,7 +86,7 @@ def look(
         return _not_yet(seen, status.Why(Reason.WAITING_FOR_POND, text))
     if not pond.nodes:
         return _not_yet(seen, no_agent(seen))
-    return _of_pins(seen, pins)
+    return _of_pins(seen, pins, planned)
 
 
 def no_agent(seen: sync_set.SyncSet) -> status.Why:
@@ -95,7 +96,9 @@ def no_agent(seen: sync_set.SyncSet) -> status.Why:
     return status.Why(Reason.WAITING_FOR_POND, text)
 
 
-def _of_pins(seen: sync_set.SyncSet, pins: Mapping[str, model.Pin]) -> Pinned:
+def _of_pins(
+    seen: sync_set.SyncSet, pins: Mapping[str, model.Pin], planned: wanted.Planned
+) -> Pinned:
     refs: dict[str, flow_model.SnapshotRef] = {}
     missing = []
     for snapshot in seen.spec.data.snapshots:
@@ -103,7 +106,7 @@ def _of_pins(seen: sync_set.SyncSet, pins: Mapping[str, model.Pin]) -> Pinned:
         if pin.state == model.FAILED:
             reason = reason_of(pin.reason, Reason.PIN_FAILED)
             raise CannotPin(reason, f"snapshot {snapshot.name}: {pin.message}")
-        found = _ref(seen, snapshot, pin) if pin.state == model.PINNED else None
+        found = _ref(seen, snapshot, pin, planned=planned) if pin.state == model.PINNED else None
         if found is None:
             missing.append(
                 f"snapshot {snapshot.name}" + (f": {pin.message}" if pin.message else "")
@@ -119,14 +122,14 @@ def _of_pins(seen: sync_set.SyncSet, pins: Mapping[str, model.Pin]) -> Pinned:
 
 
 def _ref(
-    seen: sync_set.SyncSet, snapshot: sync_set.Snapshot, pin: model.Pin
+    seen: sync_set.SyncSet, snapshot: sync_set.Snapshot, pin: model.Pin, *, planned: wanted.Planned
 ) -> flow_model.SnapshotRef | None:
     digest = wanted_digest(seen, snapshot.name, None)
     if digest is not None and digest != pin.digest:
         text = f"snapshot {snapshot.name}: its source gives {pin.digest}, wanted is {digest}"
         raise CannotPin(Reason.SOURCE_CHANGED, text)
     try:
-        return wanted.snapshot_ref(seen, snapshot, pin)
+        return wanted.snapshot_ref(seen, snapshot, pin, planned=planned)
     except data_errors.PondError as error:
         raise CannotPin(Reason.INVALID_SPEC, f"snapshot {snapshot.name}: {error}") from error
 

@@ -13,7 +13,7 @@ import msgspec
 from kilnwork.api import reasons, sync_set, sync_set_validation
 from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.gangs import port, sharing
-from kilnwork.controllers.sync_set import outputs, pinning, ports, status, waits, wanted
+from kilnwork.controllers.sync_set import outputs, pinning, ports, status, times, waits, wanted
 from kilnwork.jobs.flows import model as flow_model
 from kilnwork.kit import clock
 
@@ -55,12 +55,13 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     `known`: generations whose flows the engine has. `flow`: that of the newest admitted one;
     `stored_own`: what that was started with. `stored`: what the generation to be repeated was
     started with. `backend`: what starts its groups together, None while that is not known. `pins`:
-    by name of a snapshot. `leased`: portions of the data that this manager has asked nodes to hold;
-    `held`: those of them that they do. `near`: by group, bytes of what it is to be near to. `gang`:
-    None before it was asked. `left`: whether groups of other generations, or of one that is over,
-    are still there. `obstacle`: why an object of the set could not be made; `refused_s`: for how
-    long one was refused, seconds. `refused`: why the engine does not take its flow.
-    `fetching_since`: since when this manager has nodes fetch; not while there is no room.
+    by name of a snapshot; `planned`: their shards, as far as known. `leased`: portions of the data
+    that this manager has asked nodes to hold; `held`: those of them that they do. `near`: by group,
+    bytes of what it is to be near to. `gang`: None before it was asked. `left`: whether groups of
+    other generations, or of one that is over, are still there. `obstacle`: why an object of the set
+    could not be made; `refused_s`: for how long one was refused, seconds. `refused`: why the engine
+    does not take its flow. `fetching_since`: since when this manager has nodes fetch; not while
+    there is no room.
     `pins_of_outputs`: of a flow that has succeeded, by name; `unknown_output`: what is not known of
     one any more; `kept`: how far nodes are that are to hold them.
     """
@@ -73,6 +74,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     backend: sync_set.Backend | None = None
     pond: ports.Pond | None = None
     pins: Mapping[str, model.Pin] = {}
+    planned: wanted.Planned = msgspec.field(default_factory=wanted.Planned)
     readiness: Mapping[str, model.Readiness] = {}
     pins_of_outputs: Mapping[str, model.Pin] = {}
     unknown_output: str = ""
@@ -149,7 +151,7 @@ def _admit(facts: Facts, seen: sync_set.SyncSet) -> Plan:
     if problems := _problems(facts, seen):
         text = "; ".join(f"{field} {why}" for field, why in problems)
         return _ends(facts, begun, _P.ADMISSION_ERROR, status.Why(Reason.INVALID_SPEC, text))
-    kill_in = _seconds_until(seen.spec.kill_timestamp, facts.now)
+    kill_in = times.seconds_until(seen.spec.kill_timestamp, facts.now)
     if kill_in is not None and kill_in <= 0:
         why = status.Why(Reason.KILLED, f"killTimestamp {seen.spec.kill_timestamp} has come")
         return _ends(facts, begun, _P.KILLED, why)
@@ -175,9 +177,9 @@ def _problems(facts: Facts, seen: sync_set.SyncSet) -> list[sync_set_validation.
 
 def _before(facts: Facts, seen: sync_set.SyncSet) -> Plan:
     """Pin the data, make what the flow needs, start it."""
-    if (end := _end_asked(facts, seen)) is not None:
+    if (end := times.end_asked(seen, facts.now)) is not None:
         return _ends(facts, seen, _P.KILLED if end.reason == Reason.KILLED else _P.FAILED, end)
-    again_s = _next_end_s(facts, seen)
+    again_s = times.next_end_s(seen, facts.now)
     if seen.spec.suspend:
         why = status.Why(Reason.SUSPENDED, "spec.suspend is true: workers gave their room back")
         paused = _waits(facts, seen, _P.SUSPENDED, why, again_s=again_s)
@@ -186,13 +188,15 @@ def _before(facts: Facts, seen: sync_set.SyncSet) -> Plan:
         why = status.Why(Reason.INVALID_SPEC, facts.refused)
         return _ends(facts, seen, _P.FAILED, why)
     try:
-        pinned = pinning.look(seen, facts.pins, stored=facts.stored, pond=facts.pond)
+        pinned = pinning.look(
+            seen, facts.pins, stored=facts.stored, pond=facts.pond, planned=facts.planned
+        )
     except pinning.CannotPin as error:
         return _ends(facts, seen, _P.FAILED, status.Why(error.reason, str(error)))
     if pinned.program is None or pinned.is_new(seen.status):
-        late_s = _late_s(seen, _time(seen.status.admission_time), facts.now)
+        late_s = times.late_s(seen, times.time_of(seen.status.admission_time), now=facts.now)
         if late_s is not None and late_s <= 0 and pinned.program is None:
-            return _ends(facts, seen, _P.FAILED, _too_late(seen, "pinning", pinned.why))
+            return _ends(facts, seen, _P.FAILED, times.too_late(seen, "pinning", pinned.why))
         shown = status.Shown(
             _P.PENDING,
             pinned.why,
@@ -200,11 +204,11 @@ def _before(facts: Facts, seen: sync_set.SyncSet) -> Plan:
             pinned=pinned.program is not None,
         )
         soon = 0.0 if pinned.program is not None else LOOK_S
-        again_s = _first(again_s, late_s, soon)
+        again_s = times.first_s(again_s, late_s, soon)
         return Plan(status=status.make(seen, shown, now=facts.now), again_s=again_s)
     if pinned.program.needs_pond and (facts.pond is None or not facts.pond.nodes):
         why = _no_pond(seen) if facts.pond is None else pinning.no_agent(seen)
-        return _waits(facts, seen, _P.PLACING, why, again_s=_first(again_s, LOOK_S))
+        return _waits(facts, seen, _P.PLACING, why, again_s=times.first_s(again_s, LOOK_S))
     if facts.obstacle:
         return _refused(facts, seen, facts.obstacle, again_s=again_s)
     spec = _gang(facts, seen, pinned.program)
@@ -235,9 +239,9 @@ def _gathering(
     data = _data(facts, seen, program, spec=gathered.spec, gang=gang)
     if data.failed is not None:
         return _ends(facts, seen, _P.FAILED, data.failed)
-    late_s = _late_s(seen, facts.fetching_since, facts.now)
+    late_s = times.late_s(seen, facts.fetching_since, now=facts.now)
     if late_s is not None and late_s <= 0 and not data.ready and data.lease is not None:
-        return _ends(facts, seen, _P.FAILED, _too_late(seen, "fetching", data.why))
+        return _ends(facts, seen, _P.FAILED, times.too_late(seen, "fetching", data.why))
     if gang.ready and data.ready:
         return Plan(
             lease=data.lease,
@@ -256,7 +260,7 @@ def _gathering(
     return Plan(
         lease=data.lease,
         status=status.make(seen, shown, now=facts.now),
-        again_s=_first(*looks),
+        again_s=times.first_s(*looks),
     )
 
 
@@ -267,7 +271,9 @@ def _refused(facts: Facts, seen: sync_set.SyncSet, message: str, *, again_s: flo
         text = f"{message} (tried for {waits.REFUSED_S:g} s)"
         return _ends(facts, seen, _P.FAILED, status.Why(Reason.OBJECT_REFUSED, text))
     why = status.Why(Reason.OBJECT_REFUSED, message)
-    return _waits(facts, seen, _P.PLACING, why, again_s=_first(again_s, left_s, REFUSED_LOOK_S))
+    return _waits(
+        facts, seen, _P.PLACING, why, again_s=times.first_s(again_s, left_s, REFUSED_LOOK_S)
+    )
 
 
 def _gang(facts: Facts, seen: sync_set.SyncSet, program: wanted.Program) -> port.GangSpec:
@@ -368,7 +374,7 @@ def _data(
     for name, one in found.items():
         if one.lasting:
             reason = pinning.reason_of(one.reason, Reason.FETCH_FAILED)
-            failed = status.Why(reason, f"node {name}: {one.message}")
+            failed = status.Why(reason, f"node {name}: {_said(name, one)}")
     counts = {group.name: group.portions for group in spec.groups}
     nowhere = sharing.missing(counts, facts.held)
     ready = bool(nodes) and ready_nodes == len(nodes) and not nowhere
@@ -413,11 +419,16 @@ def _fetching(found: Mapping[str, model.Readiness], nowhere: Mapping[str, list[i
         return status.Why(Reason.WAITING_FOR_WORKERS, "the nodes of the workers are not known yet")
     texts = [
         f"node {name} has {one.bytes_done:,} of {one.bytes_total:,} bytes"
-        + (f": {one.message}" if one.message else "")
+        + (f": {_said(name, one)}" if one.message and one.reason != "Fetching" else "")
         for name, one in late[:5]
     ]
     more = f", and {len(late) - 5} more nodes" if len(late) > 5 else ""
     return status.Why(Reason.FETCHING, ", ".join(texts) + more)
+
+
+def _said(node: str, of: model.Readiness) -> str:
+    """What a node says, which our texts begin with its name themselves."""
+    return of.message.removeprefix(f"node {node}: ")
 
 
 # The flow
@@ -428,7 +439,7 @@ def _running(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView)
         return _finishes(facts, seen, flow)
     program = _program(facts, seen)
     spec = _gang(facts, seen, program)
-    end = _end_asked(facts, seen)
+    end = times.end_asked(seen, facts.now)
     if end is None and facts.gang is None:
         return Plan(gang=spec)
     data = None
@@ -487,7 +498,7 @@ def _goes_on(
         lease=data.lease,
         serve=serve,
         status=status.make(seen, shown, now=facts.now),
-        again_s=_first(_next_end_s(facts, seen), gang_s),
+        again_s=times.first_s(times.next_end_s(seen, facts.now), gang_s),
     )
 
 
@@ -518,7 +529,7 @@ def _finishes(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView
     pins = facts.pins_of_outputs
     if phase is not _P.SUCCEEDED or not (pins or facts.unknown_output):
         return _ends(facts, seen, phase, why)
-    failed = _end_asked(facts, seen) or outputs.failure(pins)
+    failed = times.end_asked(seen, facts.now) or outputs.failure(pins)
     if facts.unknown_output:
         failed = status.Why(Reason.OUTPUT_FAILED, facts.unknown_output)
     if failed is not None:
@@ -535,15 +546,15 @@ def _finishes(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView
             return Plan(outputs=lease, status=made, again_s=0.0)
         waits_for = ", ".join(late) or "nodes are told to hold them"
     keeps = status.Why(Reason.KEEPING_OUTPUTS, waits_for)
-    late_s = _late_s(seen, flow.finished, facts.now)
+    late_s = times.late_s(seen, flow.finished, now=facts.now)
     if late_s is not None and late_s <= 0:
-        return _ends(facts, seen, _P.FAILED, _too_late(seen, "keeping outputs", keeps))
+        return _ends(facts, seen, _P.FAILED, times.too_late(seen, "keeping outputs", keeps))
     shown = status.Shown(_P.RUNNING, keeps, flow=flow)
     return Plan(
         release_groups=True,
         outputs=lease,
         status=status.make(seen, shown, now=facts.now),
-        again_s=_first(late_s, LOOK_S, _next_end_s(facts, seen)),
+        again_s=times.first_s(late_s, LOOK_S, times.next_end_s(seen, facts.now)),
     )
 
 
@@ -561,45 +572,8 @@ def _after(facts: Facts, seen: sync_set.SyncSet) -> Plan:
         release_lease=True,
         status=status.observed(seen),
         delete=left_s is not None and left_s <= 0,
-        again_s=_first(left_s, LOOK_S if facts.left else None),
+        again_s=times.first_s(left_s, LOOK_S if facts.left else None),
     )
-
-
-def _end_asked(facts: Facts, seen: sync_set.SyncSet) -> status.Why | None:
-    """Why it is to end now, for its times."""
-    kill_in = _seconds_until(seen.spec.kill_timestamp, facts.now)
-    if kill_in is not None and kill_in <= 0:
-        return status.Why(Reason.KILLED, f"killTimestamp {seen.spec.kill_timestamp} has come")
-    left_s = _deadline_s(facts, seen)
-    if left_s is not None and left_s <= 0:
-        text = f"it took longer than spec.deadlineSeconds, {seen.spec.deadline_seconds}"
-        return status.Why(Reason.DEADLINE_EXCEEDED, text)
-    return None
-
-
-def _next_end_s(facts: Facts, seen: sync_set.SyncSet) -> float | None:
-    return _first(_seconds_until(seen.spec.kill_timestamp, facts.now), _deadline_s(facts, seen))
-
-
-def _deadline_s(facts: Facts, seen: sync_set.SyncSet) -> float | None:
-    if seen.spec.deadline_seconds is None or not seen.status.admission_time:
-        return None
-    admitted = clock.parse_rfc3339(seen.status.admission_time)
-    return admitted + seen.spec.deadline_seconds - facts.now
-
-
-def _late_s(seen: sync_set.SyncSet, since: float | None, now: float) -> float | None:
-    return None if since is None else since + seen.spec.data.pond.timeout_seconds - now
-
-
-def _time(text: str | None) -> float | None:
-    return clock.parse_rfc3339(text) if text else None
-
-
-def _too_late(seen: sync_set.SyncSet, what: str, why: status.Why) -> status.Why:
-    limit = seen.spec.data.pond.timeout_seconds
-    text = f"{what} took longer than data.pond.timeoutSeconds, {limit}: {why.message}"
-    return status.Why(Reason.DATA_TIMED_OUT, text)
 
 
 def _ends(facts: Facts, seen: sync_set.SyncSet, phase: sync_set.Phase, why: status.Why) -> Plan:
@@ -617,11 +591,3 @@ def _waits(
 ) -> Plan:
     shown = status.Shown(phase, why)
     return Plan(status=status.make(seen, shown, now=facts.now), again_s=again_s)
-
-
-def _first(*waits: float | None) -> float | None:
-    return min((max(0.0, one) for one in waits if one is not None), default=None)
-
-
-def _seconds_until(time: str | None, now: float) -> float | None:
-    return None if time is None else clock.parse_rfc3339(time) - now

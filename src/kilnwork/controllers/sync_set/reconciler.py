@@ -17,6 +17,7 @@ from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.gangs import local, pods, port, rendering, sharing
 from kilnwork.controllers.sync_set import (
     objects,
+    output_reading,
     outputs,
     pinning,
     plan,
@@ -39,9 +40,6 @@ LOCAL_NODE = "kilnwork.dev/local"
 _RUN = re.compile(rf"-g[0-9]+({re.escape(outputs.SUFFIX)})?$")
 """How the names of leases end that are a generation's."""
 
-_PAGE = 1_000
-"""Step instances that are read at a time."""
-
 
 class _Memory(msgspec.Struct):
     """What is remembered of one object between two passes; nothing that must survive.
@@ -52,7 +50,7 @@ class _Memory(msgspec.Struct):
     where the tasks of its outputs have run, by output. `wait`: what it waits for. `leased`:
     portions that nodes are to hold, of the generation that fetches; `held`: those that they do.
     `divided`: in how many shards the flow was asked to have snapshots, which it does while no step
-    reads them.
+    reads them. `planned`: shards, until the flow has them.
     """
 
     uid: str
@@ -65,6 +63,7 @@ class _Memory(msgspec.Struct):
     leased: sharing.Places = {}
     held: sharing.Places = {}
     divided: dict[str, int] = msgspec.field(default_factory=dict)
+    planned: wanted.Planned = msgspec.field(default_factory=wanted.Planned)
 
 
 class Reconciler:
@@ -234,9 +233,10 @@ class Reconciler:
             backend=await self._choose(seen, current=current),
             pond=pond,
             pins=self._pins(seen, stored) if current and pond is not None and not final else {},
+            planned=known.planned,
             readiness=readiness,
             pins_of_outputs=self._pins_of_outputs(seen, stored_own, written),
-            unknown_output=_unknown(written),
+            unknown_output=outputs.unknown(written),
             kept=self._books().ready(*_pond(seen), _outputs_lease(seen)) if written else {},
             held=known.held,
             leased=known.leased,
@@ -333,23 +333,10 @@ class Reconciler:
         not told."""
         if run is None or view is None or view.phase is not flow_model.Phase.SUCCEEDED:
             return {}
-        if known.written_by is not None and known.written_by[0] == run.generation:
-            return known.written_by[1]
-        found = {
-            one.name: outputs.where_written(await self._instances(run.key, one.step))
-            for one in run.outputs
-        }
-        known.written_by = run.generation, found
-        return found
-
-    async def _instances(self, key: flow_model.FlowKey, step: str) -> list[flow_model.InstanceView]:
-        found: list[flow_model.InstanceView] = []
-        while True:
-            after = found[-1].key if found else ""
-            page = await self._engine().steps(key, step=step, after=after, limit=_PAGE)
-            found += page
-            if len(page) < _PAGE:
-                return found
+        if known.written_by is None or known.written_by[0] != run.generation:
+            found = await output_reading.read_written(self._engine(), run)
+            known.written_by = run.generation, found
+        return known.written_by[1]
 
     def _pins_of_outputs(
         self,
@@ -357,18 +344,13 @@ class Reconciler:
         run: flow_model.NewFlowRun | None,
         written: Mapping[str, outputs.Written],
     ) -> Mapping[str, model.Pin]:
-        globs = {} if run is None else {one.name: one.glob for one in run.outputs}
-        return {
-            name: self._books().want_output(
-                *_pond(seen),
-                request=_output_request(seen, name),
-                lease=_lease(seen),
-                attempts=one.attempts,
-                glob=globs[name],
-            )
-            for name, one in written.items()
-            if one.attempts
-        }
+        if run is None:
+            return {}
+        namespace, pond = _pond(seen)
+        asked = output_reading.Asked(
+            namespace=namespace, pond=pond, lease=_lease(seen), uid=seen.metadata.uid
+        )
+        return output_reading.ask_pins(self._books(), asked, run, written=written)
 
     def _readiness(self, seen: sync_set.SyncSet) -> Mapping[str, model.Readiness]:
         if not (seen.status.snapshots or seen.spec.data.outputs):
@@ -487,11 +469,13 @@ class Reconciler:
             held = set() if decided.release_lease else {lease}
             self._release_leases(key, but={(pond, one) for one in kept | held})
         if decided.start is not None or decided.release_lease:
+            known.planned.forget()
             for snapshot in seen.spec.data.snapshots:
                 self._books().forget_pin(key[0], pond, _request(seen, snapshot.name))
         if decided.release_lease and known.written_by is not None:
             for name in known.written_by[1]:
-                self._books().forget_output(key[0], pond, _output_request(seen, name))
+                request = output_reading.request(seen.metadata.uid, generation, name)
+                self._books().forget_output(key[0], pond, request)
             known.written_by = None
 
     def _release_leases(self, key: Key, *, but: Collection[tuple[str, str]]) -> None:
@@ -589,17 +573,6 @@ def _outputs_lease(seen: sync_set.SyncSet) -> str:
 def _pond(seen: sync_set.SyncSet) -> tuple[str, str]:
     """Namespace and name of its DataPond."""
     return seen.metadata.namespace, seen.spec.data.pond.name
-
-
-def _output_request(seen: sync_set.SyncSet, name: str) -> str:
-    return f"{_request(seen, name)}.out"
-
-
-def _unknown(written: Mapping[str, outputs.Written]) -> str:
-    for name, one in written.items():
-        if one.unknown:
-            return f"output {name}: it is not known any more where {one.unknown} ran"
-    return ""
 
 
 def _request(seen: sync_set.SyncSet, snapshot: str) -> str:

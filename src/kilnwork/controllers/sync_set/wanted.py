@@ -123,8 +123,30 @@ def _spawns_on(seen: sync_set.SyncSet, generation: int, group: sync_set.Group) -
     return rendering.cluster_name(seen.metadata.name, generation, first)
 
 
+class Planned:
+    """Shards of the snapshots of one SyncSet, planned once: each pass before its flow asks for
+    them, and many thousands take a while."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[tuple[object, ...], list[Any]]] = {}
+
+    def shards(
+        self, seen: sync_set.SyncSet, shard: sync_set.Shard, of: manifest.Manifest, *, name: str
+    ) -> list[Any]:
+        """As `documents`."""
+        key = (of.digest, shard, _shard_count(seen, shard))
+        known = self._known.get(name)
+        if known is None or known[0] != key:
+            known = self._known[name] = key, documents(seen, shard, of, name=name)
+        return known[1]
+
+    def forget(self) -> None:
+        """They are not asked for any more."""
+        self._known.clear()
+
+
 def snapshot_ref(
-    seen: sync_set.SyncSet, snapshot: sync_set.Snapshot, pin: model.Pin
+    seen: sync_set.SyncSet, snapshot: sync_set.Snapshot, pin: model.Pin, *, planned: Planned
 ) -> flow_model.SnapshotRef | None:
     """A pinned snapshot as the flow sees it; None while its manifest is not there."""
     if snapshot.shard is None:
@@ -135,7 +157,7 @@ def snapshot_ref(
         name=snapshot.name,
         digest=pin.digest,
         bytes=pin.bytes,
-        shards=documents(seen, snapshot.shard, pin.manifest, name=snapshot.name),
+        shards=planned.shards(seen, snapshot.shard, pin.manifest, name=snapshot.name),
     )
 
 

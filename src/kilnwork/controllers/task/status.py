@@ -105,7 +105,7 @@ def of_view(
         reason=str(why.reason),
         message=why.message or _earlier_loss(view),
         run=view.run,
-        attempts=view.attempt,
+        attempts=view.attempts,
         losses=view.losses,
         pod_name=view.worker or _own_pod(view),
         node_name=view.node or "",

@@ -14,9 +14,10 @@ beside
 """
 
 import contextlib
+import errno
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -91,19 +92,41 @@ class BlobFiles:
             return True
         return self.verify(digest, size)
 
-    def verify(self, digest: bytes, size: int) -> bool:
-        """Read all of it; set it aside when it is not what it should be."""
+    def verify(
+        self,
+        digest: bytes,
+        size: int,
+        *,
+        pace: Callable[[int], None] = lambda _: None,
+        from_disk: bool = False,
+    ) -> bool:
+        """Read all of it; set it aside when it is not what it should be.
+
+        `pace` is called with the bytes of each piece. `from_disk`: not from the kernel's memory,
+        and without filling that.
+        """
         path = self.path(digest)
         try:
             with path.open("rb") as file:
-                good = os.fstat(file.fileno()).st_size == size and _hash(file.fileno()) == digest
-        except FileNotFoundError:
+                if from_disk:
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                good = (
+                    os.fstat(file.fileno()).st_size == size and _hash(file.fileno(), pace) == digest
+                )
+                if from_disk:
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            if good:
+                _seal(path)
+            else:
+                self.quarantine(path, digest)
+        except FileNotFoundError:  # also when it is evicted meanwhile
             self._forget(digest)
             return False
-        if good:
-            _seal(path)
-        else:
-            self.quarantine(path, digest)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            self.quarantine(path, digest)  # its disk cannot read it any more
+            return False
         return good
 
     def open(self, digest: bytes) -> int:
@@ -270,10 +293,11 @@ class Partial(ending.Closes):
         self._flushed = self.size
 
 
-def _hash(descriptor: int) -> bytes:
+def _hash(descriptor: int, pace: Callable[[int], None]) -> bytes:
     made = digests.sha256()
     while piece := os.read(descriptor, PIECE_BYTES):
         made.update(piece)
+        pace(len(piece))
     return made.digest()
 
 

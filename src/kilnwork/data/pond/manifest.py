@@ -7,6 +7,7 @@ comes from other machines and from users: every path of it is checked before any
 it.
 """
 
+import re
 import stat
 from collections.abc import Iterable
 
@@ -25,6 +26,8 @@ MAX_PATH_BYTES = 1024
 
 MAX_NAME_BYTES = 255
 """Of one component: NAME_MAX of Linux."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 PLAIN = 0o644
 EXECUTABLE = 0o755
@@ -121,7 +124,7 @@ def path_problem(path: str) -> str:
         return "is no UTF-8 text: rename it"
     if len(encoded) > MAX_PATH_BYTES:
         return f"has {len(encoded)} bytes, above {MAX_PATH_BYTES}: shorten it"
-    if any(ord(one) < 32 or ord(one) == 127 for one in path):
+    if _CONTROL.search(path):
         return "has a control character: rename it"
     if path.startswith("/"):
         return "is absolute: name it from the directory of the snapshot"

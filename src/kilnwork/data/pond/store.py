@@ -98,6 +98,11 @@ class PondStore:
             if self.identity is not None:
                 raise errors.PondShared(f"{text}, which is an agent of this pond too")
             raise errors.PondInUse(f"{text}: give each pond a path of its own")
+        try:
+            self._check_identity()  # another pond may have been here between the look and the lock
+        except errors.PondError:
+            self._owner.release()
+            raise
         self._make_identity()
         for name in _FOLDERS:
             mode = 0o755 if name in ("runs", "blobs", "outputs") else 0o700
@@ -110,6 +115,26 @@ class PondStore:
 
     def close(self) -> None:
         self._owner.release()
+
+    def destroy(self) -> None:
+        """Remove all of it, what says whose it is last; begun and not ended it is done again by
+        whoever opens it next. The directory itself stays where it cannot be removed: it is
+        mounted. Raises OSError."""
+        with self._lock:
+            for name in _FOLDERS:
+                trees.remove(self.root / name)
+                if (self.root / name).exists():
+                    shutil.rmtree(self.root / name)  # raises, and says why
+            for name in ("scrub.json", "format", "identity"):
+                (self.root / name).unlink(missing_ok=True)
+            self._manifests.clear()
+            self._own.clear()
+            self.blobs.scan()
+            self._leases.scan()
+            self._owner.release()
+            self._owner.path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self.root.rmdir()
 
     @property
     def identity(self) -> Identity | None:
@@ -294,7 +319,10 @@ class PondStore:
         self, lease: leases.Lease, snapshot: leases.LeasedSnapshot, files: Sequence[manifest.File]
     ) -> None:
         """Let the run read none of these files, whose blobs are missing, if it was damaged."""
-        trees.withdraw(self.run(lease.namespace, lease.name), snapshot.name, files)
+        run = self.run(lease.namespace, lease.name)
+        if snapshot.access == trees.READ:
+            blobs = self.root / "blobs"
+            trees.withdraw(run, snapshot.name, files, digest=snapshot.digest, blobs=blobs)
 
     # room
 
@@ -362,19 +390,26 @@ class PondStore:
         if taken + size > capacity * self._limits.high:
             taken -= self._evict(taken + size - int(capacity * self._limits.low), but=name)
         if taken + size > capacity:
-            raise errors.PondFull(
-                f"{size:,} bytes are needed in {self.root}, and of {capacity:,} {taken:,} are "
-                "taken by leased snapshots and what is on its way: release leases, or raise "
-                "spec.capacity"
-            )
+            raise self._full(size, capacity, taken)
         more = size - here.get(name, 0)
         if more > 0 and disks.usable_bytes(self.root) < more:
             self._evict(more, but=name)
-            if (free := disks.usable_bytes(self.root)) < more:
-                raise errors.PondFull(
-                    f"{size:,} bytes are needed in {self.root}, and its disk has {max(0, free):,} "
-                    "beside its reserve: free some, or put the pond on another disk"
-                )
+            if disks.usable_bytes(self.root) < more:
+                raise self._full(size, None, taken)
+
+    def _full(self, size: int, quota: int | None, taken: int) -> errors.PondFull:
+        """What is full: the quota, or the disk where there is none."""
+        need = f"{size:,} bytes are needed in {self.root}, and"
+        if quota is not None and self._limits.capacity is not None:
+            return errors.PondFull(
+                f"{need} of {quota:,} {taken:,} are taken by leased snapshots and what is on its "
+                "way: release leases, or raise spec.capacity"
+            )
+        free = max(0, disks.usable_bytes(self.root))
+        return errors.PondFull(
+            f"{need} its disk has {free:,} beside its reserve, some of it perhaps for what is on "
+            "its way: free some, or put the pond on another disk"
+        )
 
     def _evict(self, excess: int, *, but: str = "") -> int:
         """`but`: what is on its way under this name stays."""

@@ -69,7 +69,7 @@ def make(
         digest=digest, access=access, files=len(files), own_bytes=own_bytes(files, access)
     )
     same = seen is not None and (seen.digest, seen.access) == (digest, access)
-    if same and seen is not None and (access == COPY or _complete(run / name, files)):
+    if same and seen is not None and (access == COPY or _complete(run / name, files, blobs)):
         return seen
     run.mkdir(mode=0o755, parents=True, exist_ok=True)
     _marker_path(run, name).unlink(missing_ok=True)
@@ -84,17 +84,21 @@ def make(
     return wanted
 
 
-def withdraw(run: Path, name: str, files: Sequence[manifest.File]) -> None:
-    """Take from a tree those of these files that somebody has written to: nobody shall read them.
+def withdraw(
+    run: Path, name: str, files: Sequence[manifest.File], *, digest: str, blobs: Path
+) -> None:
+    """Take from a tree those of these files that are not what their blob is, which was damaged or
+    written to: nobody shall read them.
 
-    Then it is not complete, and to be made again. Copies are left alone. Raises OSError.
+    Then it is not complete, and to be made again. A tree that is a copy, or of another digest, is
+    left alone. Raises OSError.
     """
     seen = marker(run, name)
-    if seen is not None and seen.access == COPY:
+    if seen is not None and (seen.digest, seen.access) != (digest, READ):
         return
     for file in files:
         path = run / name / file.path
-        if path.exists() and not _is_there(path, file, READ):
+        if path.exists() and not _is_there(path, file, _blob(blobs, file), access=READ):
             _marker_path(run, name).unlink(missing_ok=True)
             path.parent.chmod(_OPEN)
             path.unlink()
@@ -140,12 +144,11 @@ class _Filling:
             if path.parent not in made:
                 _make_folders(top, path.parent)
                 made.add(path.parent)
-            if not _is_there(path, file, self._access):
-                self._add(path, file)
+            blob = _blob(self._blobs, file)
+            if not _is_there(path, file, blob, access=self._access):
+                self._add(path, file, blob)
 
-    def _add(self, path: Path, file: manifest.File) -> None:
-        name = file.digest.removeprefix("sha256:")
-        blob = self._blobs / name[:2] / name
+    def _add(self, path: Path, file: manifest.File, blob: Path) -> None:
         linkable = self._access == READ and file.mode == manifest.PLAIN
         if linkable and not path.exists() and _link(blob, path):
             return
@@ -180,15 +183,26 @@ def _link(blob: Path, path: Path) -> bool:
     return True
 
 
-def _is_there(path: Path, file: manifest.File, access: str) -> bool:
-    """Whether a file is in a tree; a copy belongs to who works with it, whatever is in it."""
+def _is_there(path: Path, file: manifest.File, blob: Path, *, access: str) -> bool:
+    """Whether a file is in a tree; a copy belongs to who works with it, whatever is in it.
+
+    A link to what was the blob once is not it: that was found damaged, and set aside. A copy for
+    want of links is made anew, which harms nobody.
+    """
     try:
         found = path.stat()
+        if access == COPY:
+            return True
+        if (found.st_size, found.st_mtime_ns) != (file.size, blob_files.STAMP_NS):
+            return False
+        return file.mode != manifest.PLAIN or found.st_ino == blob.stat().st_ino
     except FileNotFoundError:
         return False
-    if access == COPY:
-        return True
-    return (found.st_size, found.st_mtime_ns) == (file.size, blob_files.STAMP_NS)
+
+
+def _blob(blobs: Path, file: manifest.File) -> Path:
+    name = file.digest.removeprefix("sha256:")
+    return blobs / name[:2] / name
 
 
 def _make_folders(top: Path, folder: Path) -> None:
@@ -199,8 +213,8 @@ def _make_folders(top: Path, folder: Path) -> None:
     folder.chmod(_OPEN)
 
 
-def _complete(top: Path, files: Sequence[manifest.File]) -> bool:
-    return all(_is_there(top / file.path, file, READ) for file in files)
+def _complete(top: Path, files: Sequence[manifest.File], blobs: Path) -> bool:
+    return all(_is_there(top / f.path, f, _blob(blobs, f), access=READ) for f in files)
 
 
 def _close(top: Path, access: str) -> None:

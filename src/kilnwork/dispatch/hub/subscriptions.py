@@ -22,7 +22,7 @@ _FINAL = (_SUCCESS, _FAILED, _KILLED)
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """A run of a task, as it is now. `attempt`: the newest, 0 before the first; `worker`: its
+    """A run of a task, as it is now. `attempt`: how many have begun, or are about to; `worker`: its
     Pod's name. `over`: final and kept; one that is not stored yet is not
     published."""
 
@@ -95,7 +95,8 @@ def of_batch(batch: instructions.Batch, tasks: Container[ids.TaskId]) -> list[Ch
 def of_record(task: records.Task) -> Change:
     """What memory has."""
     return Change(
-        task.id, task.run, task.state, task.reason, task.message, task.attempt, task.failures,
+        task.id, task.run, task.state, task.reason, task.message,
+        task.attempt - task.unstarted, task.failures,
         task.losses, "" if task.worker is None else task.worker.name, task.attempt_started,
         task.suspended, task.stopped, task.family is not None,
     )  # fmt: skip
@@ -104,7 +105,7 @@ def of_record(task: records.Task) -> Change:
 def of_view(view: model.TaskView) -> Change:
     """What the journal has."""
     return Change(
-        view.task, view.run, view.state, view.reason, view.message, view.attempt, view.failures,
+        view.task, view.run, view.state, view.reason, view.message, view.attempts, view.failures,
         view.losses, view.worker, view.started, view.suspended, view.stopped,
         view.children.total > 0,
     )  # fmt: skip

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-_LOCALS = re.compile(r"(?<![.\w])(arguments|parent|result|template|worker)\b")
+_LOCALS = re.compile(r"(?<![.\w])(arguments|parent|result|template|usage|worker)\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class Column:
     """How one column of a task is stored.
 
     Expressions are Python. Those of `task` may use the names of its fields `arguments`, `parent`,
-    `result`, `template` and `worker` by themselves.
+    `result`, `template`, `usage` and `worker` by themselves.
     """
 
     value: str = ""

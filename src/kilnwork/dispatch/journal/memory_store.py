@@ -294,6 +294,7 @@ class MemoryStore(reading.RowReader):
             reserved=past.reserved,
             started=past.started,
             finished=past.finished,
+            usage=task_rows.usage(past.cpu_seconds, past.peak_bytes),
         )
 
     def _add(self, task: records.Task) -> None:

@@ -261,4 +261,5 @@ def _newest_attempt(row: task_rows.TaskRow) -> model.AttemptView:
         reserved=row.reserved or row.created,
         started=row.attempt_started,
         finished=row.finished,
+        usage=row.usage,
     )

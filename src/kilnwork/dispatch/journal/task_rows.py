@@ -66,6 +66,7 @@ _BLOBS = 'b"".join({}.blobs) or None'
 _worker = functools.partial(_part, "worker", stored=False)
 _parent = functools.partial(_part, "parent")
 _arguments = functools.partial(_part, "arguments", calls_only=True)
+_usage = functools.partial(_part, "usage", changes=True, new_call=None, unchanged="")
 _result = functools.partial(_part, "result", changes=True, new_call=None, unchanged="")
 
 
@@ -111,6 +112,7 @@ class TaskRow(NamedTuple):
     failures: Annotated[int, _C(changes=True, new_call=0, unchanged="")]
     losses: Annotated[int, _C(changes=True, new_call=0, unchanged="")]
     excused: Annotated[int, _C(changes=True, new_call=0, unchanged="")]
+    unstarted: Annotated[int, _C(changes=True, new_call=None, unchanged="task.attempt == 1")]
     worker: Annotated[
         int | None, _C("None if worker is None else worker.row", changes=True, unchanged="")
     ]
@@ -119,6 +121,8 @@ class TaskRow(NamedTuple):
     started: Annotated[float | None, _C(changes=True, new_call=None, unchanged="")]
     finished: Annotated[float | None, _C(restored=False, changes=True, new_call=None, unchanged="")]
     exit_code: Annotated[int | None, _C(changes=True, new_call=None)]
+    cpu_seconds: Annotated[float | None, _usage("cpu_s")]
+    peak_bytes: Annotated[int | None, _usage("peak_bytes")]
     media_type: Annotated[str | None, _result("media_type")]
     result: Annotated[bytes | None, _result("data")]
     stopped: Annotated[
@@ -211,6 +215,11 @@ class TaskRow(NamedTuple):
         )
 
     @property
+    def usage(self) -> attempts.Usage | None:
+        """What its newest attempt has used."""
+        return usage(self.cpu_seconds, self.peak_bytes)
+
+    @property
     def argument_payload(self) -> attempts.Payload | None:
         """Arguments of a call."""
         return _payload(
@@ -241,6 +250,11 @@ class TaskRow(NamedTuple):
 def decode_spec(spec: bytes) -> api_task.TaskSpec:
     """A spec of the journal; raises `msgspec.ValidationError` when another version wrote it."""
     return _decode_spec.decode(spec)
+
+
+def usage(cpu_seconds: float | None, peak_bytes: int | None) -> attempts.Usage | None:
+    """What an attempt has used, of its columns."""
+    return None if cpu_seconds is None else attempts.Usage(cpu_seconds, peak_bytes)
 
 
 def _payload(
@@ -296,6 +310,7 @@ def view(row: TaskRow, children: api_task.ChildCounts, *, seq: int = 0) -> model
         children=children,
         progress=None,
         parent=row.parent_ref,
+        usage=row.usage,
         function=_called(row.spec),
         seq=seq,
     )
@@ -326,7 +341,8 @@ CALL_CONSTANTS = tuple(column for column in STORED if column.new_call not in (..
 RESERVED = codec.pick(COLUMNS, "row reason worker reserved")
 """What the first reservation of a call changes, beside what is the same for all."""
 FINISHED = codec.pick(
-    COLUMNS, "row reason message attempt_started started finished media_type result"
+    COLUMNS,
+    "row reason message attempt_started started finished cpu_seconds peak_bytes media_type result",
 )
 """What a call that ends well changes, beside what is the same for all."""
 
@@ -337,7 +353,18 @@ _SCOPE = {
     "TEXT_LENGTH": len(ids.task_text(ids.TaskId(bytes(_ID_BYTES)))),
     "task_text": ids.task_text,
 }
-_GIVEN = ("name", "worker", "node", "result", "children", "progress", "parent", "function", "seq")
+_GIVEN = (
+    "usage",
+    "name",
+    "worker",
+    "node",
+    "result",
+    "children",
+    "progress",
+    "parent",
+    "function",
+    "seq",
+)
 
 _Encode = Callable[[records.Task], tuple[Value, ...]]
 values: _Encode = codec.encoder(OWN_SPEC, _SCOPE)

@@ -208,6 +208,7 @@ def _begin(
         task.placed = ""
         task.attempt_started = None
         task.exit_code = None
+        task.usage = None
         task.stopped = None
         task.progress = None
 

@@ -109,6 +109,7 @@ def _succeed(
     task.reason = end.reason
     task.message = end.message
     task.result = end.payload
+    task.usage = end.usage
     task.stopped = True
     task.slot = None
     began = task.started
@@ -131,6 +132,7 @@ def _outcome(end: calls.CallEnd) -> attempts.Outcome:
         finished=end.started + end.seconds,
         may_retry=end.may_retry,
         delegate=end.delegate,
+        usage=end.usage,
     )
 
 

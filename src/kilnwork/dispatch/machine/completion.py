@@ -117,6 +117,7 @@ def conclude(
     mem.move_attempt(task, _ENDINGS[outcome.ending])
     release(mem, task, proof=outcome.proof)
     task.exit_code = outcome.exit_code
+    task.usage = outcome.usage
     task.stopped = outcome.proof
     if outcome.ending is attempts.Ending.SUCCEEDED:
         _succeed(mem, task, outcome, now)
@@ -131,6 +132,7 @@ def conclude(
         # and again.
         made = task.cluster.is_executor and task.spec.executor not in api_task.OUTSIDE
         unstarted = before_start and not made
+        task.unstarted += unstarted
         excused = excused or unstarted or mem.closing or _by_us(task.worker, outcome)
         _lose(mem, task, outcome, now, excused=excused)
 
@@ -183,6 +185,7 @@ def take_back(
 ) -> None:
     """Its slot has not started it and never will: it waits again, and that counts as nothing."""
     mem.move_attempt(task, _A.LOST)
+    task.unstarted += 1
     release(mem, task, proof=True)
     if task.intent is not _I.NONE:
         stopped = attempts.Outcome(attempts.Ending.STOPPED, task.reason, task.message)
@@ -232,6 +235,8 @@ def _remember(
             reason=outcome.reason,
             message=outcome.message,
             exit_code=outcome.exit_code,
+            cpu_seconds=None if outcome.usage is None else outcome.usage.cpu_s,
+            peak_bytes=None if outcome.usage is None else outcome.usage.peak_bytes,
         )
     )
 

@@ -44,6 +44,8 @@ class PastAttempt(NamedTuple):
     reason: str
     message: str
     exit_code: int | None
+    cpu_seconds: float | None = None
+    peak_bytes: int | None = None
 
 
 class Family:

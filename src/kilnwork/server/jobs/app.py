@@ -139,9 +139,11 @@ def table(shared: context.Context, uploaded: files.Files) -> dict[str, requests.
         "/jobs/{job}/input": {"GET": download.input},
         "/jobs/{job}/watch": {"GET": watch.Watch(shared).watch},
         "/jobs/{job}/cancel": {"POST": steer.cancel},
-        "/jobs/{job}/pause": {"POST": steer.pause},
+        "/jobs/{job}/suspend": {"POST": steer.suspend},
+        "/jobs/{job}/pause": {"POST": steer.suspend},
         "/jobs/{job}/resume": {"POST": steer.resume},
-        "/jobs/{job}/redrive": {"POST": steer.redrive},
+        "/jobs/{job}/retry": {"POST": steer.retry},
+        "/jobs/{job}/redrive": {"POST": steer.retry},
         "/files": {"GET": uploaded.many, "POST": uploaded.post},
         "/files/{file}": {
             "GET": uploaded.get,

@@ -1,4 +1,4 @@
-"""What can be done to a job: cancel, pause, resume, redrive, change, delete.
+"""What can be done to a job: cancel, suspend, resume, retry, change, delete.
 
 Used by `app`. Each answer is the job as it is then, durably.
 """
@@ -60,16 +60,16 @@ class Control:
 
         await self._act(request, response, cancelled)
 
-    async def pause(self, request: requests.Request, response: asgi.Response) -> None:
-        """POST /jobs/ID/pause."""
+    async def suspend(self, request: requests.Request, response: asgi.Response) -> None:
+        """POST /jobs/ID/suspend; formerly /jobs/ID/pause, which still works."""
         await self._act(request, response, self._shared.jobs.pause)
 
     async def resume(self, request: requests.Request, response: asgi.Response) -> None:
         """POST /jobs/ID/resume."""
         await self._act(request, response, self._shared.jobs.resume)
 
-    async def redrive(self, request: requests.Request, response: asgi.Response) -> None:
-        """POST /jobs/ID/redrive."""
+    async def retry(self, request: requests.Request, response: asgi.Response) -> None:
+        """POST /jobs/ID/retry, of what failed; formerly /jobs/ID/redrive, which still works."""
         await self._act(request, response, self._shared.jobs.redrive)
 
     async def _act(

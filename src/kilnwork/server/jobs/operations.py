@@ -92,12 +92,18 @@ def paths() -> _Object:
     downloads = {"results": [part, partial], "errors": [partial], "input": []}
     for name, taken in downloads.items():
         found[f"/jobs/{{job}}/{name}"] = {"get": _download(name, taken), "parameters": [job]}
-    for name in ("cancel", "pause", "resume", "redrive"):
+    for name in ("cancel", "suspend", "resume", "retry", *_FORMER):
         done = _op(f"{name}Job", {"202": _ref(_JOB)}, "404", "409", "412")
+        if name in _FORMER:
+            done["deprecated"] = True
         found[f"/jobs/{{job}}/{name}"] = {"post": done, "parameters": [job]}
     for item in found.values():
         item.setdefault("parameters", []).append(_namespace())
     return found
+
+
+_FORMER = ("pause", "redrive")
+"""Names of suspend and retry in earlier versions, which still work."""
 
 
 def _op(name: str, good: _Object, *bad: str) -> _Object:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kilnwork.api import data_pond, pond_messages
+from kilnwork.api import data_pond, pond_messages, pond_views
 from kilnwork.controllers.data_pond import ledger, model
 from kilnwork.data import errors
 from kilnwork.kit import clock
@@ -153,7 +153,7 @@ def test_what_an_agent_says_of_a_pin_is_passed_on(
     world.report("n1", pins=(pond_messages.PinReport(id="r", trouble=trouble),))
 
     pin = world.pin()
-    assert (pin.state, pin.reason, pin.message) == (state, "SourceMissing", "gone")
+    assert (pin.state, pin.reason, pin.message) == (state, "SourceMissing", "node n1: gone")
 
 
 def test_a_digest_that_is_given_is_looked_for(world: World) -> None:
@@ -264,6 +264,69 @@ def test_agents_know_what_is_below_a_source(
 
     [pin] = world.order("n1").pins
     assert pin.source.below == below
+
+
+def test_the_pin_of_a_node_that_is_lost_goes_to_another(world: World) -> None:
+    world.report("n1")
+    world.pin()
+    before = world.order("n1")
+    assert before.pins
+    world.time.advance(pond_messages.SILENT_S)
+    world.report("n2")
+
+    after = world.order("n2")
+
+    assert [one.id for one in after.pins] == ["r"]
+    assert after.revision != before.revision
+
+
+def test_a_pin_says_why_no_agent_reports(world: World) -> None:
+    world.ledger.explain(NS, POND, "Pod lake-n1: image is not there")
+
+    assert world.pin().message == (
+        "DataPond quant/lake has no agent that reports: Pod lake-n1: image is not there"
+    )
+    assert world.ledger.obstacle(NS, POND) == "Pod lake-n1: image is not there"
+
+
+# agents that are silent, ponds that are deleted
+
+
+def test_everybody_is_told_of_an_agent_that_reports_no_more(world: World) -> None:
+    world.report("n1")
+    assert world.ledger.note_silence(NS, POND) == pond_messages.SILENT_S
+    told = world.told
+
+    world.time.advance(pond_messages.SILENT_S)
+
+    assert world.ledger.note_silence(NS, POND) is None
+    assert world.told == told + 1
+    assert world.ledger.note_silence(NS, POND) is None
+    assert world.told == told + 1
+
+
+def test_agents_of_a_deleted_pond_are_told_to_remove_all(world: World) -> None:
+    world.report("n1", leases=(lease_report("user_a"),))
+    world.want()
+    before = world.order("n1")
+    assert before.leases
+
+    world.ledger.remove(NS, POND)
+
+    order = world.order("n1")
+    assert (order.remove, order.leases, order.revision > before.revision) == (True, (), True)
+
+
+def test_a_deleted_pond_begins_nothing_new(world: World) -> None:
+    world.report("n1")
+    world.pin("old")
+    world.ledger.pond_changed(NS, POND, world.spec, root="/pond", deleted=True)
+
+    assert world.pin("old").reason == "WaitingForAgent"
+    pin = world.pin("new")
+    assert (pin.reason, "is being deleted" in pin.message) == ("WaitingForPond", True)
+    with pytest.raises(errors.LeaseRefused, match="being deleted"):
+        world.ledger.ask(NS, POND, "a", pond_views.LeaseRequest(snapshots=()))
 
 
 # leases

@@ -8,7 +8,7 @@ import pytest
 
 from kilnwork.api import data_pond, meta, node, pod, pond_messages, reasons
 from kilnwork.controllers import caches, worker_pods
-from kilnwork.controllers.data_pond import certificate, ledger, plan, pods, status
+from kilnwork.controllers.data_pond import certificate, closing, ledger, plan, pods, status
 from kilnwork.kit import clock
 
 NOW = 1_800_000_000.0
@@ -346,3 +346,147 @@ def test_the_digest_of_a_pod_is_on_it() -> None:
     [body] = decide(nodes=[a_node("n1")]).create
 
     assert body["metadata"]["annotations"][worker_pods.TEMPLATE_ANNOTATION] == pods.digest_of(body)
+
+
+# deletion
+
+
+def deleted(known: ledger.Ledger | None, *, at: float = NOW, **facts: Any) -> plan.Plan:
+    gone = pond()
+    metadata = msgspec.structs.replace(
+        gone.metadata,
+        deletion_timestamp=clock.rfc3339(NOW),
+        finalizers=(closing.FINALIZER,),
+    )
+    facts = {
+        "pond": msgspec.structs.replace(gone, metadata=metadata),
+        "nodes": [a_node("n1"), a_node("n2")],
+        "secret": secret(),
+        "known": None if known is None else known.state("quant", "lake"),
+        **facts,
+    }
+    return plan.decide(plan.Facts(now=at, **facts), LOCAL)
+
+
+def of_agents(**reports: dict[str, Any]) -> ledger.Ledger:
+    made = ledger.Ledger(clock.ManualClock(NOW))
+    made.pond_changed("quant", "lake", pond().spec, root="/p")
+    for node_name, facts in reports.items():
+        given = {"session": "s", "sequence": 1, "store": "d", **facts}
+        made.take_report("quant", "lake", node_name, pond_messages.Report(**given))
+    return made
+
+
+def lease(name: str) -> pond_messages.LeaseReport:
+    return pond_messages.LeaseReport(name=name)
+
+
+def test_a_pond_is_held_once_an_agent_has_made_a_directory() -> None:
+    assert not decide(known=of_agents(n1={"store": ""}).state("quant", "lake")).hold
+    assert decide(known=of_agents(n1={}).state("quant", "lake")).hold
+
+
+def test_leases_of_sets_hold_a_deleted_pond_back() -> None:
+    known = of_agents(n1={"leases": (lease("risk-g1"), lease("user_mine"))})
+
+    end = deleted(known).end
+
+    assert end is not None
+    assert (end.remove, end.over, end.reason) == (False, False, reasons.PondReason.LEASES_HELD)
+    assert "risk-g1" in end.message
+    assert "mine" not in end.message
+    ready = deleted(known).status.conditions[0]
+    assert (ready.status, ready.reason, ready.message) == ("False", "LeasesHeld", end.message)
+
+
+def test_nodes_remove_their_data_before_a_pond_is_gone() -> None:
+    known = of_agents(n1={"leases": (lease("user_mine"),)}, n2={})
+    end = deleted(known).end
+    assert end is not None
+    assert (end.remove, end.over) == (True, False)
+    assert "n1, n2" in end.message
+
+    known.remove("quant", "lake")
+    for name in ("n1", "n2"):
+        report = pond_messages.Report(session="s", sequence=2, removed=True)
+        known.take_report("quant", "lake", name, report)
+
+    end = deleted(known).end
+    assert end is not None
+    assert (end.remove, end.over, end.left) == (False, True, ())
+
+
+def test_nodes_that_are_away_are_waited_for_and_named_in_the_end() -> None:
+    known = of_agents(n1={}, n2={})
+    known.remove("quant", "lake")
+    report = pond_messages.Report(session="s", sequence=2, removed=True)
+    known.take_report("quant", "lake", "n1", report)
+
+    early = deleted(known, at=NOW + closing.DEADLINE_S - 1).end
+    late = deleted(known, at=NOW + closing.DEADLINE_S).end
+
+    assert early is not None
+    assert (early.over, early.again_s) == (False, 1)
+    assert late is not None
+    assert (late.over, late.left) == (True, ("n2",))
+
+
+def test_a_pond_without_agents_goes_at_once() -> None:
+    for known in (None, of_agents()):
+        end = deleted(known).end
+        assert end is not None
+        assert (end.over, end.left) == (True, ())
+
+
+def test_nobody_is_waited_for_who_cannot_come() -> None:
+    """As when the namespace is deleted: the Pods are gone, and none can be made."""
+    known = of_agents()
+    waits = [seen(pods.pod(pond(), LOCAL, node="n1", secret_version="v"))]
+    refusal = (reasons.PondReason.POD_REFUSED, "the namespace is being deleted")
+
+    waiting, hopeless = (deleted(known, pods=waits, refusal=one).end for one in (None, refusal))
+
+    assert waiting is not None
+    assert not waiting.over
+    assert hopeless is not None
+    assert (hopeless.over, hopeless.left) == (True, ("n1",))
+
+
+# directories
+
+
+def aged(namespace: str, path: str, created: float, **spec: Any) -> data_pond.DataPond:
+    metadata = meta.ObjectMeta(
+        name="lake", namespace=namespace, uid="u", creation_timestamp=clock.rfc3339(created)
+    )
+    return data_pond.DataPond(metadata=metadata, spec=data_pond.DataPondSpec(path=path, **spec))
+
+
+@pytest.mark.parametrize(
+    ("path", "taken"),
+    [("/data/p", True), ("/data/p/below", True), ("/data", True), ("/data/p2", False)],
+)
+def test_a_directory_belongs_to_the_older_of_two_ponds(
+    path: str,
+    taken: bool,  # noqa: FBT001 - a parameter
+) -> None:
+    old, new = aged("a", "/data/p", NOW - 60), aged("b", path, NOW)
+    nodes = [a_node("n1")]
+
+    of_new = decide(pond=new, others=[old, new], nodes=nodes)
+    of_old = decide(pond=old, others=[old, new], nodes=nodes)
+
+    assert [bool(of_new.create), bool(of_old.create)] == [not taken, True]
+    ready = of_new.status.conditions[0]
+    assert ("of DataPond a/lake on node n1" in ready.message) is taken
+    assert (ready.reason == "PondUnusable") is taken
+
+
+def test_ponds_of_different_nodes_may_have_the_same_directory() -> None:
+    old = aged("a", "/data/p", NOW - 60, node_selector={"zone": "a"})
+    new = aged("b", "/data/p", NOW, node_selector={"zone": "b"})
+    nodes = [a_node("n1", zone="a"), a_node("n2", zone="b")]
+
+    assert [
+        one["spec"]["nodeName"] for one in decide(pond=new, others=[old], nodes=nodes).create
+    ] == ["n2"]

@@ -8,7 +8,7 @@ import pytest
 from kilnwork.api import meta, reasons, sync_set
 from kilnwork.controllers.data_pond import model as pond_model
 from kilnwork.controllers.gangs import port
-from kilnwork.controllers.sync_set import plan, ports
+from kilnwork.controllers.sync_set import plan, ports, wanted
 from kilnwork.data.pond import manifest
 from kilnwork.jobs.flows import model
 from kilnwork.kit import clock
@@ -112,6 +112,21 @@ def test_digest_is_written_before_the_gang_is_asked_for() -> None:
     assert plan.decide(facts(written, pins={"trades": PIN})).gang is not None
 
 
+def test_shards_are_planned_once_until_the_digest_or_the_number_changes() -> None:
+    known = wanted.Planned()
+
+    def asked(count: int, of: manifest.Manifest = MANIFEST) -> list[Any]:
+        shard = sync_set.Shard(by="range", count=count)
+        return known.shards(declared(), shard, of, name="trades")
+
+    first = asked(2)
+    assert asked(2) is first
+    assert len(asked(3)) == 3
+    other = manifest.Manifest(MANIFEST.files[:1])
+    assert {one["digest"] for one in asked(3, other)} == {other.digest}
+    assert asked(2) == first
+
+
 def test_written_digest_is_never_replaced() -> None:
     """A pin of another digest fails the generation: nobody reads a mix."""
     other = msgspec.structs.replace(PIN, digest=DIGEST)
@@ -213,7 +228,8 @@ def test_corrupt_data_fails_the_generation() -> None:
 def test_data_that_is_found_corrupt_ends_a_flow_that_runs(
     reason: str, *, lasting: bool, killed: list[str]
 ) -> None:
-    bad = pond_model.Readiness(reason=reason, message="blob sha256:1 came damaged", lasting=lasting)
+    text = "node b: blob sha256:1 came damaged"  # as the ledger says it
+    bad = pond_model.Readiness(reason=reason, message=text, lasting=lasting)
     seen, both = pinned(), gang(nodes="ab")
     ready = {"a": READY, "b": READY}
     begun = plan.decide(facts(seen, pins={"trades": PIN}, gang=both, readiness=ready)).start
@@ -222,7 +238,7 @@ def test_data_that_is_found_corrupt_ends_a_flow_that_runs(
     decided = plan.decide(known)
     kills = [] if decided.kill is None else [decided.kill]
     assert [kill.reason for kill in kills] == killed
-    assert all(kill.message == "node b: blob sha256:1 came damaged" for kill in kills)
+    assert all(kill.message == text for kill in kills)
 
 
 def test_failed_pin_fails_the_generation() -> None:

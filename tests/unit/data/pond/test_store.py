@@ -9,7 +9,7 @@ import pytest
 
 from kilnwork.data import blobs, errors
 from kilnwork.data.pond import blob_files, eviction, leases, manifest, origins, store, trees
-from kilnwork.kit import clock
+from kilnwork.kit import clock, locks
 from support import ponds
 
 FILES = {"a.csv": b"1\n2\n", "d/b.csv": b"3\n", "d/same.csv": b"3\n"}
@@ -137,6 +137,25 @@ def test_a_file_of_a_tree_that_was_written_to_is_another_one(
     assert (top / path).stat().st_mode & 0o222 == 0
 
 
+def test_only_what_was_written_to_is_taken_out_of_a_tree(kept: store.PondStore) -> None:
+    made = put(kept, FILES)
+    read, copy = lease(made), lease(made, name="set-g2", access="copy")
+    for wanted in (read, copy):
+        kept.lease(wanted)
+        kept.make_tree(wanted, wanted.snapshots[0])
+    for wanted in (read, copy):
+        path = kept.run("quant", wanted.name) / "market" / "d/b.csv"
+        path.chmod(0o644)
+        path.write_bytes(b"0\n")
+        kept.withdraw_damaged(wanted, wanted.snapshots[0], made.files)
+
+    found = ponds.read_files(kept.run("quant", "set-g1") / "market")
+    assert found == {"a.csv": FILES["a.csv"]}  # the others are links to one blob
+    assert trees.marker(kept.run("quant", "set-g1"), "market") is None
+    assert ponds.read_files(kept.run("quant", "set-g2") / "market") == {**FILES, "d/b.csv": b"0\n"}
+    assert trees.marker(kept.run("quant", "set-g2"), "market") is not None
+
+
 def test_more_shards_are_added_to_a_tree(kept: store.PondStore) -> None:
     made = put(kept, FILES)
     first = lease(made, paths=("a.csv",))
@@ -201,6 +220,29 @@ def test_a_released_run_is_gone(kept: store.PondStore) -> None:
     assert not kept.run("quant", "set-g1").exists()
     assert list(kept.all_leases()) == []
     assert [one.leased for one in kept.holdings()] == [False]
+
+
+def test_outputs_of_a_run_can_be_written_by_all_and_go_with_its_lease(
+    kept: store.PondStore, tmp_path: Path
+) -> None:
+    kept.make_outputs("quant", "set-g1")
+    kept.make_outputs("quant", "set-g2")
+    for name in ("set-g1", "set-g2"):
+        kept.lease(leases.Lease(namespace="quant", name=name, snapshots=()))
+    folder = kept.outputs("quant", "set-g1")
+    assert folder.stat().st_mode & 0o7777 == 0o1777
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "mine").write_text("x")
+    (folder / "t1.1.1").symlink_to(tmp_path / "elsewhere")
+    kept.release("quant", "set-g1")
+    assert not folder.exists()
+    assert (tmp_path / "elsewhere" / "mine").exists()
+    assert kept.outputs("quant", "set-g2").exists()
+    (tmp_path / "pond/leases/quant/set-g2.json").unlink()
+    kept.close()
+    again = ponds.opened(tmp_path / "pond")
+    assert not again.outputs("quant", "set-g2").exists()
+    again.close()
 
 
 def test_runs_of_leases_that_are_gone_are_removed_at_the_start(
@@ -273,6 +315,21 @@ def test_a_new_file_system_can_be_a_pond(tmp_path: Path) -> None:
     (tmp_path / "lost+found").mkdir()
 
     ponds.opened(tmp_path).close()
+
+
+def test_directories_that_a_node_made_for_mounts_can_become_a_pond(tmp_path: Path) -> None:
+    (tmp_path / "runs/quant/set-g1").mkdir(parents=True)
+    (tmp_path / "outputs/quant/set-g1").mkdir(parents=True)
+
+    ponds.opened(tmp_path).close()
+
+
+def test_directories_with_files_of_others_cannot(tmp_path: Path) -> None:
+    (tmp_path / "runs/quant").mkdir(parents=True)
+    (tmp_path / "runs/quant/precious").write_text("mine")
+
+    with pytest.raises(errors.PondError, match="neither empty nor a pond"):
+        ponds.opened(tmp_path)
 
 
 def test_a_directory_with_something_else_is_refused(tmp_path: Path) -> None:
@@ -448,3 +505,20 @@ def test_snapshots_are_named_as_expressions_name_them(kept: store.PondStore, nam
     kept.make_tree(wanted, one)
 
     assert ponds.read_files(kept.run("quant", "set-g1") / name) == FILES
+
+
+def test_a_pond_that_came_between_the_look_and_the_lock_keeps_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = locks.OwnerLock.take
+
+    def others_were_faster(lock: locks.OwnerLock) -> bool:
+        monkeypatch.undo()
+        ponds.opened(tmp_path, pond="other/lake").close()
+        return taken(lock)
+
+    monkeypatch.setattr(locks.OwnerLock, "take", others_were_faster)
+
+    with pytest.raises(errors.PondInUse, match="is of DataPond other/lake"):
+        ponds.opened(tmp_path)
+    ponds.opened(tmp_path, pond="other/lake").close()

@@ -179,7 +179,7 @@ def _filters(wanted: model.Wanted) -> tuple[instructions.Value, ...]:
 
 
 def _attempt(row: task_rows.TaskRow, values: tuple[Any, ...]) -> model.AttemptView:
-    number, worker, node, reserved, started, finished, ending, reason, message, code = values
+    number, worker, node, reserved, started, finished, ending, reason, message, code, *used = values
     return model.AttemptView(
         ref=attempts.AttemptRef(row.task, row.run, number),
         worker=worker,
@@ -191,4 +191,5 @@ def _attempt(row: task_rows.TaskRow, values: tuple[Any, ...]) -> model.AttemptVi
         reserved=reserved,
         started=started,
         finished=finished,
+        usage=task_rows.usage(*used),
     )

@@ -85,8 +85,9 @@ WHERE task.row = v.column1 AND task.finished IS NULL;
 -- name: insert_past_attempt
 -- An attempt is over and did not succeed.
 INSERT OR REPLACE INTO past_attempt (
-    task_row, attempt, worker, reserved, started, finished, ending, reason, message, exit_code
-) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
+    task_row, attempt, worker, reserved, started, finished, ending, reason, message, exit_code,
+    cpu_seconds, peak_bytes
+) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?);
 
 -- name: release_task
 -- The object of a task is gone: nobody follows any of its runs.
@@ -251,10 +252,12 @@ SELECT task FROM task
 WHERE parent = ?1 AND parent_run = ?2 AND child_key IS NOT NULL AND finished IS NULL ORDER BY row;
 
 -- name: failed_dependents
--- Tasks of a namespace that take results of others and whose newest run has failed: a look at every
--- task.
+-- Tasks of a namespace that take results of others and whose newest run has failed: a look at all
+-- that have failed, by the index `task_state`, whose terms are repeated.
 SELECT t.task, t.needs FROM task t
-WHERE t.needs IS NOT NULL AND t.state IN ('Failed', 'Killed') AND t.namespace = ?
+WHERE t.state IN ('Failed', 'Killed')
+    AND t.state <> 'Success' AND t.state <> 'Staging' AND t.state <> 'Pending'
+    AND t.needs IS NOT NULL AND t.namespace = ?
     AND t.run = (SELECT max(run) FROM task WHERE task = t.task)
 ORDER BY t.row;
 
@@ -281,6 +284,6 @@ WHERE (c.parent, c.parent_run) IN (
 -- name: past_attempts
 -- Attempts of one run that are over and did not succeed.
 SELECT p.attempt, coalesce(w.name, ''), coalesce(w.node, ''), p.reserved, p.started, p.finished,
-    p.ending, p.reason, p.message, p.exit_code
+    p.ending, p.reason, p.message, p.exit_code, p.cpu_seconds, p.peak_bytes
 FROM past_attempt p LEFT JOIN worker w ON w.worker = p.worker
 WHERE p.task_row = ? ORDER BY p.attempt;

@@ -1,0 +1,89 @@
+"""Checks the blobs of a node in the background, at the rate that the pond allows.
+
+Used by `agent`, which is told of what was damaged: a run that has it needs it anew.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+
+from kilnwork.data import blobs
+from kilnwork.data.pond import scrubbing, store
+from kilnwork.kit import clock
+
+log = logging.getLogger(__name__)
+
+_LOOK_S = 60.0
+"""Between looks whether there is something to check: the clock may be set."""
+
+_SOON_S = 1.0
+"""Until it goes on after other limits came."""
+
+
+class _Stopped(Exception):
+    """Other limits count now, or the agent stops."""
+
+
+class ScrubWork:
+    """See the module. `damaged` is called from the loop, for each blob that is."""
+
+    def __init__(
+        self, kept: store.PondStore, *, time: clock.Clock, damaged: Callable[[], None]
+    ) -> None:
+        self._scrubber = scrubbing.Scrubber(kept.blobs, time=time)
+        self._clock = time
+        self._damaged = damaged
+        self._rate = 0
+        self._stop = threading.Event()
+        self._due = 0.0
+
+    @property
+    def checked(self) -> int:
+        """Bytes since the start."""
+        return self._scrubber.checked
+
+    def use(self, rate: int) -> None:
+        """Check so many bytes a second from now on, none for 0."""
+        self._rate = rate
+
+    async def run(self) -> None:
+        """Until cancelled, which waits for the thread."""
+        while True:
+            wait_s = _LOOK_S
+            try:
+                wait_s = await asyncio.to_thread(self._scrubber.wait_s)
+                if self._rate and not wait_s:
+                    await self._pass()
+            except OSError as error:
+                log.warning("blobs cannot be checked", extra={"why": str(error)})
+            await asyncio.sleep(min(wait_s, _LOOK_S) or _SOON_S)
+
+    async def _pass(self) -> None:
+        loop = asyncio.get_running_loop()
+        running = loop.run_in_executor(None, self._read_all, loop)
+        try:
+            await asyncio.shield(running)
+        except asyncio.CancelledError:
+            self._stop.set()
+            await asyncio.wait({running})
+            raise
+
+    def _read_all(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._due = self._clock.monotonic()
+        try:
+            for digest in self._scrubber.run(self._pace):
+                log.warning("blob is damaged", extra={"blob": blobs.text(digest)})
+                loop.call_soon_threadsafe(self._damaged)
+        except _Stopped:
+            return
+        log.info("all blobs were checked", extra={"bytes": self._scrubber.checked})
+
+    def _pace(self, count: int) -> None:
+        """Wait until so many bytes more may be read."""
+        if not self._rate:
+            raise _Stopped
+        now = self._clock.monotonic()
+        self._due = max(self._due, now) + count / self._rate
+        if self._stop.wait(max(0.0, self._due - now)):
+            raise _Stopped

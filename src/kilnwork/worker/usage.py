@@ -1,0 +1,81 @@
+"""What a call has used: seconds of CPU, and its peak of resident memory.
+
+Used by `execution`. Calls share the process of their slot: the kernel's peak is set back after one
+that has raised it, so that it is not that of the next one. Of commands `reaper` says what they have
+used.
+"""
+
+import os
+import resource
+import time
+
+from kilnwork.api import attempts
+from kilnwork.worker import holdings
+
+SHORT_S = 0.001
+"""Calls that are over so soon are not measured: that would take as long as they do."""
+
+RAISED_BYTES = 16 << 20
+"""A peak is set back when the memory in use has fallen by so much since."""
+
+_RESET_PEAK = b"5"
+"""For /proc/self/clear_refs (proc_pid_clear_refs(5)): the peak is what is resident now."""
+
+_PAGE_BYTES = os.sysconf("SC_PAGESIZE")
+
+
+class Meter:
+    """Measures the calls of one process, in its main thread."""
+
+    def __init__(self) -> None:
+        self._newest: holdings.Level | None = None
+        """What runs, on top of what waits for it."""
+        self._children_s = 0.0
+        self._peak = self._children_peak = 0
+
+    def begin(self, level: holdings.Level) -> None:
+        """A call begins, perhaps on top of one that waits for it."""
+        level.below, self._newest = self._newest, level
+        level.cpu_began = time.process_time()
+
+    def end(self, level: holdings.Level) -> attempts.Usage | None:
+        """Return what a call has used that is over after `level.seconds`; None when that is short,
+        or it has not begun. What it does to be said to have failed is nothing of its own."""
+        if self._newest is not level:
+            return level.usage
+        self._newest = below = level.below
+        used_s = level.seconds
+        if used_s >= SHORT_S:
+            level.usage = self._measured(level)
+            used_s = level.usage.cpu_s
+        if below is not None:
+            below.cpu_began += used_s
+        return level.usage
+
+    def _measured(self, level: holdings.Level) -> attempts.Usage:
+        own = resource.getrusage(resource.RUSAGE_SELF)
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        children_s = children.ru_utime + children.ru_stime
+        used_s = own.ru_utime + own.ru_stime - level.cpu_began + children_s - self._children_s
+        self._children_s = children_s
+        peak = own.ru_maxrss << 10
+        if children.ru_maxrss > self._children_peak:
+            self._children_peak = children.ru_maxrss
+            peak = max(peak, children.ru_maxrss << 10)
+        self._peak = self._settled(own.ru_maxrss << 10)
+        return attempts.Usage(max(0.0, used_s), peak)
+
+    def _settled(self, peak: int) -> int:
+        """Return the peak from which the next call begins."""
+        if peak < self._peak + RAISED_BYTES:
+            return peak
+        try:
+            with open("/proc/self/statm", "rb", buffering=0) as file:  # noqa: PTH123 - unbuffered
+                resident = int(file.read().split()[1]) * _PAGE_BYTES
+            if peak < resident + RAISED_BYTES:
+                return peak
+            with open("/proc/self/clear_refs", "wb", buffering=0) as file:  # noqa: PTH123
+                file.write(_RESET_PEAK)
+        except (OSError, ValueError, IndexError):
+            return peak
+        return resident
