@@ -1,6 +1,5 @@
 """The key of a call whose result may be used again: what changes it, and what does not."""
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
