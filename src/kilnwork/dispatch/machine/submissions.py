@@ -213,8 +213,8 @@ def _begin(
         return
     mem.tasks[task.id] = task
     mem.batch.dirty[task] = None
-    task.result = reused.value.payload
-    ended, of = clock.rfc3339(reused.finished), ids.task_text(reused.value.task)
+    task.result = reused.payload
+    ended, of = clock.rfc3339(reused.finished), ids.task_text(reused.task)
     completion.finish(
         mem,
         task,
