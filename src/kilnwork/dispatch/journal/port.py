@@ -109,8 +109,8 @@ class TaskReader(Protocol):
         ...
 
     def failed_dependents(self, namespace: str) -> list[tuple[ids.TaskId, tuple[ids.TaskId, ...]]]:
-        """Tasks that have failed, and whose results they take. Called in a thread: it looks at
-        every task."""
+        """Tasks that have failed, and whose results they take. Called in a thread: it looks at all
+        that have failed."""
         ...
 
 

@@ -119,8 +119,12 @@ INSERT INTO cached_result (namespace, key, task, finished) VALUES (?, ?, ?, ?)
 ON CONFLICT (namespace, key) DO UPDATE SET task = excluded.task, finished = excluded.finished;
 
 -- name: cached
--- The newest success of a key, and when it ended.
-SELECT task, finished FROM cached_result WHERE namespace = ? AND key = ?;
+-- The newest success of a key, as long as the newest run of its task is one; when it ended, and its
+-- result.
+SELECT c.task, c.finished, t.media_type, t.result, t.result_digest, t.result_size, t.result_blobs
+FROM cached_result c JOIN task t ON t.task = c.task
+WHERE c.namespace = ? AND c.key = ? AND t.state = 'Success'
+    AND t.run = (SELECT max(run) FROM task n WHERE n.task = c.task);
 
 -- name: insert_outputs
 -- What attempts have exchanged; one that says it again says the same. The row of values is repeated.
