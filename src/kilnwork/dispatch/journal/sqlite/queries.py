@@ -132,11 +132,8 @@ class Queries(reading.RowReader):
             used = (connection.execute(_SQL["blob_used"], (digest,)).get for digest in digests)
             return {digest for digest, known in zip(digests, used, strict=True) if known}
 
-    def old_runs(
-        self, *, before: float, above: int, limit: int
-    ) -> list[tuple[int, ids.TaskId, bool]]:
-        found = self._all("old_runs", (before, above, limit))
-        return [(row, task, bool(forgettable)) for row, task, forgettable in found]
+    def old_runs(self, *, before: float, above: int, limit: int) -> list[model.OldRun]:
+        return [model.OldRun(*found) for found in self._all("old_runs", (before, above, limit))]
 
     def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:
         return list(self._all(name, values))
