@@ -100,6 +100,10 @@ class MemoryStore(reading.RowReader):
     ) -> None:
         """Nothing can fail."""
 
+    def used_bytes(self) -> int:
+        """Nothing is on a disk."""
+        return 0
+
     def write(self, batch: instructions.Batch, done: Callable[[port.Written], None]) -> None:
         """Keep the records of a batch, and drop the oldest that are over."""
         for worker in batch.workers:
@@ -257,9 +261,7 @@ class MemoryStore(reading.RowReader):
                 found[task] = _value(record)
         return found
 
-    def old_runs(
-        self, *, before: float, above: int, limit: int
-    ) -> list[tuple[int, ids.TaskId, bool]]:
+    def old_runs(self, *, before: float, above: int, limit: int) -> list[model.OldRun]:
         """Nothing: what is old goes by itself."""
         return []
 

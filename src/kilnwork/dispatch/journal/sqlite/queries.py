@@ -69,7 +69,7 @@ class Queries(reading.RowReader):
         return [ids.TaskId(task) for (task,) in self._all("unfinished_children", (parent, run))]
 
     def failed_dependents(self, namespace: str) -> list[tuple[ids.TaskId, tuple[ids.TaskId, ...]]]:
-        """Over a connection of its own: a look at every task, in a thread beside the others."""
+        """Over a connection of its own, so that it may run in a thread beside the others."""
         with contextlib.closing(connections.reading(self._path)) as connection:
             found: list[Any] = connection.execute(
                 _SQL["failed_dependents"], (namespace,)
@@ -132,11 +132,8 @@ class Queries(reading.RowReader):
             used = (connection.execute(_SQL["blob_used"], (digest,)).get for digest in digests)
             return {digest for digest, known in zip(digests, used, strict=True) if known}
 
-    def old_runs(
-        self, *, before: float, above: int, limit: int
-    ) -> list[tuple[int, ids.TaskId, bool]]:
-        found = self._all("old_runs", (before, above, limit))
-        return [(row, task, bool(forgettable)) for row, task, forgettable in found]
+    def old_runs(self, *, before: float, above: int, limit: int) -> list[model.OldRun]:
+        return [model.OldRun(*found) for found in self._all("old_runs", (before, above, limit))]
 
     def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:
         return list(self._all(name, values))
