@@ -191,7 +191,11 @@ def _wide(item: Item, member: str) -> object:
         return None
     if member == "cpuSeconds":
         return f"{value:.1f}s"
-    return file_jobs.size_text(value) if member == "peakMemoryBytes" else value or None
+    return file_jobs.size_text(value) if member == "peakMemoryBytes" else _plain(value)
+
+
+def _plain(value: object) -> object:
+    return None if value == "" else value
 
 
 def short_ids(known: Sequence[str]) -> dict[str, str]:
