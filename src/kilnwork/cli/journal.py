@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from kilnwork.cli import render, session
+from kilnwork.cli import file_jobs, render, session
 from kilnwork.kit import clock
 
 Item = dict[str, Any]
@@ -32,6 +32,8 @@ _WIDE = {
     "CLUSTER": "clusterName",
     "RUN": "run",
     "LOSSES": "losses",
+    "CPU": "cpuSeconds",
+    "PEAK": "peakMemoryBytes",
     "WORKER": "podName",
     "CREATED": "creationTime",
     "MESSAGE": "message",
@@ -171,7 +173,7 @@ def table(
     if wide:
         header = (*header, *_WIDE)
         rows = [
-            (item["id"], *row[1:], *(_plain(item.get(member)) for member in _WIDE.values()))
+            (item["id"], *row[1:], *(_wide(item, member) for member in _WIDE.values()))
             for item, row in zip(items, rows, strict=True)
         ]
     if namespaces:
@@ -180,6 +182,16 @@ def table(
     if wide:
         return render.columns(header, rows)
     return render.fitted(header, rows, width=WIDTH, flexible=_FLEXIBLE)
+
+
+def _wide(item: Item, member: str) -> object:
+    """What an attempt has used, as people read it; else the member as it is."""
+    value = item.get(member)
+    if value is None:
+        return None
+    if member == "cpuSeconds":
+        return f"{value:.1f}s"
+    return file_jobs.size_text(value) if member == "peakMemoryBytes" else _plain(value)
 
 
 def _plain(value: object) -> object:
