@@ -5,6 +5,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import kilnwork as kiln
 from kilnwork import files
 from kilnwork.data import errors as data_errors
