@@ -100,6 +100,10 @@ class MemoryStore(reading.RowReader):
     ) -> None:
         """Nothing can fail."""
 
+    def used_bytes(self) -> int:
+        """Nothing is on a disk."""
+        return 0
+
     def write(self, batch: instructions.Batch, done: Callable[[port.Written], None]) -> None:
         """Keep the records of a batch, and drop the oldest that are over."""
         for worker in batch.workers:
@@ -155,8 +159,12 @@ class MemoryStore(reading.RowReader):
         found = self._children.get((parent, run), {}).get(child_key)
         return None if found is None else _row(found)
 
-    def cached_task(self, namespace: str, key: bytes) -> tuple[ids.TaskId, float] | None:
-        return self._cached.get((namespace, key))
+    def cached_result(self, namespace: str, key: bytes) -> inputs.CachedResult | None:
+        task, finished = self._cached.get((namespace, key), (None, 0.0))
+        value = None if task is None else self.values(namespace, (task,)).get(task)
+        if value is None or value.state is not api_task.State.SUCCESS:
+            return None
+        return inputs.CachedResult(value.task, value.payload, finished)
 
     def child_states(self, parent: ids.TaskId, run: int) -> Iterator[tuple[str, int]]:
         family = self._children.get((parent, run), {})
@@ -253,9 +261,7 @@ class MemoryStore(reading.RowReader):
                 found[task] = _value(record)
         return found
 
-    def old_runs(
-        self, *, before: float, above: int, limit: int
-    ) -> list[tuple[int, ids.TaskId, bool]]:
+    def old_runs(self, *, before: float, above: int, limit: int) -> list[model.OldRun]:
         """Nothing: what is old goes by itself."""
         return []
 

@@ -7,6 +7,7 @@ An OS lock on a file next to it keeps a second process out in the first place. N
 is `queries`, over connections that cannot write.
 """
 
+import contextlib
 import functools
 import itertools
 import threading
@@ -166,6 +167,15 @@ class Journal:
     ) -> None:
         """Start the writer thread."""
         self._opened.start(call_soon, on_failure=on_failure)
+
+    def used_bytes(self) -> int:
+        """See `port.Store`."""
+        with contextlib.closing(connections.reading(self.path)) as connection:
+            pages, free, size = (
+                int(connection.pragma(name))
+                for name in ("page_count", "freelist_count", "page_size")
+            )
+        return (pages - free) * size
 
     def write(self, batch: instructions.Batch, done: Callable[[port.Written], None]) -> None:
         """Write one transaction; `done` is called when it is on disk. Hand over one at a time."""
