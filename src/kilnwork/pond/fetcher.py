@@ -93,10 +93,10 @@ class Fetcher:
                 await asyncio.shield(running)
         if self._store.blobs.knows(blobs.parse(file.digest), file.size):
             return
-        where = self._origins(file, digest, source)
+        opened = None if source is None else self.source(source)
         loop = asyncio.get_running_loop()
         pool = self._lanes.pool(lanes.PEERS if source is None else source.name)
-        work = loop.run_in_executor(pool, self._fetch, file, where, progress)
+        work = loop.run_in_executor(pool, self._fetch, file, digest, opened, progress)
         self._running[file.digest] = work
         work.add_done_callback(lambda done: self._ended(file.digest, done))
         await asyncio.shield(work)
@@ -109,14 +109,16 @@ class Fetcher:
     def _fetch(
         self,
         file: manifest.File,
-        where: Sequence[origins.Origin],
+        snapshot: str,
+        source: origins.Source | None,
         progress: fetching.Progress,
     ) -> None:
+        where = self._origins(file, snapshot, source)  # by what is known of peers by now
         digest = blobs.parse(file.digest)
         fetching.fetch(self._store, digest, file.size, where=where, progress=progress)
 
     def _origins(
-        self, file: manifest.File, digest: str, source: pond_messages.SourceOrder | None
+        self, file: manifest.File, digest: str, source: origins.Source | None
     ) -> list[origins.Origin]:
         """Peers, then the source, then peers that did not respond the last time."""
         found: list[origins.Origin] = []
@@ -129,12 +131,11 @@ class Fetcher:
                     origin = self._peers.origin(node, addresses[node], file.digest)
                     (doubtful if doubted else found).append(origin)
         if source is not None:
-            opened = self.source(source)
             found.append(
                 origins.Origin(
-                    opened.name,
+                    source.name,
                     False,
-                    lambda offset, stamp: opened.open(file.path, offset=offset, stamp=stamp),
+                    lambda offset, stamp: source.open(file.path, offset=offset, stamp=stamp),
                 )
             )
         return [self._counted(one) for one in (*found, *doubtful)]
