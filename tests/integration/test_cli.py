@@ -4,7 +4,6 @@ import array
 import fcntl
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
