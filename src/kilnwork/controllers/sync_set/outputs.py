@@ -128,8 +128,8 @@ def find(
         return _fails(f"{where} keeps no output {ref.name} of generation {ref.generation}")
     if ref.set == reader:
         return _fails(
-            f"{where} is this set itself, and no earlier generation that is kept has written output "
-            f"{ref.name}: give the first generation another source"
+            f"{where} is this set itself, and no earlier generation that is kept has written "
+            f"output {ref.name}: give the first generation another source"
         )
     said = of.status.phase or "Pending"
     if sync_set.Phase(said).final and of.status.generation == of.spec.generation:
