@@ -325,12 +325,27 @@ def _flow_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
     for path, text in found:
         yield f"spec.flow.{path}", text
     if not found:
-        yield from _delivery_problems(spec)
+        program, _ = flow_program.build(spec.flow)
+        yield from _task_problems(program)
+        yield from _delivery_problems(spec, program)
 
 
-def _delivery_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
+def _task_problems(program: flow_program.Program) -> Iterator[Problem]:
+    """What is wrong with the tasks of steps, as of any task; names of their inputs are given."""
+    for node in program.every():
+        if node.task is None:
+            continue
+        at = f"spec.flow.{node.path}"
+        if node.step.task_template is not None:
+            at += ".taskTemplate"
+        for field, why in validation.template_problems(node.task, given_inputs=None):
+            yield at + field.removeprefix("spec"), why
+
+
+def _delivery_problems(
+    spec: sync_set.SyncSetSpec, program: flow_program.Program
+) -> Iterator[Problem]:
     """What is delivered by shards goes to the workers of the steps that have a task for each."""
-    program, _ = flow_program.build(spec.flow)
     readers = flow_program.shard_readers(program)
     for position, snapshot in enumerate(spec.data.snapshots):
         if snapshot.deliver is not sync_set.Deliver.SHARD or snapshot.shard is None:

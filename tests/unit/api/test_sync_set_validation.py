@@ -145,6 +145,16 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         f"{S}.from.path",
         "inline files have paths of their own",
     ),
+    "Pod of a step that is none": (
+        {"flow": {"do": [{"x": {"taskTemplate": {"pod": {"spec": {"containers": "x"}}}}}]}},
+        "spec.flow.do[0].x.taskTemplate.pod.spec.containers",
+        'must be a list, not "x"',
+    ),
+    "command that cannot be started": (
+        {"flow": {"do": [{"x": {"command": ["echo", "a\0b"]}}]}},
+        "spec.flow.do[0].x.command[1]",
+        "NUL",
+    ),
     "restart-group": (
         group(onPodFailed="restart-group"),
         f"{G}.onPodFailed",
