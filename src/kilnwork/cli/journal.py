@@ -108,37 +108,53 @@ async def show(
     headers: bool,
 ) -> None:
     """Print tasks: the newest `limit` (None: `LIMIT` in a table, else all; 0: all)."""
-    if form in ("json", "yaml"):
-        every = [item async for item in listed(s, wanted=wanted, limit=limit or None)]
-        if not every:
-            await s.check_namespace()
-        click.echo(render.document({"items": every}, form), nl=False)
-    elif form == "name":
-        number = 0
-        async for item in listed(s, wanted=wanted, limit=limit or None):
-            click.echo(item["id"])
-            number += 1
-        if not number:
-            await s.check_namespace()
-    elif limit == 0:
-        found = Newest([item async for item in listed(s, wanted=wanted)])
-        await _show_table(s, found, wide=form == "wide", headers=headers)
-    else:
-        found = await newest(s, wanted=wanted, limit=limit or LIMIT)
-        await _show_table(s, found, wide=form == "wide", headers=headers)
-
-
-async def _show_table(s: session.Session, found: Newest, *, wide: bool, headers: bool) -> None:
-    if not found.items:
-        await s.say_nothing_found("nothing found")
+    if limit is None and form in (None, "wide"):
+        limit = LIMIT
+    if limit:
+        found = await newest(s, wanted=wanted, limit=limit)
+    elif form == "name":  # however many: as they come
+        await _print_ids(s, wanted)
         return
-    everywhere = s.target.all_namespaces
-    lines = table(found.items, now=s.clock.wall(), wide=wide, namespaces=everywhere)
-    for line in lines if headers else lines[1:]:
-        click.echo(line)
+    else:
+        found = Newest([item async for item in listed(s, wanted=wanted)])
+    if form in (None, "wide"):
+        await _show_table(s, found.items, wide=form == "wide", headers=headers)
+    else:
+        await _print_whole(s, found.items, form)
     if found.more != 0:
         number = "" if found.more is None else f"{found.more:,} "
         click.echo(f"… and {number}more (--limit 0 for all)", err=True)
+
+
+async def _print_ids(s: session.Session, wanted: Mapping[str, str]) -> None:
+    number = 0
+    async for item in listed(s, wanted=wanted):
+        click.echo(item["id"])
+        number += 1
+    if not number:
+        await s.check_namespace()
+
+
+async def _print_whole(s: session.Session, items: Sequence[Item], form: str | None) -> None:
+    if not items:
+        await s.check_namespace()
+    if form != "name":
+        click.echo(render.document({"items": items}, form), nl=False)
+        return
+    for item in items:
+        click.echo(item["id"])
+
+
+async def _show_table(
+    s: session.Session, items: Sequence[Item], *, wide: bool, headers: bool
+) -> None:
+    if not items:
+        await s.say_nothing_found("nothing found")
+        return
+    everywhere = s.target.all_namespaces
+    lines = table(items, now=s.clock.wall(), wide=wide, namespaces=everywhere)
+    for line in lines if headers else lines[1:]:
+        click.echo(line)
 
 
 def _path(s: session.Session, what: str) -> str:
@@ -175,7 +191,11 @@ def _wide(item: Item, member: str) -> object:
         return None
     if member == "cpuSeconds":
         return f"{value:.1f}s"
-    return file_jobs.size_text(value) if member == "peakMemoryBytes" else value or None
+    return file_jobs.size_text(value) if member == "peakMemoryBytes" else _plain(value)
+
+
+def _plain(value: object) -> object:
+    return None if value == "" else value
 
 
 def short_ids(known: Sequence[str]) -> dict[str, str]:
