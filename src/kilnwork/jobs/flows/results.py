@@ -90,7 +90,9 @@ class Results:
                 self._refuse(number, "is in the journal no more, which keeps tasks for some days")
             return b"null"
         if payload.media_type != attempts.JSON:
-            self._refuse(number, f"is {payload.media_type}, and other steps read JSON")
+            self._refuse(
+                number, f"is {payload.media_type}, and other steps read JSON: no NaN, no own types"
+            )
             return b"null"
         if payload.size > MAX_BYTES:
             what = f"has {payload.size} bytes, and other steps read at most {MAX_BYTES}"
