@@ -384,10 +384,9 @@ def test_what_attempts_printed_is_kept_until_their_task_is_forgotten(kept: port.
 def test_a_result_is_found_by_its_key_until_its_task_is_forgotten(kept: port.Store) -> None:
     key, other = b"k" * 32, b"o" * 32
 
-    def found(namespace: str, key: bytes, *, age_s: float = 60.0) -> calls.Value | None:
+    def found(namespace: str, key: bytes, *, age_s: float = 60.0) -> inputs.CachedResult | None:
         lookups = inputs.Lookups(namespace, [], [], [], set(), [(7, key, age_s)])
-        result = kept.reader.cached(lookups, now=150.0).get(7)
-        return None if result is None else result.value
+        return kept.reader.cached(lookups, now=150.0).get(7)
 
     template = a_template()
     first, second = a_call(1, template), a_call(2, template)
@@ -398,6 +397,7 @@ def test_a_result_is_found_by_its_key_until_its_task_is_forgotten(kept: port.Sto
     newest = found("ns", key)
     assert newest is not None
     assert (newest.task, newest.payload) == (second.id, second.result)
+    assert newest.finished == 101.0
     assert found("ns", other) is None
     assert found("other", key) is None
     assert found("ns", key, age_s=48.0) is None

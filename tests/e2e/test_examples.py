@@ -69,6 +69,7 @@ def test_these_are_all() -> None:
         "25-dependencies",
         "26-python-job",
         "27-pipeline",
+        "28-secrets",
         "30-upload",
         "32-command",
         "33-reduce",

@@ -23,6 +23,7 @@ TUTORIALS = [
     page_reader.Page(path=pages.DOCS / "tutorial" / name, beforehand=(SET_UP, KILN_UP))
     for name in (
         "from-a-loop-to-a-thousand-tasks.md",
+        "when-something-fails.md",
         "files.md",
         "a-nightly-report.md",
         "price-a-portfolio.md",

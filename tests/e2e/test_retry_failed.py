@@ -14,6 +14,7 @@ import apsw
 import pytest
 
 import kilnwork as kiln
+from kilnwork.cli import main
 from kilnwork.kit import errors, processes
 from support import waiting
 
@@ -73,20 +74,24 @@ def counted(folder: Path, before: Counter[str]) -> dict[str, int]:
     return dict(attempts(folder) - before)
 
 
+@pytest.mark.timeout(400)
 def test_of_ten_thousand_children_one_runs_again(folder: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with kiln.start(folder, slots=2):
         future = grand_total.submit(10, WIDE // 10, str(gate))
         assert isinstance(future.exception(120), ValueError)
         waiting.wait_until(
-            lambda: attempts(folder)["leaf"] == WIDE, what="the others have ended too"
+            lambda: attempts(folder)["leaf"] == WIDE,
+            what="the others have ended too",
+            timeout_s=120.0,
         )
         before = attempts(folder)
         gate.touch()
-        assert future.retry().result(60) == sum(range(WIDE))
+        assert future.retry().result(120) == sum(range(WIDE))
         assert counted(folder, before) == {"leaf": 1, "total": 1, "grand_total": 1}
 
 
+@pytest.mark.timeout(400)
 def test_of_ten_thousand_inputs_one_runs_again(folder: Path, tmp_path: Path) -> None:
     """A tree of sums over 5,000 leaves, by futures as arguments: the path to the root runs again,
     whichever task of it is named."""
@@ -190,3 +195,47 @@ def test_a_gather_runs_again_what_failed_of_it(folder: Path, tmp_path: Path) -> 
         assert isinstance(both.exception(30), ValueError)
         gate.touch()
         assert both.retry().result(30) == [7, 1]
+
+
+def test_the_command_line_reaches_a_folder(
+    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Also while somebody serves it."""
+    gate = tmp_path / "gate"
+
+    def run(*words: str) -> str:
+        capfd.readouterr()
+        assert main.main([words[0], "--data", str(folder), *words[1:]]) == 0, capfd.readouterr().err
+        return capfd.readouterr().out
+
+    with kiln.start(folder, slots=1):
+        future = total.submit(0, 20, str(gate))
+        assert isinstance(future.exception(60), ValueError)
+        one = add.submit(future, 1).id
+    assert len(run("tasks", "--state", "Failed", "-o", "name").split()) == 3
+    assert "ValueError: bad leaf" in run("why", one)
+    assert run("logs", future.id) == ""
+    gate.touch()
+    assert "as run 2" in run("retry", one, "--failed", "--wait")
+    assert run("result", one) == "191\n"
+    with kiln.start(folder, slots=1):
+        gate.unlink()
+        other = leaf.submit(7, str(gate))
+        assert isinstance(other.exception(60), ValueError)
+        gate.touch()
+        assert "as run 2" in run("retry", other.id, "--failed", "--wait")
+        assert kiln.future(other.id).result(60) == 7
+    assert main.main(["why", "--data", str(tmp_path / "nowhere"), "x"]) == 4
+
+
+def test_a_task_retries_what_it_has_spawned(folder: Path, tmp_path: Path) -> None:
+    with kiln.start(folder, slots=1):
+        assert tries_again.submit(str(tmp_path / "gate")).result(60) == 7
+
+
+@kiln.task
+def tries_again(gate: str) -> int:
+    first = leaf.submit(7, gate)
+    assert first.exception() is not None
+    Path(gate).touch()
+    return first.retry().result()

@@ -200,7 +200,7 @@ def test_of_the_directory_of_a_start(tmp_path: Path) -> None:
     assert (unknown.returncode, "has no task 'nobody'" in unknown.stderr) == (4, True)
     for future in (small, large):
         assert f"{future.id} ({text.__module__}:text, Success)" in unknown.stderr
-    assert completed("--from", str(folder), small.id[:-1]) == [small.id]
+    assert small.id in completed("--from", str(folder), small.id[:-1])  # others differ in the last
     assert completed("--from", str(tmp_path), "") == []
 
 

@@ -12,7 +12,7 @@ from kilnwork.channel import messages
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub
 from kilnwork.kit import errors, ids
-from support import hubs, raw_worker
+from support import hubs, raw_worker, waiting
 
 ENV = (
     api_task.EnvVar(name="PLAIN", value="x"),
@@ -59,6 +59,11 @@ def _task() -> model.Submission:
     return model.Submission(task=ids.new_task_id(), namespace="ns", name="t", spec=spec)
 
 
+def _reason(dispatcher: hub.Hub, run: messages.Run, wanted: str) -> model.TaskView | None:
+    view = hubs.view(dispatcher, run.ref.task)
+    return view if view.reason == wanted else None
+
+
 async def test_the_holder_of_an_attempt_gets_what_its_spec_names(
     dispatcher: hub.Hub, tmp_path: Path, secrets: Secrets
 ) -> None:
@@ -92,14 +97,22 @@ async def test_another_worker_gets_nothing(dispatcher: hub.Hub, tmp_path: Path) 
 async def test_a_source_that_is_away_is_asked_again(
     dispatcher: hub.Hub, tmp_path: Path, secrets: Secrets
 ) -> None:
-    secrets.failures = 1
+    secrets.failures = 1_000
     async with _worker(tmp_path, "w-0") as worker:
         await dispatcher.submit(_task())
         run = await worker.expect(messages.Run)
         worker.say(messages.AskVariables(1, run.ref))
+        waits = await waiting.wait_until_async(
+            lambda: _reason(dispatcher, run, "WaitingForVariables"), what="it says so"
+        )
+        assert waits is not None
+        assert waits.message == "the API server is away"
+        secrets.failures = 0
         answer = await worker.expect(messages.Answer)
         assert variables.decode(answer.body) == {"TOKEN": "t-1"}
-        assert secrets.reads["ns", "db"] == 2
+        await waiting.wait_until_async(
+            lambda: _reason(dispatcher, run, "Started"), what="it goes on"
+        )
 
 
 async def test_what_is_missing_is_told_without_values(

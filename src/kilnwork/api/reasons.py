@@ -32,6 +32,10 @@ class Reason(_Explained):
         "WaitingForObject",
         "A TaskObject that it takes as input does not exist yet.",
     )
+    WAITING_FOR_VARIABLES = (
+        "WaitingForVariables",
+        "A Secret or ConfigMap that its `env` names cannot be read now; the message says why.",
+    )
     WAITING_FOR_TASK = (
         "WaitingForTask",
         "A Task whose result it takes as input has not succeeded yet.",

@@ -17,23 +17,29 @@ from urllib import parse
 import msgspec
 
 from kilnwork.api import attempts
+from kilnwork.api import task as api_task
 from kilnwork.cli import errors, options, session
 from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import attempt_logs
 from kilnwork.dispatch.journal.sqlite import queries
-from kilnwork.kit import asgi, coroutines, http_types, ids
+from kilnwork.kit import asgi, clock, coroutines, http_types, ids
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import config, transport
 from kilnwork.kube import errors as kube_errors
-from kilnwork.sdk import local
+from kilnwork.sdk import driver, local
 from kilnwork.sdk import session as sdk_session
 from kilnwork.server import api, ports
 
 NAMESPACE = "default"
 """The only one of such a folder."""
 
+_FORGETS = "a kiln.start() forgets by itself what was over a week ago; or delete the folder"
 _TASKS = f"/v1/namespaces/{NAMESPACE}/tasks"
+JOIN_S = 20.0
+"""How long a worker may take to start before nobody waits for it any more."""
+
+_LOOK_S = 0.05
 _COUNTS = f"/v1/namespaces/{NAMESPACE}/task-counts"
 
 
@@ -43,7 +49,9 @@ class FolderJournal:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._reader = queries.Queries(folder / "journal.db")
-        self.close = self._reader.close
+        self._clock = clock.SystemClock()
+        self._driver: driver.Driver | None = None
+        self._retried: list[ids.TaskId] = []
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
         """The newest run of a task."""
@@ -64,7 +72,7 @@ class FolderJournal:
 
     async def kill(self, task: ids.TaskId) -> None:
         """Ask for the task to be stopped."""
-        await asyncio.to_thread(self._as_driver, lambda driver: driver.cancel((task,)))
+        await asyncio.to_thread(self._as_driver, lambda session: session.cancel((task,)))
 
     async def suspend(self, task: ids.TaskId, *, suspended: bool) -> None:
         """A driver cannot: raises `kube.errors.Conflict`."""
@@ -79,6 +87,14 @@ class FolderJournal:
         await self._again(task, failed=True, force=False)
         return model.Retried(tasks=(task,))
 
+    async def prune(self, asked: model.Pruning, *, dry_run: bool) -> model.Pruned:
+        """A driver cannot: raises `kube.errors.Conflict`."""
+        raise kube_errors.from_status(409, message=_FORGETS)
+
+    async def forget(self, task: ids.TaskId) -> None:
+        """A driver cannot: raises `kube.errors.Conflict`."""
+        raise kube_errors.from_status(409, message=_FORGETS)
+
     def tasks(
         self, namespace: str | None, *, wanted: model.Wanted, limit: int, below: int | None
     ) -> ports.Page:
@@ -89,22 +105,48 @@ class FolderJournal:
         """Tasks whose ids begin or end so."""
         return await asyncio.to_thread(self._reader.abbreviated, namespace, digits, limit=limit)
 
+    async def leave(self) -> None:
+        """Let go of the folder, once what was asked for is under way: a dispatcher that has neither
+        drivers nor work ends, and a worker that has just been started takes a moment to join."""
+        if self._driver is None:
+            return
+        deadline = self._clock.monotonic() + JOIN_S
+        while not self._at_work() and self._clock.monotonic() < deadline:  # noqa: ASYNC110 - a file
+            await asyncio.sleep(_LOOK_S)
+        await asyncio.to_thread(self._driver.close)
+        self._driver = None
+
+    def close(self) -> None:
+        """Close the journal; repeatable."""
+        self._reader.close()
+
     async def _again(self, task: ids.TaskId, *, failed: bool, force: bool) -> None:
-        def ask(driver: sdk_session.Session) -> None:
-            driver.retry(task, failed=failed, force=force)
+        def ask(session: sdk_session.Session) -> None:
+            session.retry(task, failed=failed, force=force)
 
         try:
             await asyncio.to_thread(self._as_driver, ask)
         except kit_errors.ConfigurationError as error:
             raise dispatch_errors.RunRefused(str(error)) from error
+        self._retried.append(task)
 
     def _as_driver(self, ask: Callable[[sdk_session.Session], None]) -> None:
         """Workers import from where we are, as those of a program that is run here."""
         here = str(Path.cwd())
         if here not in sys.path:
             sys.path.insert(0, here)
-        with local.start(self._folder) as driver:
-            ask(driver)
+        if self._driver is None:
+            self._driver = local.start(self._folder)
+        ask(self._driver)
+
+    def _at_work(self) -> bool:
+        """Something runs, or all that was retried is over already."""
+        for state in (api_task.State.RUNNING, api_task.State.STAGING):
+            wanted = model.Wanted(state=state)
+            if self._reader.tasks(NAMESPACE, wanted=wanted, limit=1)[0]:
+                return True
+        views = map(self._reader.task, self._retried)
+        return all(view is None or view.state.final for view in views)
 
 
 class Exchange:
@@ -139,6 +181,18 @@ class Exchange:
 _OVER = "over"
 
 
+class _NoClusters:
+    """`server.ports.Clusters` of a folder, whose workers have no template."""
+
+    def namespaces(self) -> list[str]:
+        """The only one."""
+        return [NAMESPACE]
+
+    def clusters(self, namespace: str) -> list[ports.Cluster]:
+        """None."""
+        return []
+
+
 class FolderSession(session.Session):
     """A `session.Session` without a server: it has tasks, and nothing else."""
 
@@ -148,7 +202,7 @@ class FolderSession(session.Session):
         self._journal = FolderJournal(folder)
         nothing = cast(Any, None)  # what is asked for of all others is not passed on
         self._app = api.Api(
-            self._journal, _Everything(), nothing,
+            self._journal, _Everything(), _NoClusters(),
             jobs=nothing, outputs=_Outputs(), ponds=nothing, flows=nothing,
             channel="", blobs=folder / "blobs", time=self.clock,
         )  # fmt: skip
@@ -156,6 +210,10 @@ class FolderSession(session.Session):
     def close(self) -> None:
         """Close the journal; repeatable."""
         self._journal.close()
+
+    async def leave(self) -> None:
+        """As `FolderJournal.leave`."""
+        await self._journal.leave()
 
     async def exchange(
         self,
@@ -262,4 +320,7 @@ async def opened(folder: Path, target: options.Target) -> AsyncIterator[FolderSe
     except dispatch_errors.DispatchError as error:
         raise errors.CommandError(str(error)) from error
     with contextlib.closing(made):
-        yield made
+        try:
+            yield made
+        finally:
+            await made.leave()

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from kilnwork.cli import render, session
+from kilnwork.cli import file_jobs, render, session
 from kilnwork.kit import clock
 
 Item = dict[str, Any]
@@ -32,6 +32,8 @@ _WIDE = {
     "CLUSTER": "clusterName",
     "RUN": "run",
     "LOSSES": "losses",
+    "CPU": "cpuSeconds",
+    "PEAK": "peakMemoryBytes",
     "WORKER": "podName",
     "CREATED": "creationTime",
     "MESSAGE": "message",
@@ -58,15 +60,29 @@ async def listed(
 
 async def newest(s: session.Session, *, wanted: Mapping[str, str], limit: int) -> Newest:
     """The same with the number of those that are left out."""
-    items: list[Item] = []
-    total: int | None = None
-    async for page in _pages(s, wanted, limit + 1):  # one more says whether there are more
-        if not items and "remainingItemCount" in page:
-            total = len(page["items"]) + page["remainingItemCount"]
-        items += page["items"]
-    if len(items) <= limit:
-        return Newest(items)
-    return Newest(items[:limit], None if total is None else max(1, total - limit))
+    found = [item async for item in listed(s, wanted=wanted, limit=limit + 1)]
+    if len(found) <= limit:  # one more would say that there are more
+        return Newest(found)
+    total = await _total(s, wanted)
+    return Newest(found[:limit], None if total is None else max(1, total - limit))
+
+
+async def _total(s: session.Session, wanted: Mapping[str, str]) -> int | None:
+    """How many tasks a list has; None for children of one task, who are not counted so."""
+    if "parent" in wanted:
+        return None
+    counts = await s.get_json(_path(s, "task-counts"))
+    return sum(int(one["number"]) for one in counts["items"] if _counts(one, wanted))
+
+
+def _counts(one: Mapping[str, Any], wanted: Mapping[str, str]) -> bool:
+    """Whether these are among the tasks that are wanted."""
+    declared = {"true": True, "false": False}.get(wanted.get("declared", ""))
+    return (
+        wanted.get("state") in (None, one["state"])
+        and wanted.get("function") in (None, one.get("function"))
+        and declared in (None, one["declared"])
+    )
 
 
 async def _pages(
@@ -75,7 +91,7 @@ async def _pages(
     query, left = dict(wanted), limit
     while left is None or left > 0:
         query["limit"] = str(session.PAGE if left is None else min(left, session.PAGE))
-        page = await s.ask("GET", _path(s), query=query)
+        page = await s.ask("GET", _path(s, "tasks"), query=query)
         yield page
         left = None if left is None else left - len(page["items"])
         if not page.get("continue"):
@@ -92,43 +108,59 @@ async def show(
     headers: bool,
 ) -> None:
     """Print tasks: the newest `limit` (None: `LIMIT` in a table, else all; 0: all)."""
-    if form in ("json", "yaml"):
-        every = [item async for item in listed(s, wanted=wanted, limit=limit or None)]
-        if not every:
-            await s.check_namespace()
-        click.echo(render.document({"items": every}, form), nl=False)
-    elif form == "name":
-        number = 0
-        async for item in listed(s, wanted=wanted, limit=limit or None):
-            click.echo(item["id"])
-            number += 1
-        if not number:
-            await s.check_namespace()
-    elif limit == 0:
-        found = Newest([item async for item in listed(s, wanted=wanted)])
-        await _show_table(s, found, wide=form == "wide", headers=headers)
-    else:
-        found = await newest(s, wanted=wanted, limit=limit or LIMIT)
-        await _show_table(s, found, wide=form == "wide", headers=headers)
-
-
-async def _show_table(s: session.Session, found: Newest, *, wide: bool, headers: bool) -> None:
-    if not found.items:
-        await s.say_nothing_found("nothing found")
+    if limit is None and form in (None, "wide"):
+        limit = LIMIT
+    if limit:
+        found = await newest(s, wanted=wanted, limit=limit)
+    elif form == "name":  # however many: as they come
+        await _print_ids(s, wanted)
         return
-    everywhere = s.target.all_namespaces
-    lines = table(found.items, now=s.clock.wall(), wide=wide, namespaces=everywhere)
-    for line in lines if headers else lines[1:]:
-        click.echo(line)
+    else:
+        found = Newest([item async for item in listed(s, wanted=wanted)])
+    if form in (None, "wide"):
+        await _show_table(s, found.items, wide=form == "wide", headers=headers)
+    else:
+        await _print_whole(s, found.items, form)
     if found.more != 0:
         number = "" if found.more is None else f"{found.more:,} "
         click.echo(f"… and {number}more (--limit 0 for all)", err=True)
 
 
-def _path(s: session.Session) -> str:
+async def _print_ids(s: session.Session, wanted: Mapping[str, str]) -> None:
+    number = 0
+    async for item in listed(s, wanted=wanted):
+        click.echo(item["id"])
+        number += 1
+    if not number:
+        await s.check_namespace()
+
+
+async def _print_whole(s: session.Session, items: Sequence[Item], form: str | None) -> None:
+    if not items:
+        await s.check_namespace()
+    if form != "name":
+        click.echo(render.document({"items": items}, form), nl=False)
+        return
+    for item in items:
+        click.echo(item["id"])
+
+
+async def _show_table(
+    s: session.Session, items: Sequence[Item], *, wide: bool, headers: bool
+) -> None:
+    if not items:
+        await s.say_nothing_found("nothing found")
+        return
+    everywhere = s.target.all_namespaces
+    lines = table(items, now=s.clock.wall(), wide=wide, namespaces=everywhere)
+    for line in lines if headers else lines[1:]:
+        click.echo(line)
+
+
+def _path(s: session.Session, what: str) -> str:
     if s.target.all_namespaces:
-        return "/v1/tasks"
-    return f"/v1/namespaces/{session.quoted(s.namespace)}/tasks"
+        return f"/v1/{what}"
+    return f"/v1/namespaces/{session.quoted(s.namespace)}/{what}"
 
 
 def table(
@@ -141,7 +173,7 @@ def table(
     if wide:
         header = (*header, *_WIDE)
         rows = [
-            (item["id"], *row[1:], *(item.get(member) or None for member in _WIDE.values()))
+            (item["id"], *row[1:], *(_wide(item, member) for member in _WIDE.values()))
             for item, row in zip(items, rows, strict=True)
         ]
     if namespaces:
@@ -150,6 +182,20 @@ def table(
     if wide:
         return render.columns(header, rows)
     return render.fitted(header, rows, width=WIDTH, flexible=_FLEXIBLE)
+
+
+def _wide(item: Item, member: str) -> object:
+    """What an attempt has used, as people read it; else the member as it is."""
+    value = item.get(member)
+    if value is None:
+        return None
+    if member == "cpuSeconds":
+        return f"{value:.1f}s"
+    return file_jobs.size_text(value) if member == "peakMemoryBytes" else _plain(value)
+
+
+def _plain(value: object) -> object:
+    return None if value == "" else value
 
 
 def short_ids(known: Sequence[str]) -> dict[str, str]:

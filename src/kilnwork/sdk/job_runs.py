@@ -266,6 +266,14 @@ class JobRun(Generic[R_co]):
         except job_requests.Refused as error:
             raise errors.ConfigurationError(f"Job {self.name}: {error}") from error
 
+    def suspend(self) -> None:
+        """Start no more of its indexes; what runs goes on."""
+        self._patch({"suspend": True})
+
+    def resume(self) -> None:
+        """Go on."""
+        self._patch({"suspend": False})
+
     def cancel(self) -> None:
         """Kill it: what runs is ended, and it becomes Killed. Nothing for one that is over."""
         if not self.done():

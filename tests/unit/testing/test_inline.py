@@ -1,6 +1,7 @@
 """Inline sessions keep the rules of the real ones, in no time."""
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -383,3 +384,18 @@ def test_what_a_generator_yields_before_it_fails(session: InlineSession) -> None
 
     assert list(shaky.submit()) == [1, 2, 3]
     assert session.clock.monotonic() == 5
+
+
+@kiln.task(env={"KIND": "task"}, cache="1h")
+def kind() -> str | None:
+    return os.environ.get("KIND")
+
+
+def test_variables_are_there_while_a_call_runs_and_every_call_runs() -> None:
+    with kiln.testing.inline() as session:
+        assert [kind.submit().result() for _ in range(2)] == ["task", "task"]
+        assert os.environ.get("KIND") is None
+        assert [each.reason for each in session.tasks] == ["Succeeded", "Succeeded"]
+        secret = kind.options(env={"KIND": kiln.SecretKey("db", "kind")})
+        with pytest.raises(kiln.BadOption, match="no Secrets"):
+            secret.submit()

@@ -16,6 +16,8 @@ from kilnwork.kit import ids
 
 _OF_OBJECTS = "task {0} is an object: `kiln retry {0} --failed` raises its spec.run"
 
+_OF_JOB = "task {0} works for a job: `kiln retry JOB --failed` runs again what failed of that"
+
 
 class Retrying:
     """See the module."""
@@ -59,6 +61,11 @@ class Retrying:
         plan = failed_graph.plan(
             self._row(task), self._core.reader.task_row, failed_graph.dependents_of(needs)
         )
+        # children have the source of their parents
+        sources = {row.source: row for row in plan.rows if row.source and row.parent is None}
+        for source, row in sources.items():
+            if self._is_of_job(source):
+                raise errors.RunRefused(_OF_JOB.format(row.shown_name))
         if plan.declared and not objects:
             raise errors.RunRefused(_OF_OBJECTS.format(plan.declared[0].shown_name))
         self._core.apply(inputs.RetryFailed(failed_graph.reruns(plan, self._core.reader)))
@@ -73,6 +80,12 @@ class Retrying:
         """The children of the newest run of a task that has failed, None if it has not."""
         row = self._core.reader.task_row(task)
         return None if row is None else self._core.reader.earlier(row)
+
+    def _is_of_job(self, source: bytes) -> bool:
+        """Tasks of a job take their turns as one source. Which run of them counts says the job."""
+        if not self._core.participants:
+            return False
+        return bool(self._core.reader.select("job_by_uuid", source))
 
     def _row(self, task: ids.TaskId) -> task_rows.TaskRow:
         row = self._core.reader.task_row(task)

@@ -6,6 +6,7 @@ own spec names, from its own namespace.
 """
 
 import asyncio
+import contextlib
 import itertools
 import logging
 from collections.abc import Mapping
@@ -13,10 +14,12 @@ from typing import Protocol
 
 import msgspec
 
-from kilnwork.api import variables
+from kilnwork.api import reasons, variables
 from kilnwork.channel import messages
+from kilnwork.dispatch import errors as dispatch_errors
+from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import child_requests, commits, links
-from kilnwork.dispatch.machine import records
+from kilnwork.dispatch.machine import inputs, records
 from kilnwork.kit import backoff, coroutines, errors
 
 log = logging.getLogger(__name__)
@@ -77,12 +80,27 @@ class Variables:
             except errors.KilnError as error:
                 facts = {"attempt": str(message.ref), "why": str(error)}
                 log.warning("cannot read the variables of an attempt; trying again", extra=facts)
+                self._observe(link, message, reasons.Reason.WAITING_FOR_VARIABLES, str(error))
+        if failures:
+            self._observe(link, message, reasons.Reason.STARTED, "")
         if isinstance(found, variables.Unusable):
             link.respond(
                 message.serial, variables.MISSING, child_requests.error_response(found.message)
             )
         else:
             link.respond(message.serial, variables.FOUND, msgspec.json.encode(found))
+
+    def _observe(
+        self,
+        link: links.Link,
+        message: messages.AskVariables,
+        reason: reasons.Reason,
+        text: str,
+    ) -> None:
+        """Have the task say why it does not go on, or that it does."""
+        seen = model.Observed(str(reason), text)
+        with contextlib.suppress(dispatch_errors.HubStopped):
+            self._core.apply(inputs.Observed(link.number, message.ref, seen))
 
     async def _values(self, task: records.Task) -> dict[str, str] | variables.Unusable:
         namespace, env = task.namespace, task.spec.env

@@ -87,23 +87,23 @@ def _connected(
     """All failed tasks that are connected with `start` by failed ones, as far up and aside as they
     go; down only along what they need: children are asked for by their parents."""
     failed: Rows = {start.task: start}
-    seen = {start.task}
     front = [start]
     while front:
         row = front.pop()
-        for task in (*_needed(row), *dependents.get(row.task, ()), *_parent(row)):
-            if task in seen:
-                continue
-            seen.add(task)
-            found = row_of(task)
-            if found is None or not has_failed(found) or found.namespace != row.namespace:
-                continue
-            if task == row.parent and found.run != row.parent_run:
-                seen.discard(task)  # another way may lead to it: that run has not spawned this one
-                continue
-            failed[task] = found
-            front.append(found)
+        around = [*_needed(row), *dependents.get(row.task, ())]
+        if row.parent is not None and _has_spawned(row_of(row.parent), row):
+            around.append(row.parent)
+        for task in around:
+            found = None if task in failed else row_of(task)
+            if found is not None and has_failed(found) and found.namespace == row.namespace:
+                failed[task] = found
+                front.append(found)
     return failed
+
+
+def _has_spawned(parent: task_rows.TaskRow | None, child: task_rows.TaskRow) -> bool:
+    """Return whether that run of a task has spawned it, and not one before."""
+    return parent is not None and parent.run == child.parent_run
 
 
 def _needed(row: task_rows.TaskRow) -> Iterator[ids.TaskId]:

@@ -45,8 +45,8 @@ class RowReader(abc.ABC):
         """The newest child of one run of a parent that has that key."""
 
     @abc.abstractmethod
-    def cached_task(self, namespace: str, key: bytes) -> tuple[ids.TaskId, float] | None:
-        """The newest success of that key, and when it ended."""
+    def cached_result(self, namespace: str, key: bytes) -> inputs.CachedResult | None:
+        """The newest success of that key, if its task has not run again since and failed."""
 
     @abc.abstractmethod
     def child_states(self, parent: ids.TaskId, run: int) -> Iterable[tuple[str, int]]:
@@ -84,10 +84,8 @@ class RowReader(abc.ABC):
         """How many tasks there are by function and state, in one namespace or (None) in all."""
 
     @abc.abstractmethod
-    def old_runs(
-        self, *, before: float, above: int, limit: int
-    ) -> list[tuple[int, ids.TaskId, bool]]:
-        """(row, task, may be forgotten) of runs created before a moment, in order of age."""
+    def old_runs(self, *, before: float, above: int, limit: int) -> list[model.OldRun]:
+        """Runs created before a moment, in order of age."""
 
     @abc.abstractmethod
     def referenced(self, digests: Sequence[bytes]) -> set[bytes]:
@@ -202,13 +200,9 @@ class RowReader(abc.ABC):
         """Return results that will do, by the number of the call in the request."""
         found: dict[int, inputs.CachedResult] = {}
         for number, key, age_s in lookups.cached:
-            known = self.cached_task(lookups.namespace, key)
-            if known is None or known[1] < now - age_s:
-                continue
-            task, finished = known
-            value = self.values(lookups.namespace, (task,)).get(task)
-            if value is not None and value.state is api_task.State.SUCCESS:
-                found[number] = inputs.CachedResult(value, finished)
+            known = self.cached_result(lookups.namespace, key)
+            if known is not None and known.finished >= now - age_s:
+                found[number] = known
         return found
 
     def _known(self, row: task_rows.TaskRow) -> inputs.StoredCall | None:

@@ -210,7 +210,7 @@ class TaskRow(NamedTuple):
     @property
     def payload(self) -> attempts.Payload | None:
         """Its result, or its error."""
-        return _payload(
+        return payload_of(
             self.media_type, self.result, self.result_digest, self.result_size, self.result_blobs
         )
 
@@ -222,7 +222,7 @@ class TaskRow(NamedTuple):
     @property
     def argument_payload(self) -> attempts.Payload | None:
         """Arguments of a call."""
-        return _payload(
+        return payload_of(
             self.arguments_type,
             self.arguments,
             self.arguments_digest,
@@ -257,13 +257,14 @@ def usage(cpu_seconds: float | None, peak_bytes: int | None) -> attempts.Usage |
     return None if cpu_seconds is None else attempts.Usage(cpu_seconds, peak_bytes)
 
 
-def _payload(
+def payload_of(
     media_type: str | None,
     data: bytes | None,
     digest: bytes | None,
     size: int | None,
     blobs: bytes | None,
 ) -> attempts.Payload | None:
+    """The value of these columns, None without a media type."""
     if media_type is None:
         return None
     blobs_of = _cut(blobs, _DIGEST_BYTES)

@@ -17,7 +17,6 @@ from kilnwork.dispatch.machine import (
     memory,
     notifications,
     records,
-    reruns,
 )
 from kilnwork.kit import ids
 
@@ -83,7 +82,7 @@ def _stored(known: records.Task) -> inputs.StoredChild:
         requested_by,
         known.state,
         known.run,
-        reruns.earlier_of(known) if known.state.final else None,
+        families.earlier_of(known) if known.state.final else None,
     )
 
 
@@ -124,8 +123,8 @@ def _make_again(
     child = _record(mem, parent, item, found.task)
     child.run = found.run + 1
     families.adopt(family, child, item.parent, child_key=item.child_key)
-    reruns.replace_failed(mem, child, family)
-    reruns.take_over(mem, child, found.earlier)
+    families.replace_failed(mem, child, family)
+    families.take_over(mem, child, found.earlier)
     lifecycle.admit(mem, child, now)
 
 

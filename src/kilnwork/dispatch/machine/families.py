@@ -1,10 +1,12 @@
 """Families: the children of one run of a task, and how a task becomes one of them. Pure.
 
-Used by `children`, `submissions` and `reruns`, which decide who is one, and by `restore`.
+Used by `children`, `submissions` and `reruns`, which decide who is one, and by `restore`. A run may
+take over the children of the run before it.
 """
 
 from kilnwork.api import attempts
-from kilnwork.dispatch.machine import records
+from kilnwork.api import task as api_task
+from kilnwork.dispatch.machine import inputs, memory, notifications, records
 
 
 def of_run(parent: records.Task) -> records.Family:
@@ -22,3 +24,45 @@ def adopt(
     child.parent = parent
     child.siblings = family
     family.members[child_key] = child
+
+
+def take_over(mem: memory.Memory, task: records.Task, earlier: inputs.Earlier | None) -> None:
+    """Let a new run go on with the children of an earlier one: they are its own from now on, and no
+    attempt of it has requested any of them yet."""
+    if earlier is None or not earlier.total:
+        return
+    family = of_run(task)
+    family.total = earlier.total
+    family.succeeded, family.failed = earlier.succeeded, earlier.failed
+    requested = attempts.AttemptRef(task.id, task.run, 0)
+    for name in earlier.unfinished:
+        child = mem.tasks.get(name)
+        if child is None or child.siblings is None or child.child_key is None:
+            continue
+        if child.state.final:  # its end is not on disk yet
+            _count(family, child.state)
+        adopt(family, child, requested, child_key=child.child_key)
+    mem.batch.taken_over.append((task.id, earlier.run, task.run))
+
+
+def earlier_of(task: records.Task) -> inputs.Earlier | None:
+    """The children of a run that is over and still in memory."""
+    family = task.family
+    if family is None:
+        return None
+    unfinished = tuple(child.id for child in family.members.values() if not child.state.final)
+    return inputs.Earlier(task.run, family.total, family.succeeded, family.failed, unfinished)
+
+
+def replace_failed(mem: memory.Memory, task: records.Task, family: records.Family) -> None:
+    """`task` is a new run of a child of that family which failed: it counts instead of that."""
+    family.failed -= 1
+    mem.batch.superseded.append((task.id, task.run))
+    notifications.publish_parent(mem, family)
+
+
+def _count(family: records.Family, state: api_task.State) -> None:
+    if state is api_task.State.SUCCESS:
+        family.succeeded += 1
+    else:
+        family.failed += 1

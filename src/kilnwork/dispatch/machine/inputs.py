@@ -363,7 +363,8 @@ Values = Mapping[ids.TaskId, calls.Value]
 class CachedResult(msgspec.Struct, frozen=True):
     """A success that will do for a call. `finished`: when it ended, wall clock, seconds."""
 
-    value: calls.Value
+    task: ids.TaskId
+    payload: attempts.Payload | None
     finished: float
 
 

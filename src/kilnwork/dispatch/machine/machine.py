@@ -21,6 +21,7 @@ from kilnwork.dispatch.machine import (
     completion,
     dependencies,
     executors,
+    families,
     inputs,
     instructions,
     lifecycle,
@@ -187,7 +188,8 @@ class Machine:
                     "running it again needs force"
                 )
         self._submit_new(inputs.SubmitNew((submission,)), now)
-        reruns.take_over(self.memory, self.memory.tasks[submission.task], item.earlier)
+        if item.earlier is not None:
+            families.take_over(self.memory, self.memory.tasks[submission.task], item.earlier)
 
     def _submit_new(self, item: inputs.SubmitNew, now: inputs.Moment) -> None:
         mem, spec = self.memory, None

@@ -20,7 +20,6 @@ from kilnwork.dispatch.machine import (
     memory,
     notifications,
     records,
-    reruns,
     submitters,
 )
 from kilnwork.kit import clock, ids
@@ -179,6 +178,25 @@ def _new(
     )
 
 
+def admit(
+    mem: memory.Memory,
+    task: records.Task,
+    values: inputs.Values,
+    now: inputs.Moment,
+) -> None:
+    """A call is there: it waits for its turn, or for what it needs. `values`: how those ended."""
+    mem.tasks[task.id] = task
+    mem.batch.dirty[task] = None
+    template = task.template
+    if template is not None and template.timed:
+        lifecycle.watch_deadlines(mem, task, now)
+    if task.needs:
+        dependencies.attach(mem, task, values)
+        dependencies.ready(mem, (task,), now)
+    else:
+        lifecycle.enqueue(mem, task)
+
+
 def _begin(
     mem: memory.Memory,
     task: records.Task,
@@ -191,12 +209,12 @@ def _begin(
     if reused is None:
         if call.cache is not None and not call.needs:
             task.cache_key = call.cache.key
-        reruns.admit_call(mem, task, item.values, now)
+        admit(mem, task, item.values, now)
         return
     mem.tasks[task.id] = task
     mem.batch.dirty[task] = None
-    task.result = reused.value.payload
-    ended, of = clock.rfc3339(reused.finished), ids.task_text(reused.value.task)
+    task.result = reused.payload
+    ended, of = clock.rfc3339(reused.finished), ids.task_text(reused.task)
     completion.finish(
         mem,
         task,
@@ -238,7 +256,7 @@ def _find_or_create(
         task = _next_run(mem, submitter, template, call, known, now)
         task.child_key = key
         mem.keys[submitter.namespace, key] = task
-        reruns.admit_call(mem, task, item.values, now)
+        _begin(mem, task, call, item, now)
     elif _same(known, template, call):
         _found(mem, submitter, call, task, known.value)
     else:
@@ -262,7 +280,7 @@ def _known_of(task: records.Task) -> inputs.StoredCall:
         task.spec,
         requested_by,
         task.run,
-        reruns.earlier_of(task) if task.state.final else None,
+        families.earlier_of(task) if task.state.final else None,
         task.source,
     )
 
@@ -301,7 +319,7 @@ def _next_run(
     the run before."""
     task = _new(mem, submitter, template, call, now)
     task.id, task.run = known.value.task, known.run + 1
-    reruns.take_over(mem, task, known.earlier)
+    families.take_over(mem, task, known.earlier)
     mem.send(instructions.FoundCall(submitter.link, call.number, task.id))
     return task
 
@@ -372,8 +390,8 @@ def _submit_child(
             child = _next_run(mem, submitter, template, call, known, now)
             child.source = parent.source
             families.adopt(family, child, call.parent, child_key=key)
-            reruns.replace_failed(mem, child, family)
-            reruns.admit_call(mem, child, item.values, now)
+            families.replace_failed(mem, child, family)
+            _begin(mem, child, call, item, now)
             return
         if task is not None and task.parent != call.parent:
             task.parent = call.parent

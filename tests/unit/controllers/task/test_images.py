@@ -85,9 +85,13 @@ def test_what_runs_on_the_worker(
     assert submitted.spec == of.spec
 
 
+FROM_SECRET = {"secretKeyRef": {"name": "db", "key": "token"}}
+
+
 def test_another_image_is_a_pod_of_its_own() -> None:
     of = seen(
-        **COMMAND, args=["${task.name}", "$HOME", "$(A)"], env=[{"name": "A", "value": "b $$"}],
+        **COMMAND, args=["${task.name}", "$HOME", "$(A)"],
+        env=[{"name": "A", "value": "b $$"}, {"name": "B", "valueFrom": FROM_SECRET}],
         retry={"maxAttempts": 3},
     )  # fmt: skip
     template = {"spec": {"tolerations": [{"key": "gpu"}], "containers": [{"name": "worker"}]}}
@@ -103,7 +107,10 @@ def test_another_image_is_a_pod_of_its_own() -> None:
                 "image": "mine:2",
                 "command": ["run"],
                 "args": ["$${task.name}", "$HOME", "$$(A)"],
-                "env": [{"name": "A", "value": "b $$$$"}],
+                "env": [
+                    {"name": "A", "value": "b $$$$"},
+                    {"name": "B", "valueFrom": FROM_SECRET},
+                ],
             }
         ],
         "enableServiceLinks": False,

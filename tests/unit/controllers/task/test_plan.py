@@ -259,6 +259,15 @@ def test_success_runs_anew_by_force_only_for_the_run_that_is_named() -> None:
     assert not _decide(other, view=view).force
 
 
+def test_a_run_goes_on_with_children_only_if_it_is_named() -> None:
+    view = _view(run=1, state=task.State.FAILED)
+    for run, resumed in (("2", True), ("1", False)):
+        notes = {plan.RESUME_ANNOTATION: run}
+        metadata = meta.ObjectMeta(namespace="default", name="hello", uid=UID, annotations=notes)
+        seen = task.Task(metadata=metadata, spec=task.TaskSpec(run=2), status=_final())
+        assert _decide(seen, view=view).resume is resumed
+
+
 def test_run_that_the_dispatcher_refuses_leaves_the_run_before() -> None:
     seen = _task(run=2, known=_final())
     view = _view(state=task.State.SUCCESS, reason="Succeeded", finished=NOW)

@@ -100,3 +100,9 @@ def test_when_a_pod_has_had_enough(
     count: int, size: int, annotations: dict[str, str], *, over: bool
 ) -> None:
     assert limits.is_used_up(with_containers(count, annotations), size) is over
+
+
+def test_kubernetes_reads_what_is_taken_from_a_secret() -> None:
+    source = {"secretKeyRef": {"name": "db", "key": "token"}}
+    found = made(worker(), command=["true"], env=[{"name": "TOKEN", "valueFrom": source}])
+    assert {"name": "TOKEN", "valueFrom": source} in found["env"]

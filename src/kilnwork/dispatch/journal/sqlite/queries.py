@@ -15,9 +15,9 @@ import apsw
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
-from kilnwork.dispatch.journal import port, reading, task_counts, task_rows
+from kilnwork.dispatch.journal import port, reading, rows, task_rows
 from kilnwork.dispatch.journal.sqlite import connections, statements
-from kilnwork.dispatch.machine import instructions
+from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import ids
 
 _SQL = statements.QUERIES
@@ -54,9 +54,13 @@ class Queries(reading.RowReader):
     def child_row(self, parent: ids.TaskId, run: int, child_key: str) -> task_rows.TaskRow | None:
         return next(self._task_rows("child", (parent, run, child_key)), None)
 
-    def cached_task(self, namespace: str, key: bytes) -> tuple[ids.TaskId, float] | None:
+    def cached_result(self, namespace: str, key: bytes) -> inputs.CachedResult | None:
         found = self.select("cached", namespace, key)
-        return (ids.TaskId(found[0][0]), found[0][1]) if found else None
+        if not found:
+            return None
+        task, finished, *result = found[0]
+        payload = task_rows.payload_of(*result)
+        return inputs.CachedResult(ids.TaskId(task), payload, finished)
 
     def child_states(self, parent: ids.TaskId, run: int) -> Iterator[tuple[str, int]]:
         return self._all("child_states", (parent, run))
@@ -65,7 +69,7 @@ class Queries(reading.RowReader):
         return [ids.TaskId(task) for (task,) in self._all("unfinished_children", (parent, run))]
 
     def failed_dependents(self, namespace: str) -> list[tuple[ids.TaskId, tuple[ids.TaskId, ...]]]:
-        """Over a connection of its own: a look at every task, in a thread beside the others."""
+        """Over a connection of its own, so that it may run in a thread beside the others."""
         with contextlib.closing(connections.reading(self._path)) as connection:
             found: list[Any] = connection.execute(
                 _SQL["failed_dependents"], (namespace,)
@@ -101,7 +105,7 @@ class Queries(reading.RowReader):
 
     def counts(self, namespace: str | None = None) -> list[model.TaskCount]:
         found = self._all("counts", (namespace,))
-        return task_counts.counts(
+        return rows.task_counts(
             ((of, bool(declared), function, state), number)
             for of, declared, function, state, number in found
         )
@@ -128,11 +132,8 @@ class Queries(reading.RowReader):
             used = (connection.execute(_SQL["blob_used"], (digest,)).get for digest in digests)
             return {digest for digest, known in zip(digests, used, strict=True) if known}
 
-    def old_runs(
-        self, *, before: float, above: int, limit: int
-    ) -> list[tuple[int, ids.TaskId, bool]]:
-        found = self._all("old_runs", (before, above, limit))
-        return [(row, task, bool(forgettable)) for row, task, forgettable in found]
+    def old_runs(self, *, before: float, above: int, limit: int) -> list[model.OldRun]:
+        return [model.OldRun(*found) for found in self._all("old_runs", (before, above, limit))]
 
     def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:
         return list(self._all(name, values))

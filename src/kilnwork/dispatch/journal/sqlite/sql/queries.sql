@@ -119,8 +119,12 @@ INSERT INTO cached_result (namespace, key, task, finished) VALUES (?, ?, ?, ?)
 ON CONFLICT (namespace, key) DO UPDATE SET task = excluded.task, finished = excluded.finished;
 
 -- name: cached
--- The newest success of a key, and when it ended.
-SELECT task, finished FROM cached_result WHERE namespace = ? AND key = ?;
+-- The newest success of a key, as long as the newest run of its task is one; when it ended, and its
+-- result.
+SELECT c.task, c.finished, t.media_type, t.result, t.result_digest, t.result_size, t.result_blobs
+FROM cached_result c JOIN task t ON t.task = c.task
+WHERE c.namespace = ? AND c.key = ? AND t.state = 'Success'
+    AND t.run = (SELECT max(run) FROM task n WHERE n.task = c.task);
 
 -- name: insert_outputs
 -- What attempts have exchanged; one that says it again says the same. The row of values is repeated.
@@ -172,15 +176,19 @@ WHERE number <> 0 AND (?1 IS NULL OR namespace = ?1);
 DELETE FROM task WHERE task IN (VALUES (?)) RETURNING row;
 
 -- name: old_runs
--- One batch of rows in order of age, and whether their tasks may be forgotten: each run of the task
--- ended before ?1, it has no object, no unfinished child, and no parent in the journal (whose next
--- attempt would look for it, or whose counts show it). ?2: rows above this one, ?3: how many.
-SELECT t.row, t.task,
+-- One batch of rows in order of age: ?2: rows above this one, ?3: how many. Whether nothing but its
+-- parent may need the task: each run of it ended before ?1, it has no object and no unfinished child.
+-- Its parent, if the journal has that, whose next attempt would look for it, or whose counts show it.
+-- About how many bytes the row and its blobs are.
+SELECT t.row, t.task, t.namespace,
     t.finished < ?1 AND (t.declared = 0 OR t.released = 1)
     AND NOT EXISTS (SELECT 1 FROM task r WHERE r.task = t.task
         AND (r.finished IS NULL OR r.finished >= ?1))
-    AND NOT EXISTS (SELECT 1 FROM task c WHERE c.parent = t.task AND c.finished IS NULL)
-    AND (t.parent IS NULL OR NOT EXISTS (SELECT 1 FROM task p WHERE p.task = t.parent))
+    AND NOT EXISTS (SELECT 1 FROM task c WHERE c.parent = t.task AND c.finished IS NULL),
+    (SELECT p.task FROM task p WHERE p.task = t.parent LIMIT 1),
+    t.parent IS NULL AND t.child_key IS NOT NULL,
+    300 + length(t.spec) + coalesce(length(t.result), 0) + coalesce(t.result_size, 0)
+        + coalesce(length(t.arguments), 0) + coalesce(t.arguments_size, 0)
 FROM task t WHERE t.row > ?2 AND t.created < ?1 ORDER BY t.row LIMIT ?3;
 
 -- name: next_rows

@@ -1,0 +1,144 @@
+"""`kiln retry --failed`, `suspend` and `resume` against a whole `kiln up`."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kilnwork.cli import exits
+from support import inner_kiln, up, waiting
+
+OK, FAILED = exits.Exit.OK, exits.Exit.TASK_FAILED
+
+PARENT = """
+post() {
+  curl -s --unix-socket $KILN_SOCKET -H 'content-type: application/json' -d "$1" http://x/tasks |
+    sed 's/.*"id":"\\([^"]*\\)".*/\\1/'
+}
+one=$(post '{"name": "well", "spec": {"command": ["sh", "-c", "echo well >> LOG"]}}')
+two=$(post '{"name": "badly", "spec": {"command": ["sh", "-c", "echo badly >> LOG; test -e GATE"]}}')
+for task in $one $two; do
+  curl -s --unix-socket $KILN_SOCKET "http://x/tasks/$task?wait=30" | grep -q '"state":"Success"' || exit 1
+done
+"""  # noqa: E501 - a script
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up.Up]:
+    with up.serving(tmp_path_factory.mktemp("up"), slots=4) as made:
+        yield made
+
+
+@pytest.fixture
+def kiln(
+    server: up.Up, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> inner_kiln.Kiln:
+    return inner_kiln.of(server.data, monkeypatch, capfd)
+
+
+def of_kind(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "apiVersion": "kilnwork.dev/v1alpha1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": spec,
+    }
+
+
+def apply(server: up.Up, *items: dict[str, Any]) -> None:
+    server.kiln("apply", "-f", "-", stdin="\n---\n".join(map(json.dumps, items)))
+
+
+def test_a_parent_runs_again_with_the_child_that_failed(
+    server: up.Up, kiln: inner_kiln.Kiln, tmp_path: Path
+) -> None:
+    log, gate = tmp_path / "log", tmp_path / "gate"
+    script = PARENT.replace("LOG", str(log)).replace("GATE", str(gate))
+    apply(server, of_kind("Task", "parent", {"command": ["sh", "-c", script]}))
+    assert kiln("wait", "parent").code == FAILED
+    gate.touch()
+    assert kiln("retry", "badly", "--failed", "--wait").out == (
+        "parent starts anew: badly runs again when that asks for it\n"
+    )
+    assert kiln("wait", "parent").code == OK
+    assert sorted(log.read_text().split()) == ["badly", "badly", "well"]
+    children = json.loads(kiln("get", "task", "parent", "-o", "json").out)["status"]["children"]
+    assert (children["total"], children["succeeded"]) == (2, 2)
+    refused = kiln("retry", "parent", "--failed")
+    assert (refused.code, "nothing of it failed" in refused.err) == (exits.Exit.FAILED, True)
+
+
+def test_objects_that_failed_for_one_another_run_again_in_order(
+    server: up.Up, kiln: inner_kiln.Kiln, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    made = {"command": ["sh", "-c", f"test -e {gate} && echo 5 > $KILN_OUTPUT"]}
+    taken = {"command": ["sh", "-c", "cat $KILN_INPUT > $KILN_OUTPUT"]}
+    apply(
+        server,
+        of_kind("Task", "made", made),
+        of_kind("Task", "taken", taken | {"inputs": [{"name": "x", "task": "made"}]}),
+        of_kind("Task", "taken-too", taken | {"inputs": [{"name": "y", "task": "taken"}]}),
+        of_kind("Task", "well", {"command": ["true"]}),
+    )
+    assert kiln("wait", "taken-too").code == FAILED
+    gate.touch()
+    done = kiln("retry", "taken", "--failed", "--wait")
+    assert (done.code, done.out) == (OK, "taken starts anew as run 2, with 2 more around it\n")
+    assert kiln("wait", "taken-too").code == OK
+    assert json.loads(kiln("result", "taken-too").out) == {"y": {"x": 5}}
+    assert server.get("tasks", "well")["status"]["run"] == 1
+
+
+def test_a_job_runs_again_before_the_one_that_depends_on_it(
+    server: up.Up, kiln: inner_kiln.Kiln, tmp_path: Path
+) -> None:
+    log, gate = tmp_path / "log", tmp_path / "gate"
+    first = ["sh", "-c", f"echo x >> {log}; test -e {gate}"]
+    second = ["sh", "-c", f"test $(wc -l < {log}) = 2"]
+    apply(
+        server,
+        of_kind("Job", "first", {"template": {"taskTemplate": {"command": first}}}),
+        of_kind("Job", "second", {
+            "dependsOn": [{"name": "first"}], "template": {"taskTemplate": {"command": second}},
+        }),
+    )  # fmt: skip
+    assert kiln("wait", "job/second").code == FAILED
+    gate.touch()
+    done = kiln("retry", "job/second", "--failed", "--wait")
+    assert (done.code, done.out) == (OK, "job/second starts anew as run 2, with 1 more around it\n")
+
+
+def test_the_task_of_a_job_is_the_jobs(server: up.Up, kiln: inner_kiln.Kiln) -> None:
+    apply(server, of_kind("Job", "bad", {"template": {"taskTemplate": {"command": ["false"]}}}))
+    assert kiln("wait", "job/bad").code == FAILED
+    refused = kiln("retry", "bad-0", "--failed")
+    assert (refused.code, "works for a job" in refused.err) == (exits.Exit.FAILED, True)
+
+
+def test_tasks_are_suspended_and_go_on(server: up.Up, kiln: inner_kiln.Kiln) -> None:
+    apply(server, of_kind("Task", "held", {"command": ["true"], "suspend": True}))
+    assert kiln("resume", "held").out == "held goes on\n"
+    assert kiln("wait", "held").code == OK
+    over = kiln("suspend", "held")
+    assert (over.code, "is already Success" in over.err) == (exits.Exit.FAILED, True)
+
+
+@pytest.mark.parametrize(("alias", "command"), [("kill", "cancel"), ("pause", "suspend")])
+def test_former_names_work_and_are_not_listed(
+    server: up.Up, kiln: inner_kiln.Kiln, alias: str, command: str
+) -> None:
+    name = f"by-{alias}"
+    apply(server, of_kind("Task", name, {"command": ["true"], "suspend": True}))
+    waiting.wait_until(lambda: server.get("tasks", name).get("status"), what="it is seen")
+    assert kiln(alias, name).code == OK
+    assert f"  {alias} " not in kiln("--help").out
+    assert f"  {command} " in kiln("--help").out
+
+
+def test_what_excludes_each_other_is_refused(kiln: inner_kiln.Kiln) -> None:
+    assert kiln("retry", "x", "--failed", "--force").code == exits.Exit.USAGE
+    refused = kiln("retry", "syncset/x", "--failed")
+    assert (refused.code, "kiln replay x" in refused.err) == (exits.Exit.USAGE, True)

@@ -1,0 +1,40 @@
+"""Which Tasks and Jobs run again together."""
+
+from typing import Any
+
+from kilnwork.cli import failed_objects
+from kilnwork.cli.failed_objects import JOB, TASK
+
+
+def a_task(state: str, *inputs: str, run: int = 1, asked: int = 1) -> dict[str, Any]:
+    spec = {"run": asked, "inputs": [{"name": "x", "task": one} for one in inputs]}
+    return {"spec": spec, "status": {"state": state, "run": run}}
+
+
+def a_job(phase: str, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {}, "spec": spec, "status": {"phase": phase, "run": 1}}
+
+
+ITEMS = {
+    (TASK, "z"): a_task("Failed"),
+    (TASK, "a"): a_task("Failed", "z", "well"),
+    (TASK, "well"): a_task("Success"),
+    (TASK, "after"): a_task("Failed", "well"),
+    (TASK, "again"): a_task("Failed", "z", asked=2),
+    (JOB, "j"): a_job("Failed", dependsOn=[{"kind": "Task", "name": "a"}]),
+    (JOB, "k"): a_job(
+        "Failed", template={"parallelism": {"withResultOf": {"job": "j"}}},
+    ),
+    (JOB, "l"): a_job("Succeeded", dependsOn=[{"name": "j"}]),
+}  # fmt: skip
+
+
+def test_those_that_failed_for_one_another_in_order() -> None:
+    whole = [(TASK, "z"), (TASK, "a"), (JOB, "j"), (JOB, "k")]
+    for start in whole:
+        assert failed_objects.connected(ITEMS, [start]) == whole
+
+
+def test_a_success_connects_nothing_and_what_runs_again_already_is_left() -> None:
+    assert failed_objects.connected(ITEMS, [(TASK, "after")]) == [(TASK, "after")]
+    assert failed_objects.connected(ITEMS, [(TASK, "again"), (TASK, "well")]) == []
