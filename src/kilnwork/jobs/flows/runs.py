@@ -40,6 +40,10 @@ log = logging.getLogger(__name__)
 MAX_DEFINITION_BYTES = 16 << 20
 """Longest flow with its parameters and shards, and longest definition of a step."""
 
+SHOW_S = 0.25
+"""Until it is published that a step's tasks have moved, at the latest: the controller, which looks
+at all of a set then, writes such news once a second. What the plan decides is published at once."""
+
 MAX_REMEMBERED = 512
 """Views of runs that are over in memory."""
 
@@ -76,10 +80,13 @@ class FlowRuns:
         self._timers: timers.Timers[tuple[model.FlowKey, str]] = timers.Timers(clock)
         self._timer: asyncio.TimerHandle | None = None
         self._feed: feed.Feed[model.FlowKey] = feed.Feed()
+        self._stale: dict[model.FlowKey, None] = {}
+        """Runs of which only counts have changed."""
+        self._stale_timer: asyncio.TimerHandle | None = None
         self._next_row = 1
         self._code: dict[int, tuple[str, frozenset[bytes]]] = {}
         """Namespace and digests of code, by row."""
-        sources = step_items.StepSources(blobs)
+        sources = step_items.StepSources(blobs, hub.result)
         self._jobs = step_jobs.StepJobs(
             hub,
             moved_by,
@@ -105,8 +112,9 @@ class FlowRuns:
 
     def stop(self) -> None:
         """Let nobody wait any more. The engine is stopped."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._stale_timer):
+            if timer is not None:
+                timer.cancel()
         self._feed.fail(self._engine.stopped or errors.JobsStopped())
 
     def stopped(self, why: errors.JobsStopped) -> None:
@@ -214,7 +222,11 @@ class FlowRuns:
         return views.with_jobs(known, self._jobs.counts(run)) if run.open_jobs else known
 
     def stored(self, key: model.FlowKey) -> model.NewFlowRun | None:
-        """Return what a run was started with, for another one like it."""
+        """Return what a run was started with, for another one like it; snapshots as they are
+        divided now."""
+        run = self._live.get(key)
+        if run is not None and key in self._views:
+            return run.new
         row = self._tables.row(key)
         return None if row is None else self._tables.new(row)
 
@@ -314,6 +326,7 @@ class FlowRuns:
         for run, view in joined:
             key = run.new.key
             self._over.pop(key, None)
+            self._stale.pop(key, None)
             if view is None:
                 self._views.pop(key, None)
                 self._live.pop(key, None)
@@ -332,16 +345,24 @@ class FlowRuns:
                 waiter.set_result(None)
 
     def shown(self, job: job_records.Job) -> None:
-        """Publish what is new of a step's job."""
+        """Publish what is new of a step's job, soon: its tasks end in very many batches."""
         run = self._jobs.run_of(job)
         if run is not None:
-            self._feed.publish((run.new.key,))
+            self._stale[run.new.key] = None
+            if self._stale_timer is None:
+                loop = asyncio.get_running_loop()
+                self._stale_timer = loop.call_later(SHOW_S, self._publish_stale)
 
     def released(self, job: job_records.Job) -> None:
         """A step's job was dropped from memory."""
         self._jobs.released(job)
 
     # inside
+
+    def _publish_stale(self) -> None:
+        self._stale_timer = None
+        stale, self._stale = self._stale, {}
+        self._feed.publish(stale)
 
     def _remember(self, view: model.FlowRunView) -> model.FlowRunView:
         """Keep the view of a run that is over, which is asked for again and again."""
