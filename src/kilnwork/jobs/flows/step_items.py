@@ -134,6 +134,8 @@ class StepItems:
             self.size if definition.wanted else 0, most=MAX_RESULT_BYTES
         )
         self._read_result = read_result
+        template = definition.template
+        self._is_call = template.call is not None and template.executor == api_task.WORKER
         self.completion: job_settings.Completion | None = job_settings.Completion(
             max_failed=definition.max_failed
         )
@@ -149,18 +151,16 @@ class StepItems:
         except expressions.ExpressionError as error:
             raise errors.ItemUnusable(str(error)) from error
         spec = self._spec(job, job.run_of(item), self._portion(item - 1))
-        template = self.definition.template
-        is_call = template.call is not None and template.executor == api_task.WORKER
         large = len(given) > inputs.MAX_INPUT_BYTES
-        if large and (self.definition.variable or not is_call):
+        if large and (self.definition.variable or not self._is_call):
             raise errors.ItemUnusable(
                 f"its inputs are {len(given)} bytes together; {inputs.MAX_INPUT_BYTES} are allowed "
                 "but for a step with one call: have earlier steps return less, such as keys of "
                 "files"
             )
-        if not is_call:
+        if not self._is_call:
             return item_source.Work(spec, given)
-        data = step_inputs.arguments_of(template, given)
+        data = step_inputs.arguments_of(self.definition.template, given)
         arguments = attempts.Payload(attempts.JSON, data)
         return item_source.Work(spec, None, self._stored(job, data) if large else arguments)
 
@@ -197,7 +197,7 @@ class StepItems:
             if portion is not None:
                 queue = api_task.portion_queue(template.cluster_name, portion)
                 template = msgspec.structs.replace(template, cluster_name=queue)
-            if template.call is not None and template.executor == api_task.WORKER:
+            if template.call is not None and self._is_call:
                 bare = msgspec.structs.replace(template.call, args=(), kwargs={})
                 template = msgspec.structs.replace(template, call=bare)
             given = {name: getattr(template, name) for name in _TEMPLATE_FIELDS}
