@@ -24,7 +24,6 @@ from kilnwork.jobs import (
     records,
     rows,
     steps,
-    task_hub,
 )
 from kilnwork.jobs.flows import model, seen_results, step_inputs
 from kilnwork.kit import ids
