@@ -236,7 +236,7 @@ def test_filters_reach_far_into_the_list(server: up_support.Up) -> None:
         assert {item["function"] for item in items} == {function}
         some = server.kiln("tasks", "--limit", "3", "-o", "name")
         assert len(some.stdout.split()) == 3
-        assert "--all shows all" in some.stderr
+        assert "more (--limit 0 for all)" in some.stderr
 
 
 DECLARED = """

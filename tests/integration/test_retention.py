@@ -8,7 +8,7 @@ import pytest
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.channel import messages
-from kilnwork.dispatch import model
+from kilnwork.dispatch import errors, model
 from kilnwork.dispatch.hub import hub, retention
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
@@ -188,3 +188,89 @@ async def test_the_count_goes_on_in_the_next_dispatcher(
     gone = second.view(task) is None
     await second.stop()
     assert (kept, gone) == (True, True)
+
+
+async def many(
+    dispatcher: hub.Hub, worker: raw_worker.RawWorker, clock: clocks.ManualClock, count: int
+) -> list[ids.TaskId]:
+    """Tasks that are over and have no object, one an hour."""
+    found = []
+    for _ in range(count):
+        found.append(await run_one(dispatcher, worker, prints=b"x" * 1000))
+        clock.advance(3600)
+    await dispatcher.release(found)
+    return found
+
+
+def left(dispatcher: hub.Hub, tasks: list[ids.TaskId]) -> list[bool]:
+    return [dispatcher.view(task) is not None for task in tasks]
+
+
+async def test_pruning_takes_what_is_asked_for_and_no_more(
+    dispatcher: hub.Hub, worker: raw_worker.RawWorker, clock: clocks.ManualClock
+) -> None:
+    tasks = await many(dispatcher, worker, clock, 6)
+    asked = model.Pruning(older_s=4.5 * 3600)
+    would = await dispatcher.prune(asked, dry_run=True)
+    assert would.tasks == 2
+    assert would.size_bytes > 2000
+    assert left(dispatcher, tasks) == [True] * 6
+    assert await dispatcher.prune(asked) == would
+    assert left(dispatcher, tasks) == [False] * 2 + [True] * 4
+    assert (await dispatcher.prune(model.Pruning(older_s=0, namespace="other"))).tasks == 0
+    assert (await dispatcher.prune(model.Pruning(older_s=0, keep=3))).tasks == 1
+    assert (await dispatcher.prune(model.Pruning(older_s=0, free_bytes=1500))).tasks == 2
+    assert left(dispatcher, tasks) == [False] * 5 + [True]
+    assert sum(one.number for one in dispatcher.counts()) == 1
+
+
+async def test_pruning_leaves_what_ended_a_moment_ago(
+    dispatcher: hub.Hub, worker: raw_worker.RawWorker, clock: clocks.ManualClock
+) -> None:
+    task = await run_one(dispatcher, worker)
+    await dispatcher.release([task])
+    clock.advance(retention.MIN_AGE_S - 1)
+    assert (await dispatcher.prune(model.Pruning(older_s=0))).tasks == 0
+    clock.advance(2)
+    assert (await dispatcher.prune(model.Pruning(older_s=0))).tasks == 1
+
+
+async def test_more_than_is_to_be_kept_goes_before_its_age(
+    tmp_path: Path, clock: clocks.ManualClock
+) -> None:
+    keep = retention.Limits(tasks=2)
+    options = hub.Options(lease_s=1e9, keep=keep)
+    async with (
+        hubs.running(tmp_path, clock=clock, options=options) as dispatcher,
+        raw_worker.RawWorker(tmp_path / "run" / "channel.sock", slots=2) as worker,
+    ):
+        tasks = await many(dispatcher, worker, clock, 4)
+        await dispatcher.forget_old()
+        assert left(dispatcher, tasks) == [False, False, True, True]
+
+
+async def test_a_size_is_kept_to(tmp_path: Path, clock: clocks.ManualClock) -> None:
+    options = hub.Options(lease_s=1e9, keep=retention.Limits(size_bytes=1))
+    async with (
+        hubs.running(tmp_path, clock=clock, options=options) as dispatcher,
+        raw_worker.RawWorker(tmp_path / "run" / "channel.sock", slots=2) as worker,
+    ):
+        tasks = await many(dispatcher, worker, clock, 3)
+        await dispatcher.forget_old()
+        assert left(dispatcher, tasks) == [False] * 3
+
+
+async def test_one_task_is_forgotten_by_hand(
+    dispatcher: hub.Hub, worker: raw_worker.RawWorker
+) -> None:
+    task = await run_one(dispatcher, worker)
+    with pytest.raises(errors.RunRefused, match="is an object: delete that"):
+        await dispatcher.forget(task)
+    await dispatcher.release([task])
+    await dispatcher.forget(task)
+    assert dispatcher.view(task) is None
+    with pytest.raises(errors.RunRefused, match="does not know"):
+        await dispatcher.forget(task)
+    waits = await declare(dispatcher, declared=False)
+    with pytest.raises(errors.RunRefused, match="cancel it first"):
+        await dispatcher.forget(waits)

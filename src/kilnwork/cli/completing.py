@@ -37,17 +37,19 @@ def of_kind(served: resource.Resource) -> Completer:
 
 def tasks(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of Task objects, names or short ids of the newest tasks that are none."""
-    return _items(_asked(ctx, _tasks), incomplete)
+    return _items(_asked(ctx, lambda reader: _tasks(reader, incomplete)), incomplete)
 
 
-def _tasks(reader: Reader) -> list[str]:
+def _tasks(reader: Reader, incomplete: str) -> list[str]:
+    """Also whole ids to who has typed something."""
     path = f"/v1/namespaces/{reader.namespace}/tasks"
     found = (reader.of_manager(path, {"limit": _NEWEST}) or {}).get("items") or []
     shown = journal.short_ids([item["id"] for item in found])
     known = [
         shown[item["id"]] if item["name"] == item["id"] else str(item["name"]) for item in found
     ]
-    return [*reader.names(api_kinds.TASKS), *known]
+    whole = [str(item["id"]) for item in found] if incomplete else []
+    return [*reader.names(api_kinds.TASKS), *known, *whole]
 
 
 def file_jobs(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -86,7 +88,7 @@ def subjects(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[Co
         return objects(ctx, _, incomplete)
 
     def ask(reader: Reader) -> list[str]:
-        return [*_tasks(reader), *_file_jobs(reader, incomplete)]
+        return [*_tasks(reader, incomplete), *_file_jobs(reader, incomplete)]
 
     return _items(_asked(ctx, ask), incomplete)
 

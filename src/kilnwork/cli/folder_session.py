@@ -34,6 +34,7 @@ from kilnwork.server import api, ports
 NAMESPACE = "default"
 """The only one of such a folder."""
 
+_FORGETS = "a kiln.start() forgets by itself what was over a week ago; or delete the folder"
 _TASKS = f"/v1/namespaces/{NAMESPACE}/tasks"
 JOIN_S = 20.0
 """How long a worker may take to start before nobody waits for it any more."""
@@ -85,6 +86,14 @@ class FolderJournal:
         """Run again what failed; raises `dispatch.errors.RunRefused`."""
         await self._again(task, failed=True, force=False)
         return model.Retried(tasks=(task,))
+
+    async def prune(self, asked: model.Pruning, *, dry_run: bool) -> model.Pruned:
+        """A driver cannot: raises `kube.errors.Conflict`."""
+        raise kube_errors.from_status(409, message=_FORGETS)
+
+    async def forget(self, task: ids.TaskId) -> None:
+        """A driver cannot: raises `kube.errors.Conflict`."""
+        raise kube_errors.from_status(409, message=_FORGETS)
 
     def tasks(
         self, namespace: str | None, *, wanted: model.Wanted, limit: int, below: int | None
@@ -172,6 +181,18 @@ class Exchange:
 _OVER = "over"
 
 
+class _NoClusters:
+    """`server.ports.Clusters` of a folder, whose workers have no template."""
+
+    def namespaces(self) -> list[str]:
+        """The only one."""
+        return [NAMESPACE]
+
+    def clusters(self, namespace: str) -> list[ports.Cluster]:
+        """None."""
+        return []
+
+
 class FolderSession(session.Session):
     """A `session.Session` without a server: it has tasks, and nothing else."""
 
@@ -181,7 +202,7 @@ class FolderSession(session.Session):
         self._journal = FolderJournal(folder)
         nothing = cast(Any, None)  # what is asked for of all others is not passed on
         self._app = api.Api(
-            self._journal, _Everything(), nothing,
+            self._journal, _Everything(), _NoClusters(),
             jobs=nothing, outputs=_Outputs(), ponds=nothing, flows=nothing,
             channel="", blobs=folder / "blobs", time=self.clock,
         )  # fmt: skip

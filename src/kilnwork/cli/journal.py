@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import click
 
-from kilnwork.cli import render, session
+from kilnwork.cli import file_jobs, render, session
 from kilnwork.kit import clock
 
 Item = dict[str, Any]
@@ -32,6 +32,8 @@ _WIDE = {
     "CLUSTER": "clusterName",
     "RUN": "run",
     "LOSSES": "losses",
+    "CPU": "cpuSeconds",
+    "PEAK": "peakMemoryBytes",
     "WORKER": "podName",
     "CREATED": "creationTime",
     "MESSAGE": "message",
@@ -106,37 +108,53 @@ async def show(
     headers: bool,
 ) -> None:
     """Print tasks: the newest `limit` (None: `LIMIT` in a table, else all; 0: all)."""
-    if form in ("json", "yaml"):
-        every = [item async for item in listed(s, wanted=wanted, limit=limit or None)]
-        if not every:
-            await s.check_namespace()
-        click.echo(render.document({"items": every}, form), nl=False)
-    elif form == "name":
-        number = 0
-        async for item in listed(s, wanted=wanted, limit=limit or None):
-            click.echo(item["id"])
-            number += 1
-        if not number:
-            await s.check_namespace()
-    elif limit == 0:
-        found = Newest([item async for item in listed(s, wanted=wanted)])
-        await _show_table(s, found, wide=form == "wide", headers=headers)
-    else:
-        found = await newest(s, wanted=wanted, limit=limit or LIMIT)
-        await _show_table(s, found, wide=form == "wide", headers=headers)
-
-
-async def _show_table(s: session.Session, found: Newest, *, wide: bool, headers: bool) -> None:
-    if not found.items:
-        await s.say_nothing_found("nothing found")
+    if limit is None and form in (None, "wide"):
+        limit = LIMIT
+    if limit:
+        found = await newest(s, wanted=wanted, limit=limit)
+    elif form == "name":  # however many: as they come
+        await _print_ids(s, wanted)
         return
-    everywhere = s.target.all_namespaces
-    lines = table(found.items, now=s.clock.wall(), wide=wide, namespaces=everywhere)
-    for line in lines if headers else lines[1:]:
-        click.echo(line)
+    else:
+        found = Newest([item async for item in listed(s, wanted=wanted)])
+    if form in (None, "wide"):
+        await _show_table(s, found.items, wide=form == "wide", headers=headers)
+    else:
+        await _print_whole(s, found.items, form)
     if found.more != 0:
         number = "" if found.more is None else f"{found.more:,} "
         click.echo(f"… and {number}more (--limit 0 for all)", err=True)
+
+
+async def _print_ids(s: session.Session, wanted: Mapping[str, str]) -> None:
+    number = 0
+    async for item in listed(s, wanted=wanted):
+        click.echo(item["id"])
+        number += 1
+    if not number:
+        await s.check_namespace()
+
+
+async def _print_whole(s: session.Session, items: Sequence[Item], form: str | None) -> None:
+    if not items:
+        await s.check_namespace()
+    if form != "name":
+        click.echo(render.document({"items": items}, form), nl=False)
+        return
+    for item in items:
+        click.echo(item["id"])
+
+
+async def _show_table(
+    s: session.Session, items: Sequence[Item], *, wide: bool, headers: bool
+) -> None:
+    if not items:
+        await s.say_nothing_found("nothing found")
+        return
+    everywhere = s.target.all_namespaces
+    lines = table(items, now=s.clock.wall(), wide=wide, namespaces=everywhere)
+    for line in lines if headers else lines[1:]:
+        click.echo(line)
 
 
 def _path(s: session.Session, what: str) -> str:
@@ -155,7 +173,7 @@ def table(
     if wide:
         header = (*header, *_WIDE)
         rows = [
-            (item["id"], *row[1:], *(_plain(item.get(member)) for member in _WIDE.values()))
+            (item["id"], *row[1:], *(_wide(item, member) for member in _WIDE.values()))
             for item, row in zip(items, rows, strict=True)
         ]
     if namespaces:
@@ -164,6 +182,16 @@ def table(
     if wide:
         return render.columns(header, rows)
     return render.fitted(header, rows, width=WIDTH, flexible=_FLEXIBLE)
+
+
+def _wide(item: Item, member: str) -> object:
+    """What an attempt has used, as people read it; else the member as it is."""
+    value = item.get(member)
+    if value is None:
+        return None
+    if member == "cpuSeconds":
+        return f"{value:.1f}s"
+    return file_jobs.size_text(value) if member == "peakMemoryBytes" else _plain(value)
 
 
 def _plain(value: object) -> object:

@@ -46,6 +46,7 @@ COMMANDS: dict[str, Entry] = {
     "suspend": Entry("Tasks", "Start nothing more of tasks, Jobs, SyncSets or file jobs."),
     "resume": Entry("Tasks", "Go on with what was suspended."),
     "retry": Entry("Tasks", "Start anew what failed; --failed reuses what succeeded."),
+    "prune": Entry("Tasks", "Forget tasks that are over, with their output and results."),
     "deploy": Entry("Jobs", "Make JobConfigs of the jobs that a Python module declares."),
     "run-job": Entry("Jobs", "Run a JobConfig now or later: make a Job of it."),
     "jobs": Entry("Jobs", "List Jobs, show one or its indexes."),

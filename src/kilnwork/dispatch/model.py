@@ -5,6 +5,7 @@ apart from why a task waits and its progress, which are facts of the moment.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import msgspec
 
@@ -187,6 +188,45 @@ class TaskCount(msgspec.Struct, frozen=True):
     function: str
     state: api_task.State
     number: int
+
+
+class OldRun(NamedTuple):
+    """A run that may be forgotten.
+
+    `over`: nobody but its parent may need the task: all runs of it ended before a moment, it has no
+    object and no unfinished child. `parent`: None also for one that is forgotten. `keyed`: a driver
+    gave it a key, to find it again. `size_bytes`: about, of its row and its blobs.
+    """
+
+    row: int
+    task: ids.TaskId
+    namespace: str
+    over: bool
+    parent: ids.TaskId | None
+    keyed: bool
+    size_bytes: int
+
+
+class Pruning(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tasks that are over are to be forgotten, the oldest first.
+
+    `older_s`: all runs of them ended so long ago. `namespace`: of this one alone. `keep`: not the
+    newest so many of what is over. `free_bytes`: no more than it takes to free so many. `keyed`:
+    also calls that a driver has given a key.
+    """
+
+    older_s: float
+    namespace: str | None = None
+    keep: int | None = None
+    free_bytes: int | None = None
+    keyed: bool = False
+
+
+class Pruned(msgspec.Struct, frozen=True):
+    """How many tasks were forgotten, or would be, and about how many bytes they took."""
+
+    tasks: int
+    size_bytes: int
 
 
 class AttemptView(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,6 +18,8 @@ the tasks of all namespaces as `/tasks` below does those of one.
 | GET /syncsets/NAME/result | result of its flow: `generation` |
 | GET /jobconfigs/NAME/options | JSON Schema of the values that its options take |
 | POST /tasks/REF/cancel | stop it |
+| DELETE /tasks/REF | forget a task that is over and no object, with its runs and output |
+| POST /prune | forget what is over: `olderThan`, `keep`, `free`, `keyed`, `dryRun` |
 | POST /tasks/REF/suspend, /resume | start no attempt of a spawned task; go on |
 | POST /tasks/REF/retry | a new run of a spawned task; `force` for one that has succeeded |
 | POST /tasks/REF/retry?failed=true | of what failed of it and around it; what succeeded is reused |
@@ -64,6 +66,8 @@ MAX_AMBIGUOUS = 5
 
 MAX_WAIT_S = 60
 MAX_LIMIT = 1000
+MAX_AGE_S = 100 * 366 * 86_400
+MAX_KEPT = 1_000_000_000
 
 _Handler = Callable[[asgi.Request, model.TaskView, asgi.Response], Awaitable[None]]
 
@@ -100,7 +104,7 @@ class Api:
         self._indexes = indexes.Indexes(jobs, rights)
         self._steps = steps.Steps(flows, rights)
         self._option_schemas = option_schemas.OptionSchemas(jobs, rights)
-        self._lists = {"tasks": self._list, "task-counts": self._counts}
+        self._sets = {"tasks": self._list, "task-counts": self._counts, "prune": self._prune}
         self._subs: dict[tuple[str, str], _Handler] = {
             ("GET", ""): self._task,
             ("GET", "result"): self._result,
@@ -108,6 +112,7 @@ class Api:
             ("GET", "why"): self._why,
             ("POST", "cancel"): self._cancel,
             ("POST", "retry"): self._retry,
+            ("DELETE", ""): self._forget,
             ("POST", "suspend"): functools.partial(self._suspend, suspended=True),
             ("POST", "resume"): functools.partial(self._suspend, suspended=False),
         }
@@ -123,10 +128,10 @@ class Api:
         match request.segments:
             case ["v1", "endpoints"]:
                 await self._endpoints(request, response)
-            case ["v1", ("tasks" | "task-counts") as kind]:
-                await self._lists[kind](request, None, response)
-            case ["v1", "namespaces", namespace, ("tasks" | "task-counts") as kind]:
-                await self._lists[kind](request, namespace, response)
+            case ["v1", ("tasks" | "task-counts" | "prune") as kind]:
+                await self._sets[kind](request, None, response)
+            case ["v1", "namespaces", namespace, ("tasks" | "task-counts" | "prune") as kind]:
+                await self._sets[kind](request, namespace, response)
             case ["v1", "namespaces", namespace, "clusters"]:
                 await self._list_clusters(request, namespace, response)
             case ["v1", "namespaces", namespace, "tasks", ref, *sub] if len(sub) <= 1:
@@ -247,7 +252,7 @@ class Api:
                 f"a task has no {sub!r}: it has result, logs, why, cancel, suspend, resume and "
                 "retry"
             )
-        await self._check(request, _question(namespace, ref, sub))
+        await self._check(request, _question(request.method, namespace, ref, sub=sub))
         await handler(request, await self._known(request, namespace, ref), response)
 
     async def _check(self, request: asgi.Request, question: ports.Question) -> None:
@@ -317,7 +322,8 @@ class Api:
         found = documents.facts(view, memory=self._memory_of(view))
         sentence = why.sentence(found, now=self._clock.wall())
         facts = {"state": view.state, "reason": view.reason, "message": view.message}
-        document = {"why": sentence, **facts, "error": documents.error(view)}
+        used = why.used(found).strip() or None if view.state.final else None
+        document = {"why": sentence, **facts, "used": used, "error": documents.error(view)}
         await response.json({key: value for key, value in document.items() if value is not None})
 
     def _memory_of(self, view: model.TaskView) -> str:
@@ -371,6 +377,32 @@ class Api:
         if retried is not None:
             document["retried"] = documents.retried(retried)
         await response.json(document, status=202)
+
+    async def _forget(self, _: asgi.Request, view: model.TaskView, response: asgi.Response) -> None:
+        try:
+            await self._journal.forget(view.task)
+        except dispatch_errors.RunRefused as error:
+            raise errors.Conflict(str(error)) from error
+        await response.json(documents.task(view))
+
+    async def _prune(
+        self, request: asgi.Request, namespace: str | None, response: asgi.Response
+    ) -> None:
+        """Forget what is over, of a namespace or (None) of all."""
+        if request.method != "POST":
+            raise errors.MethodNotAllowed
+        verb = "list" if request.flag("dryRun") else "deletecollection"
+        await self._check(request, ports.Question(verb=verb, namespace=namespace or ""))
+        asked = model.Pruning(
+            older_s=request.number("olderThan", least=0, most=MAX_AGE_S) or 0,
+            namespace=namespace,
+            keep=request.number("keep", least=0, most=MAX_KEPT),
+            free_bytes=request.number("free", least=1, most=1 << 60),
+            keyed=request.flag("keyed"),
+        )
+        pruned = await self._journal.prune(asked, dry_run=request.flag("dryRun"))
+        document = {"tasks": pruned.tasks, "sizeBytes": pruned.size_bytes}
+        await response.json({**document, "dryRun": request.flag("dryRun")})
 
     async def _logs(
         self, request: asgi.Request, view: model.TaskView, response: asgi.Response
@@ -455,7 +487,9 @@ async def _drain(reader: logs.Reader, response: asgi.Response) -> None:
         await response.write(data)
 
 
-def _question(namespace: str, ref: str, sub: str) -> ports.Question:
+def _question(method: str, namespace: str, ref: str, *, sub: str) -> ports.Question:
+    if method == "DELETE":
+        return ports.Question(verb="delete", namespace=namespace, name=ref)
     if sub in ("cancel", "retry", "suspend", "resume"):
         return ports.Question(verb="patch", namespace=namespace, name=ref)
     subresource = "log" if sub == "logs" else ""

@@ -168,6 +168,17 @@ class Journal(Protocol):
         """
         ...
 
+    async def prune(self, asked: model.Pruning, *, dry_run: bool) -> model.Pruned:
+        """Forget all that is asked for, or only say how many that would be."""
+        ...
+
+    async def forget(self, task: ids.TaskId) -> None:
+        """Forget a task that is over, with its runs and output.
+
+        Raises `dispatch.errors.RunRefused` when it is not over, is an object, or is needed.
+        """
+        ...
+
     async def retry_failed(self, task: ids.TaskId) -> model.Retried:
         """Run again what failed of a spawned task and around it, durably.
 

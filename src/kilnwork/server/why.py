@@ -103,17 +103,18 @@ def _ended(start: str, facts: Facts) -> str:
     number = f" after {facts.attempt} attempts" if facts.attempt > 1 else ""
     number += _lost(facts)
     if facts.state == task.State.SUCCESS:
-        return f"{start}{number}.{_used(facts)}"
+        return f"{start}{number}.{used(facts)}"
     because = _because(facts).removesuffix(".")
     if code is not None and str(code) not in facts.message:
         because += f", exit code {code}"
     if code:
         because += f"; `kiln logs {facts.name}` shows what it printed"
-    return f"{start}{number}: {because}.{_used(facts)}"
+    return f"{start}{number}: {because}.{used(facts)}"
 
 
-def _used(facts: Facts) -> str:
-    """What the newest attempt has used, beside what its worker has."""
+def used(facts: Facts) -> str:
+    """Return what the newest attempt has used, beside what its worker has, as a sentence after
+    another one; "" when that is not known."""
     if facts.usage is None:
         return ""
     text = f" It used {facts.usage.cpu_s:.1f} s of CPU"

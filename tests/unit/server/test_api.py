@@ -82,6 +82,15 @@ class Journal:
             raise dispatch_errors.RunRefused("it has succeeded")
         self.change(task, state=task_state.PENDING, run=2)
 
+    async def prune(self, asked: model.Pruning, *, dry_run: bool) -> model.Pruned:
+        self.pruned = asked, dry_run
+        return model.Pruned(3, 1 << 20)
+
+    async def forget(self, task: ids.TaskId) -> None:
+        if not self.views[task].state.final:
+            raise dispatch_errors.RunRefused("it is not over")
+        del self.views[task]
+
     def change(self, one: ids.TaskId, **facts: Any) -> None:
         self.views[one] = msgspec.structs.replace(self.views[one], **facts)
 
@@ -372,6 +381,23 @@ async def test_tasks_are_counted_by_function_and_state(app: api.Api) -> None:
             "number": 2,
         }  # fmt: skip
     assert (await Exchange(app, "/v1/task-counts", user="guest").run()).status == 403
+
+
+async def test_pruning_says_what_it_forgets(app: api.Api, journal: Journal) -> None:
+    path = "/v1/namespaces/default/prune?olderThan=60&keep=5&dryRun=true"
+    found = (await Exchange(app, path, method="POST").run()).json()
+    assert found == {"tasks": 3, "sizeBytes": 1 << 20, "dryRun": True}
+    asked = model.Pruning(older_s=60, namespace="default", keep=5)
+    assert journal.pruned == (asked, True)
+    assert (await Exchange(app, "/v1/prune").run()).status == 405
+    assert (await Exchange(app, "/v1/prune", method="POST", user="guest").run()).status == 403
+
+
+async def test_only_what_is_over_is_deleted(app: api.Api, journal: Journal) -> None:
+    assert (await Exchange(app, f"{TASKS}/a", method="DELETE").run()).status == 409
+    journal.change(A, state=task_state.SUCCESS)
+    assert (await Exchange(app, f"{TASKS}/a", method="DELETE").run()).status == 200
+    assert A not in journal.views
 
 
 async def test_lists_are_paged(app: api.Api) -> None:

@@ -22,6 +22,7 @@ from kilnwork.cli import (
     task_names,
     waiting,
 )
+from kilnwork.kit import ids
 from kilnwork.kube import errors as kube_errors
 
 _UPLOAD = "upload/"
@@ -83,6 +84,7 @@ def command(
     kiln delete task/hello taskcluster/batch
     kiln delete file/invoices               a file job: input, results and what runs of it
     kiln delete files --all
+    kiln delete task 5f1c2a10               a call that is over: its runs, result and output
     """
     if bool(words) == bool(files):
         raise click.UsageError("name what to delete: KIND NAME…, KIND/NAME…, or -f FILE")
@@ -185,10 +187,26 @@ async def _victims(s: session.Session, choice: _Choice, *, lenient: bool) -> lis
                 name = ref.name
                 if ref.resource == api_kinds.TASKS:
                     name = await task_names.resolved(s, name)
+                    if await _forget_call(s, name):
+                        continue
                 named.append((ref.resource, name, s.one_namespace()))
                 continue
             named += await _chosen(s, ref.resource, choice)
     return await _identified(s, named, lenient=lenient)
+
+
+async def _forget_call(s: session.Session, name: str) -> bool:
+    """Delete a task that is no object; False when the name is no id, or of an object."""
+    try:
+        ids.task_id(name)
+        found = await s.get_json(s.tasks_path(name))
+    except (ValueError, kube_errors.NotFound):
+        return False
+    if found["declared"]:
+        return False
+    await s.ask("DELETE", s.tasks_path(name))
+    click.echo(f"task {name} deleted, with its result and output")
+    return True
 
 
 async def _check_kind(s: session.Session, word: str) -> None:

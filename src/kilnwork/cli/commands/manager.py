@@ -17,6 +17,7 @@ from kilnwork.api import manager
 from kilnwork.cli import (
     folders,
     foreground,
+    keeping,
     limits,
     manager_options,
     options,
@@ -131,6 +132,7 @@ def _settings(**given: Any) -> in_cluster.Settings:
         adopt=given["adopt"],
         ponds=given["ponds"],
         files=limits.chosen(given),
+        keep=keeping.chosen(given),
     )
 
 

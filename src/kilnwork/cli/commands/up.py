@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from kilnwork import version
-from kilnwork.cli import folders, foreground, limits, manager_options
+from kilnwork.cli import folders, foreground, keeping, limits, manager_options
 from kilnwork.cli.wiring import embedded
 from kilnwork.kit import paths
 from kilnwork.server.jobs import source
@@ -50,6 +50,7 @@ from kilnwork.server.jobs import source
 )
 @manager_options.allowed_kinds("*")
 @limits.options
+@keeping.options
 @foreground.logged
 def command(
     *,
@@ -66,12 +67,14 @@ def command(
     Listens on 127.0.0.1 only. Ctrl-C or `kiln down` ends it and everything it started; a second
     Ctrl-C does not wait. Objects, results, files and logs stay in the data directory.
     """
+    keep = keeping.chosen(limited)
     settings = embedded.Settings(
         data_dir=(data or paths.data_dir()).absolute(),
         port=port,
         workdir=(workdir or Path.cwd()).absolute(),
         slots=slots or len(os.sched_getaffinity(0)),
         allowed_kinds=allowed_kinds,
+        keep=keep,
         files=limits.chosen(limited, source=source.read(os.environ) if source_compat else None),
     )
     return foreground.serve(

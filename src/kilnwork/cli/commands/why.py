@@ -150,6 +150,8 @@ async def _of_object(s: session.Session, word: str) -> dict[str, Any]:
     known = await _in_journal(s, found)
     if answer["state"] == known.get("state") == task.State.RUNNING:
         answer["why"] = known["why"]  # has the progress, which no object has
+    elif "used" in known and answer["state"] == known.get("state"):
+        answer["why"] += f" {known['used']}"
     return {**answer, "error": known["error"]} if "error" in known else answer
 
 
@@ -178,10 +180,9 @@ async def _of_pond(s: session.Session, found: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _in_journal(s: session.Session, found: dict[str, Any]) -> dict[str, Any]:
-    """What only the journal has of a Task object: progress, the Python error; {} without either."""
-    state = (found.get("status") or {}).get("state")
-    failed_call = state == task.State.FAILED and "call" in found.get("spec", {})
-    if state == task.State.RUNNING or failed_call:
+    """What only the journal has of a Task object that began: progress, what it has used, the Python
+    error."""
+    if (found.get("status") or {}).get("startTime"):
         with contextlib.suppress(*errors.SERVER_ERRORS):
             return await s.get_json(s.tasks_path(found["metadata"]["uid"], "why"))
     return {}

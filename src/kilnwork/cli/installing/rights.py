@@ -164,7 +164,10 @@ WHERE_SERVED: tuple[Right, ...] = (
     Right(
         resources=("configmaps",),
         verbs=("create", "get"),
-        why="Makes ConfigMaps in `resources.objects` of a SyncSet.",
+        why=(
+            "Makes ConfigMaps in `resources.objects` of a SyncSet, and reads those that `env` of a "
+            "task names."
+        ),
     ),
     Right(
         group=_OURS,
@@ -212,7 +215,8 @@ WHERE_SERVED: tuple[Right, ...] = (
             "Makes the Secret `CLUSTER-channel` of each TaskCluster, which only its worker Pods "
             "mount, and compares what workers show with it; and `POND-pond` of each DataPond, for "
             "its agents. Patches them when the manager's certificate authority is another. Follows "
-            "only those labelled `app.kubernetes.io/managed-by=kilnwork`."
+            "only those labelled `app.kubernetes.io/managed-by=kilnwork`. Reads Secrets that `env` "
+            "of a task names, for its worker."
         ),
     ),
     Right(

@@ -374,6 +374,12 @@ class HubJournal:
                 "again what has failed"
             )
 
+    async def prune(self, asked: model.Pruning, *, dry_run: bool) -> model.Pruned:
+        return await self._hub.prune(asked, dry_run=dry_run)
+
+    async def forget(self, task: ids.TaskId) -> None:
+        await self._hub.forget(task)
+
     def _job_of(self, view: model.TaskView) -> str | None:
         """The id of the file job for which a task works; None when it works for none."""
         if not view.source:

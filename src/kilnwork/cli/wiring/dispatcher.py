@@ -14,7 +14,7 @@ from kilnwork.channel import ports as channel_ports
 from kilnwork.cli.wiring import adapters, steps
 from kilnwork.controllers import caches
 from kilnwork.dispatch import model
-from kilnwork.dispatch.hub import hub
+from kilnwork.dispatch.hub import hub, retention
 from kilnwork.dispatch.hub import variables as hub_variables
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.jobs import assembly, index_jobs, service
@@ -97,7 +97,7 @@ class Dispatcher:
     when the journal cannot go on.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what its composition roots decide
         self,
         data_dir: Path,
         *,
@@ -106,6 +106,7 @@ class Dispatcher:
         known: Callable[[], caches.Caches],
         fail: Callable[[str, BaseException], None],
         files: Files,
+        keep: retention.Limits,
     ) -> None:
         self.socket = paths.runtime_dir(data_dir) / "channel.sock"
         """Where workers and drivers of this machine connect."""
@@ -121,6 +122,7 @@ class Dispatcher:
         self._known = known
         self._fail = fail
         self._files = files
+        self._keep = keep
         self._running_jobs: service.Jobs | None = None
         self.indexes: index_jobs.IndexJobs
         self.flows: runs.FlowRuns
@@ -189,6 +191,7 @@ class Dispatcher:
                 blobs_dir=self.blobs,
                 callback_url=urls.url,
                 clock_file=data / "journal.clock",
+                keep=self._keep,
             ),
         )
         await running.start(self.socket)

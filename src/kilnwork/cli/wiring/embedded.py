@@ -11,6 +11,7 @@ from kilnwork import controllers, version
 from kilnwork.cli import embedded_kinds
 from kilnwork.cli.wiring import adapters, manager, steps
 from kilnwork.controlplane import cluster
+from kilnwork.dispatch.hub import retention
 from kilnwork.kit import clock
 from kilnwork.kube import client
 from kilnwork.server.jobs import settings as jobs_settings
@@ -34,6 +35,8 @@ class Settings:
     """Of TaskCluster `default`, when it is made."""
     files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
     """Of the Jobs API."""
+    keep: retention.Limits = field(default_factory=retention.Limits)
+    """How much is kept of tasks that are over."""
     allowed_kinds: tuple[str, ...] = ("*",)
     """Kinds of objects that tasks may make."""
 
@@ -62,6 +65,7 @@ class Server:
                 worker_command=WORKER_COMMAND,
                 worker_dir=str(settings.workdir),
                 files=settings.files,
+                keep=settings.keep,
                 allowed_kinds=settings.allowed_kinds,
                 ponds_here=True,
             ),

@@ -15,6 +15,7 @@ from kilnwork.cli.wiring import manager as wired_manager
 from kilnwork.controllers import unserved
 from kilnwork.controlplane import lock
 from kilnwork.controlplane.apiserver import pki
+from kilnwork.dispatch.hub import retention
 from kilnwork.kit import clock, coroutines, errors, paths, serving
 from kilnwork.kube import client, config, election, events
 from kilnwork.kube import errors as kube_errors
@@ -45,7 +46,8 @@ class Settings:
     and `worker_command`: of worker Pods whose TaskCluster names none. `machine`: for people who
     read the Lease. `absence_s`: how long the manager may be away before workers end their tasks.
     `callback_url`: base of URLs for callbacks, None: `advertise`, over TLS.
-    `adopt`: lead though the Lease names another journal. `files`: of the Jobs API.
+    `adopt`: lead though the Lease names another journal. `files`: of the Jobs API. `keep`: of
+    tasks that are over.
     `allowed_kinds`: of objects that tasks may make. `ponds`: DataPonds are served, and Nodes read.
     """
 
@@ -63,6 +65,7 @@ class Settings:
     absence_s: float = manager.ABSENCE_S
     adopt: bool = False
     files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
+    keep: retention.Limits = field(default_factory=retention.Limits)
     allowed_kinds: tuple[str, ...] = ()
     ponds: bool = False
 
@@ -89,6 +92,7 @@ class Server:
                 ponds=settings.ponds,
                 terms=dispatcher.LeaseTerms.for_absence(settings.absence_s),
                 files=settings.files,
+                keep=settings.keep,
             ),
             time=self._clock,
             on_failure=on_failure,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kilnwork import controllers
 from kilnwork.cli.wiring import adapters, dispatcher, steps
-from kilnwork.dispatch.hub import hub
+from kilnwork.dispatch.hub import hub, retention
 from kilnwork.kit import asgi, clock
 from kilnwork.kube import client
 from kilnwork.server import guard, ports
@@ -40,6 +40,8 @@ class Settings:
     """DataPonds that name no directory have one below ours: the node is in this process."""
     terms: dispatcher.LeaseTerms = dispatcher.LOCAL
     files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
+    keep: retention.Limits = field(default_factory=retention.Limits)
+    """How much is kept of tasks that are over."""
 
 
 class Manager:
@@ -66,6 +68,7 @@ class Manager:
                 shared=settings.advertise is None,
                 worker_dir=settings.worker_dir,
             ),
+            keep=settings.keep,
         )
         self.steps.explain("dispatcher", lambda: self.dispatcher.trouble)
         self.hub: hub.Hub

@@ -8,9 +8,11 @@ than the output. Not fsynced: output is not worth a disk flush each line, and th
 was not confirmed.
 """
 
+import contextlib
 import logging
 import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from kilnwork.api import attempts
@@ -117,6 +119,15 @@ class AttemptLogs:
             return task in self._printed
         # Of hundreds of thousands of tasks: a Path takes ten times as long, an exception thrice.
         return os.access(f"{self.logs_dir}/{ids.task_text(task)}", os.F_OK)
+
+    def sizes(self, tasks: Iterable[ids.TaskId]) -> dict[ids.TaskId, int]:
+        """Bytes that tasks have printed and are kept; blocks on the disk."""
+        found = {}
+        for task in tasks if self.logs_dir is not None else ():
+            where = f"{self.logs_dir}/{ids.task_text(task)}"
+            with contextlib.suppress(OSError), os.scandir(where) as files:  # it may have none
+                found[task] = sum(file.stat().st_size for file in files)
+        return found
 
     def delete(self, task: ids.TaskId) -> None:
         """The task is forgotten, and all that its attempts printed with it; blocks on the disk."""

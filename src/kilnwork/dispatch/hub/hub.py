@@ -10,7 +10,7 @@ import asyncio
 import os
 import socket
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kilnwork.api import attempts
@@ -55,8 +55,9 @@ class Options:
     """How long a worker may be silent."""
     renew_s: float = RENEW_S
     """How often it renews: three tries fit one lease."""
-    keep_s: float = retention.KEEP_S
-    """How long tasks that are over and have no object are kept, with their output."""
+    keep: retention.Limits = field(default_factory=retention.Limits)
+    """How long, and how much, tasks that are over and have no object are kept, with their
+    output."""
     max_backlog: int = MAX_BACKLOG
     executors: bool = True
     """Executors join: tasks may name others than the worker."""
@@ -114,7 +115,7 @@ class Hub:
             self._core,
             self.logs,
             blobs=options.blobs_dir,
-            keep_s=options.keep_s,
+            limits=options.keep,
             clock_file=options.clock_file,
         )
         self._peers: peers.Peers = peers.Peers(
@@ -276,6 +277,25 @@ class Hub:
         it happens by itself."""
         await self._retention.forget_all()
         await self._retention.collect()
+
+    async def prune(self, asked: model.Pruning, *, dry_run: bool = False) -> model.Pruned:
+        """Forget tasks that are over, or only say how many that would be."""
+        pruned = await self._retention.prune(asked, dry_run=dry_run)
+        if not dry_run:
+            await self._retention.collect()
+        return pruned
+
+    async def forget(self, task: ids.TaskId) -> None:
+        """Forget a task that is over, with all its runs and output; on disk when this returns.
+
+        Raises `RunRefused` when it is unknown, not over, an object, or somebody may look for it.
+        """
+        row = self._core.reader.task_row(task)
+        if row is None:
+            raise errors.RunRefused("the journal does not know this task")
+        if refusal := self._retention.refusal(row):
+            raise errors.RunRefused(refusal)
+        await self._retention.forget((task,))
 
     async def close_cluster(self, namespace: str, cluster: str, *, running: bool = True) -> None:
         """Fail all unfinished tasks of a TaskCluster that is gone; `running` False: that is being

@@ -1,18 +1,24 @@
 """How long what is over is kept: old tasks are forgotten with their output, a few at a time.
 
-Used by the hub. A task may go when every run of it ended `keep_s` ago, its Task object is gone (or
-it never had one), no child of it is unfinished, and its parent has gone before: a tree goes from
-its root. Everything else stays, however old. Ages are those of a clock that cannot be set
-(`kit.retention_clock`). Then blobs are collected that nothing refers to any more.
+Used by the hub. A task may go when every run of it ended long enough ago, its Task object is gone
+(or it never had one), no child of it is unfinished, no unfinished task takes its result, and its
+parent has gone before: a tree goes from its root. Everything else stays, however old; what goes
+before its age, since there is too much, are the oldest of these. Ages are those of a clock that
+cannot be set (`kit.retention_clock`). Then blobs are collected that nothing refers to any more.
 """
 
 import asyncio
+import contextlib
 import itertools
 import logging
+import os
 from pathlib import Path
+from typing import NamedTuple
 
-from kilnwork.dispatch import errors
-from kilnwork.dispatch.hub import attempt_logs, blob_collection, commits
+from kilnwork.api import task as api_task
+from kilnwork.dispatch import errors, model
+from kilnwork.dispatch.hub import attempt_logs, blob_collection, commits, pruning
+from kilnwork.dispatch.journal import task_rows
 from kilnwork.dispatch.machine import inputs
 from kilnwork.kit import ids, retention_clock
 
@@ -20,6 +26,9 @@ log = logging.getLogger(__name__)
 
 KEEP_S = 7 * 86_400.0
 """Long enough to look on Monday at what ran on Friday, short enough for a small disk."""
+
+MIN_AGE_S = 60.0
+"""What ended more recently is never forgotten: jobs and drivers may be about to read it."""
 
 BATCH = 500
 """Rows looked at in one go: some milliseconds of the event loop."""
@@ -33,6 +42,15 @@ ROUND_S = 600.0
 _SAMPLES_A_ROUND = round(ROUND_S / retention_clock.SAMPLE_S)
 
 
+class Limits(NamedTuple):
+    """How much is kept of what is over: until so many seconds after its end; the newest so many
+    tasks; so many bytes of journal, output and blobs together. None: any number."""
+
+    keep_s: float = KEEP_S
+    tasks: int | None = None
+    size_bytes: int | None = None
+
+
 class Retention:
     """Forgets, until cancelled."""
 
@@ -42,14 +60,14 @@ class Retention:
         logs: attempt_logs.AttemptLogs,
         *,
         blobs: Path | None,
-        keep_s: float = KEEP_S,
+        limits: Limits,
         clock_file: Path | None = None,
     ) -> None:
         self._core = core
         self._logs = logs
         self._blobs = blobs
         self._collector: blob_collection.Collector | None = None
-        self._keep_s = keep_s
+        self._limits = limits
         self._ages = retention_clock.RetentionClock(clock_file, core.clock)
 
     async def run(self) -> None:
@@ -89,25 +107,89 @@ class Retention:
         await asyncio.to_thread(self._collector.collect)
 
     async def forget_all(self, *, pause_s: float = 0.0) -> None:
-        """One look at all that is old."""
-        row = await self._forget_some(above=0)
-        while row:
-            await asyncio.sleep(pause_s)
-            row = await self._forget_some(above=row)
+        """One look at all that is old, or too much."""
+        asked = model.Pruning(older_s=self._limits.keep_s, keyed=True)
+        await self.prune(asked, pause_s=pause_s)
+        limits = self._limits
+        if limits.tasks is not None:
+            asked = model.Pruning(older_s=MIN_AGE_S, keep=limits.tasks, keyed=True)
+            await self.prune(asked, pause_s=pause_s)
+        if limits.size_bytes is not None:
+            used = await asyncio.to_thread(self._used_bytes)
+            excess = used - limits.size_bytes
+            if excess > 0:
+                asked = model.Pruning(older_s=MIN_AGE_S, free_bytes=excess, keyed=True)
+                await self.prune(asked, pause_s=pause_s)
 
-    async def _forget_some(self, *, above: int) -> int:
-        """Look at one batch of rows; the row to go on above, 0 when there are no more."""
-        before = self._ages.old_before(self._keep_s)
-        rows = self._core.reader.old_runs(before=before, above=above, limit=BATCH)
-        found = tuple(dict.fromkeys(task for _, task, forgettable in rows if forgettable))
-        if found:
-            # Output first: after a crash in between no output is left behind.
-            await asyncio.to_thread(self._delete_logs, found)
-            self._core.apply(inputs.Forget(found))
-            await self._core.flush()
-            log.info("old tasks forgotten", extra={"tasks": len(found)})
-        return rows[-1][0] if len(rows) == BATCH else 0
+    async def prune(
+        self, asked: model.Pruning, *, dry_run: bool = False, pause_s: float = 0.0
+    ) -> model.Pruned:
+        """Forget what is asked for, or only say what that would be."""
+        choice = pruning.Choice(
+            asked,
+            over=self._count_over(asked.namespace),
+            needed=pruning.needed_by(list(self._core.machine.memory.tasks.values())),
+        )
+        before = self._ages.old_before(max(asked.older_s, MIN_AGE_S))
+        above = 0
+        while not choice.enough:
+            runs = self._core.reader.old_runs(before=before, above=above, limit=BATCH)
+            printed = await asyncio.to_thread(self._logs.sizes, {run.task for run in runs})
+            found = choice.take(runs, printed)
+            if found and not dry_run:
+                await self.forget(found)
+                log.info("old tasks forgotten", extra={"tasks": len(found)})
+            if len(runs) < BATCH:
+                break
+            above = runs[-1].row
+            await asyncio.sleep(pause_s)
+        return choice.chosen
+
+    async def forget(self, tasks: tuple[ids.TaskId, ...]) -> None:
+        """Forget these tasks with their output; on disk when this returns."""
+        # Output first: after a crash in between no output is left behind.
+        await asyncio.to_thread(self._delete_logs, tasks)
+        self._core.apply(inputs.Forget(tasks))
+        await self._core.flush()
+
+    def refusal(self, row: task_rows.TaskRow) -> str:
+        """Return why a task cannot be forgotten now; "" when it can."""
+        name = row.shown_name
+        if row.finished is None:
+            return f"task {name} is {row.state}, not over: cancel it first"
+        if row.declared and not row.released:
+            return f"task {name} is an object: delete that"
+        memory = self._core.machine.memory
+        parent = None if row.parent is None else memory.tasks.get(row.parent)
+        if parent is not None:
+            return f"the parent of task {name} is {parent.state} and may ask for it again"
+        if row.task in pruning.needed_by(list(memory.tasks.values())):
+            return f"a task that is not over takes the result of task {name}"
+        for run in range(1, row.run + 1):
+            states = self._core.reader.child_states(row.task, run)
+            if any(not api_task.State(state).final for state, number in states if number):
+                return f"a child of task {name} is not over"
+        return ""
+
+    def _count_over(self, namespace: str | None) -> int:
+        counts = self._core.reader.counts(namespace)
+        return sum(one.number for one in counts if one.state.final)
+
+    def _used_bytes(self) -> int:
+        """What is kept takes so much: files of the journal, output, blobs. Blocks on the disk."""
+        folders = [folder for folder in (self._logs.logs_dir, self._blobs) if folder is not None]
+        return self._core.store.used_bytes() + sum(map(_size_of, folders))
 
     def _delete_logs(self, tasks: tuple[ids.TaskId, ...]) -> None:
         for task in tasks:
             self._logs.delete(task)
+
+
+def _size_of(folder: Path) -> int:
+    """Bytes of all files below it."""
+    found = 0
+    for where, _, names in os.walk(folder):
+        for name in names:
+            with contextlib.suppress(OSError):  # gone meanwhile
+                found += os.stat(os.path.join(where, name)).st_size  # noqa: PTH116, PTH118 - many
+    return found

@@ -17,7 +17,7 @@ import msgspec
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
-from kilnwork.dispatch.journal import port, reading, rows, task_counts, task_rows
+from kilnwork.dispatch.journal import port, reading, rows, task_rows
 from kilnwork.dispatch.machine import inputs, instructions, records
 from kilnwork.kit import ids
 
@@ -99,6 +99,10 @@ class MemoryStore(reading.RowReader):
         self, call_soon: port.CallSoon, *, on_failure: Callable[[BaseException], None]
     ) -> None:
         """Nothing can fail."""
+
+    def used_bytes(self) -> int:
+        """Nothing is on a disk."""
+        return 0
 
     def write(self, batch: instructions.Batch, done: Callable[[port.Written], None]) -> None:
         """Keep the records of a batch, and drop the oldest that are over."""
@@ -205,11 +209,11 @@ class MemoryStore(reading.RowReader):
     def counts(self, namespace: str | None = None) -> list[model.TaskCount]:
         """A look at all of them."""
         numbers = Counter(
-            (one.namespace, _declared(one), task_counts.called(_spec(one)), one.state.value)
+            (one.namespace, _declared(one), rows.called(_spec(one)), one.state.value)
             for one in self._all()
             if namespace in (None, one.namespace)
         )
-        return task_counts.counts(numbers.items())
+        return rows.task_counts(numbers.items())
 
     def known(self, lookups: inputs.Lookups) -> dict[int, inputs.StoredCall]:
         """Without making rows, as calls are submitted meanwhile."""
@@ -257,9 +261,7 @@ class MemoryStore(reading.RowReader):
                 found[task] = _value(record)
         return found
 
-    def old_runs(
-        self, *, before: float, above: int, limit: int
-    ) -> list[tuple[int, ids.TaskId, bool]]:
+    def old_runs(self, *, before: float, above: int, limit: int) -> list[model.OldRun]:
         """Nothing: what is old goes by itself."""
         return []
 

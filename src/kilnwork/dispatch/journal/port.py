@@ -149,10 +149,8 @@ class ListReader(Protocol):
 class RetentionReader(Protocol):
     """Says what need not be kept any more."""
 
-    def old_runs(
-        self, *, before: float, above: int, limit: int
-    ) -> list[tuple[int, ids.TaskId, bool]]:
-        """(row, task, may be forgotten) of runs created before a moment, in order of age."""
+    def old_runs(self, *, before: float, above: int, limit: int) -> list[model.OldRun]:
+        """Runs created before a moment, in order of age."""
         ...
 
     def child_states(self, parent: ids.TaskId, run: int) -> Iterable[tuple[str, int]]:
@@ -201,6 +199,10 @@ class Store(Protocol):
 
     def start(self, call_soon: CallSoon, *, on_failure: Callable[[BaseException], None]) -> None:
         """Begin to write; `on_failure` is called when that cannot go on."""
+        ...
+
+    def used_bytes(self) -> int:
+        """How much of the disk is in use, without what is free within the file; in any thread."""
         ...
 
     def write(self, batch: instructions.Batch, done: Callable[[Written], None]) -> None:

@@ -84,10 +84,8 @@ class RowReader(abc.ABC):
         """How many tasks there are by function and state, in one namespace or (None) in all."""
 
     @abc.abstractmethod
-    def old_runs(
-        self, *, before: float, above: int, limit: int
-    ) -> list[tuple[int, ids.TaskId, bool]]:
-        """(row, task, may be forgotten) of runs created before a moment, in order of age."""
+    def old_runs(self, *, before: float, above: int, limit: int) -> list[model.OldRun]:
+        """Runs created before a moment, in order of age."""
 
     @abc.abstractmethod
     def referenced(self, digests: Sequence[bytes]) -> set[bytes]:

@@ -7,6 +7,7 @@ An OS lock on a file next to it keeps a second process out in the first place. N
 is `queries`, over connections that cannot write.
 """
 
+import contextlib
 import functools
 import itertools
 import threading
@@ -18,7 +19,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from kilnwork.dispatch import errors
-from kilnwork.dispatch.journal import port, rows, task_counts
+from kilnwork.dispatch.journal import port, rows
 from kilnwork.dispatch.journal.sqlite import committer, connections, queries, statements
 from kilnwork.dispatch.machine import instructions
 from kilnwork.kit import ids, locks
@@ -167,6 +168,15 @@ class Journal:
         """Start the writer thread."""
         self._opened.start(call_soon, on_failure=on_failure)
 
+    def used_bytes(self) -> int:
+        """See `port.Store`."""
+        with contextlib.closing(connections.reading(self.path)) as connection:
+            pages, free, size = (
+                int(connection.pragma(name))
+                for name in ("page_count", "freelist_count", "page_size")
+            )
+        return (pages - free) * size
+
     def write(self, batch: instructions.Batch, done: Callable[[port.Written], None]) -> None:
         """Write one transaction; `done` is called when it is on disk. Hand over one at a time."""
         made = rows.of_batch(batch)
@@ -235,7 +245,7 @@ def _write(connection: apsw.Connection, cursor: apsw.Cursor, batch: rows.Rows) -
     if batch.outputs:
         _INSERT_OUTPUTS.run(cursor, batch.outputs)
     if batch.forgotten:
-        changed.subtract(task_counts.of_tasks(_COUNTED_TASKS.run(cursor, batch.forgotten)))
+        changed.subtract(rows.counts_of(_COUNTED_TASKS.run(cursor, batch.forgotten)))
         gone = [row for (row,) in _FORGET_TASKS.run(cursor, batch.forgotten)]
         for statement in _FORGET_OF_ROWS:
             statement.run(cursor, gone)
@@ -263,7 +273,7 @@ def _write_tasks(connection: apsw.Connection, cursor: apsw.Cursor, batch: rows.R
 
 def _count_moves(
     cursor: apsw.Cursor, batch: rows.Rows, *, all_written: bool
-) -> Counter[task_counts.Key]:
+) -> Counter[rows.CountKey]:
     """By how many the counts change with what was written of tasks.
 
     Of what was not accepted (an id that is taken, a run that has ended) nothing is counted.
@@ -273,13 +283,13 @@ def _count_moves(
         each = itertools.chain.from_iterable(move.of_one for move in moves)
         states = (cursor.execute(_SQL["state_of_row"], (row,)).get for row in batch.moved)
         moves = [move for move, state in zip(each, states, strict=True) if move.after == state]
-    changed = task_counts.deltas(moves)
+    changed = rows.count_deltas(moves)
     for rerun in batch.reruns:
-        changed.subtract(task_counts.of_tasks(cursor.execute(_SQL["counted_before"], rerun)))
+        changed.subtract(rows.counts_of(cursor.execute(_SQL["counted_before"], rerun)))
     return changed
 
 
-def _write_counts(cursor: apsw.Cursor, changed: Counter[task_counts.Key]) -> None:
+def _write_counts(cursor: apsw.Cursor, changed: Counter[rows.CountKey]) -> None:
     values = [(*key, number) for key, number in changed.items() if number]
     if values:
         cursor.executemany(_SQL["count_tasks"], values)

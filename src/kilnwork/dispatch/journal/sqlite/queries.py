@@ -15,7 +15,7 @@ import apsw
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
-from kilnwork.dispatch.journal import port, reading, task_counts, task_rows
+from kilnwork.dispatch.journal import port, reading, rows, task_rows
 from kilnwork.dispatch.journal.sqlite import connections, statements
 from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import ids
@@ -105,7 +105,7 @@ class Queries(reading.RowReader):
 
     def counts(self, namespace: str | None = None) -> list[model.TaskCount]:
         found = self._all("counts", (namespace,))
-        return task_counts.counts(
+        return rows.task_counts(
             ((of, bool(declared), function, state), number)
             for of, declared, function, state, number in found
         )
@@ -132,11 +132,8 @@ class Queries(reading.RowReader):
             used = (connection.execute(_SQL["blob_used"], (digest,)).get for digest in digests)
             return {digest for digest, known in zip(digests, used, strict=True) if known}
 
-    def old_runs(
-        self, *, before: float, above: int, limit: int
-    ) -> list[tuple[int, ids.TaskId, bool]]:
-        found = self._all("old_runs", (before, above, limit))
-        return [(row, task, bool(forgettable)) for row, task, forgettable in found]
+    def old_runs(self, *, before: float, above: int, limit: int) -> list[model.OldRun]:
+        return [model.OldRun(*found) for found in self._all("old_runs", (before, above, limit))]
 
     def select(self, name: str, *values: instructions.Value) -> list[tuple[Any, ...]]:
         return list(self._all(name, values))

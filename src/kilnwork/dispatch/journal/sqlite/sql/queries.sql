@@ -176,15 +176,19 @@ WHERE number <> 0 AND (?1 IS NULL OR namespace = ?1);
 DELETE FROM task WHERE task IN (VALUES (?)) RETURNING row;
 
 -- name: old_runs
--- One batch of rows in order of age, and whether their tasks may be forgotten: each run of the task
--- ended before ?1, it has no object, no unfinished child, and no parent in the journal (whose next
--- attempt would look for it, or whose counts show it). ?2: rows above this one, ?3: how many.
-SELECT t.row, t.task,
+-- One batch of rows in order of age: ?2: rows above this one, ?3: how many. Whether nothing but its
+-- parent may need the task: each run of it ended before ?1, it has no object and no unfinished child.
+-- Its parent, if the journal has that, whose next attempt would look for it, or whose counts show it.
+-- About how many bytes the row and its blobs are.
+SELECT t.row, t.task, t.namespace,
     t.finished < ?1 AND (t.declared = 0 OR t.released = 1)
     AND NOT EXISTS (SELECT 1 FROM task r WHERE r.task = t.task
         AND (r.finished IS NULL OR r.finished >= ?1))
-    AND NOT EXISTS (SELECT 1 FROM task c WHERE c.parent = t.task AND c.finished IS NULL)
-    AND (t.parent IS NULL OR NOT EXISTS (SELECT 1 FROM task p WHERE p.task = t.parent))
+    AND NOT EXISTS (SELECT 1 FROM task c WHERE c.parent = t.task AND c.finished IS NULL),
+    (SELECT p.task FROM task p WHERE p.task = t.parent LIMIT 1),
+    t.parent IS NULL AND t.child_key IS NOT NULL,
+    300 + length(t.spec) + coalesce(length(t.result), 0) + coalesce(t.result_size, 0)
+        + coalesce(length(t.arguments), 0) + coalesce(t.arguments_size, 0)
 FROM task t WHERE t.row > ?2 AND t.created < ?1 ORDER BY t.row LIMIT ?3;
 
 -- name: next_rows

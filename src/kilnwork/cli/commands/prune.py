@@ -1,0 +1,67 @@
+"""`kiln prune`: forget tasks that are over, to make room on the disk of the server."""
+
+from typing import Any
+
+import click
+import msgspec
+
+from kilnwork.cli import errors, limits, options, session
+
+
+@click.command()
+@options.list_target
+@click.option(
+    "--older-than",
+    type=options.DURATION,
+    help="Only what ended so long ago, such as 12h or 3d.",
+)
+@click.option(
+    "--keep",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Not the newest N tasks that are over.",
+)
+@click.option("--free", type=limits.SIZE, metavar="SIZE", help="No more than frees so much.")
+@click.option("--keyed", is_flag=True, help="Also calls with a key, which programs find again.")
+@click.option("--dry-run", is_flag=True, help="Only say what would be forgotten.")
+def command(
+    older_than: float | None,
+    keep: int | None,
+    free: int | None,
+    keyed: bool,  # noqa: FBT001
+    dry_run: bool,  # noqa: FBT001
+) -> None:
+    """Forget tasks that are over, the oldest first: their rows, results, output and blobs.
+
+    \b
+    kiln prune --older-than 1d --dry-run
+    kiln prune --keep 10000
+    kiln prune --free 5Gi -A
+
+    Task objects stay (`kiln delete` removes them), and so does what something may look for: tasks
+    whose parent or child is not over, whose result an unfinished task takes, calls with a key
+    unless --keyed, and what ended within the last minute. A server does the same by itself: see
+    --keep-for, --keep-tasks and --keep-size of `kiln up`.
+    """
+    if older_than is None and keep is None and free is None:
+        raise errors.Unusable("say what may go: --older-than, --keep or --free")
+    query = {
+        "olderThan": "" if older_than is None else str(int(older_than)),
+        "keep": "" if keep is None else str(keep),
+        "free": "" if free is None else str(free),
+        "keyed": str(keyed).lower(),
+        "dryRun": str(dry_run).lower(),
+    }
+    session.run(lambda s: _prune(s, query))
+
+
+async def _prune(s: session.Session, query: dict[str, str]) -> None:
+    path = "/v1/prune"
+    if not s.target.all_namespaces:
+        path = f"/v1/namespaces/{session.quoted(s.one_namespace())}/prune"
+    given = {name: text for name, text in query.items() if text}
+    response = await s.exchange("POST", path, query=given, timeout_s=None)  # a million take minutes
+    pruned = msgspec.json.decode(response.body, type=dict[str, Any])
+    verb = "would be forgotten" if pruned["dryRun"] else "forgotten"
+    mebibytes = pruned["sizeBytes"] / (1 << 20)
+    click.echo(f"{pruned['tasks']:,} tasks {verb}, about {mebibytes:,.1f} MiB")

@@ -1,0 +1,59 @@
+"""`kiln prune` and `kiln delete task ID`: room on the disk of the server; what calls have used."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kilnwork as kiln
+from support import up as up_support
+
+
+@kiln.task
+def hold(mebibytes: int) -> int:
+    """Touch so much memory."""
+    return len(b"x" * (mebibytes << 20))
+
+
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
+    with up_support.serving(tmp_path_factory.mktemp("up"), slots=1) as made:
+        yield made
+
+
+def test_a_call_that_is_over_shows_what_it_used_and_is_deleted(
+    up: up_support.Up, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(up.data / "kubeconfig"))
+    with kiln.connect():
+        future = hold.submit(300)
+        assert future.result(60) == 300 << 20
+    [shown] = json.loads(up.kiln("tasks", "-o", "json").stdout)["items"]
+    assert shown["peakMemoryBytes"] > 300 << 20
+    assert shown["cpuSeconds"] > 0
+    header, row = up.kiln("tasks", "-o", "wide").stdout.splitlines()[:2]
+    at = header.index("PEAK")
+    assert row[at:].split()[1] == "MiB"
+    assert "of CPU and up to 3" in up.kiln("why", future.id).stdout
+    dry = up.kiln("prune", "--keep", "0", "--dry-run").stdout
+    assert dry == "0 tasks would be forgotten, about 0.0 MiB\n"  # it ended a moment ago
+    done = up.kiln("delete", "task", future.id)
+    assert done.stdout == f"task {future.id} deleted, with its result and output\n"
+    assert json.loads(up.kiln("tasks", "-o", "json").stdout)["items"] == []
+
+
+def test_pruning_says_what_may_go(up: up_support.Up, tmp_path: Path) -> None:
+    done = up.kiln("prune", check=False)
+    assert done.returncode != 0
+    assert "say what may go: --older-than, --keep or --free" in done.stderr
+    assert up.kiln("prune", "--older-than", "1d", "-A").stdout.startswith("0 tasks forgotten")
+
+
+def test_a_task_object_says_what_it_used(up: up_support.Up) -> None:
+    code = "held = b'x' * (300 << 20)"
+    up.kiln("run", "--name", "large", "--watch", "--", "python3", "-c", code)
+    text = up.kiln("why", "large").stdout
+    assert text.startswith("Task large succeeded")
+    assert " s of CPU and up to 3" in text
+    assert "MiB of memory" in text
