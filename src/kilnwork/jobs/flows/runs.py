@@ -207,19 +207,10 @@ class FlowRuns:
 
     def view(self, key: model.FlowKey) -> model.FlowRunView | None:
         """Return a run as it is on disk; None: there is none, or it was forgotten."""
-        known = self._views.get(key)
-        if known is None and (over := self._over.get(key)) is not None:
-            return over
-        if known is None:
-            row = self._tables.row(key)
-            if row is None:
-                return None
-            run = self._tables.load(row)
-            return None if run.state.deleting else self._remember(views.of_run(run))
-        run = self._live[key]
-        if run.state.deleting:
-            return None
-        return views.with_jobs(known, self._jobs.counts(run)) if run.open_jobs else known
+        known, run = self._stored_view(key), self._live.get(key)
+        if known is None or run is None or key not in self._views or not run.open_jobs:
+            return known
+        return views.with_jobs(known, self._jobs.counts(run))
 
     def stored(self, key: model.FlowKey) -> model.NewFlowRun | None:
         """Return what a run was started with, for another one like it; snapshots as they are
@@ -248,7 +239,8 @@ class FlowRuns:
 
     async def changes(self, since: int) -> tuple[int, list[model.FlowRunView]]:
         """Runs that changed after `since`, once there are any, and the number to go on; those that
-        were forgotten are left out.
+        were forgotten are left out. What jobs do that are not over, only `view` says: that of each
+        change would be looked up for nothing.
 
         `since` 0, or of another dispatcher's life: all runs of the journal.
         """
@@ -259,7 +251,7 @@ class FlowRuns:
             keys = self._feed.since(since)
         else:
             keys = [row.key for row in self._tables.rows("flow_runs")]
-        found = (self.view(key) for key in keys)
+        found = (self._stored_view(key) for key in keys)
         return last, [view for view in found if view is not None]
 
     async def steps(
@@ -358,6 +350,19 @@ class FlowRuns:
         self._jobs.released(job)
 
     # inside
+
+    def _stored_view(self, key: model.FlowKey) -> model.FlowRunView | None:
+        """As `view`, without what jobs do that are not over."""
+        known = self._views.get(key)
+        if known is not None:
+            return None if self._live[key].state.deleting else known
+        if (over := self._over.get(key)) is not None:
+            return over
+        row = self._tables.row(key)
+        if row is None:
+            return None
+        run = self._tables.load(row)
+        return None if run.state.deleting else self._remember(views.of_run(run))
 
     def _publish_stale(self) -> None:
         self._stale_timer = None
