@@ -81,8 +81,8 @@ def task_id(job: bytes, item: int) -> ids.TaskId:
     """Return a UUIDv8 (RFC 9562 §5.8): the same for ever; 0: the finalizer.
 
     If the UUID of the job is one too, which only those of flows are (`extra_id`), the ids of its
-    tasks are consecutive: their rows land next to each other in the journal's index, and that takes
-    a quarter of the work off writing them.
+    tasks are consecutive: they land next to each other in the journal's index, so that fewer of its
+    pages are written.
     """
     if job[_VERSION_BYTE] >> 4 == 8:
         last = (int.from_bytes(job[_FREE_FROM:], "big") + item) & 0xFFFF_FFFF
