@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from kilnwork import controllers
-from kilnwork.api import attempts, kinds, resource
-from kilnwork.controllers.task import plan
+from kilnwork.api import attempts, kinds, resource, task
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub as hubs
 from kilnwork.dispatch.journal.sqlite import journal
@@ -269,7 +268,7 @@ async def test_success_runs_anew_only_by_force(world: controlled.World) -> None:
     await world.says("a", "Success", "Succeeded")
     await world.spec("a", run=2)
     await waiting.wait_until_async(lambda: world.kube_events("RunRefused"), what="kube event")
-    patch = {"metadata": {"annotations": {plan.FORCE_ANNOTATION: "2"}}}
+    patch = {"metadata": {"annotations": {task.FORCE_ANNOTATION: "2"}}}
     await world.kube.merge_patch(kinds.TASKS, "a", patch, controlled.NS)
     await waiting.wait_until_async(
         lambda: any(v.run == 2 for v in world.hub.views.values()), what="second run"

@@ -20,6 +20,13 @@ LONGEST_S = 1_000_000_000
 MAX_RUN = 2**31 - 1
 """Highest number of a run: it fits into frames and SQL."""
 
+FORCE_ANNOTATION = "kilnwork.dev/force-run"
+"""On a Task: the number of a run that may start although the run before it succeeded."""
+
+RESUME_ANNOTATION = "kilnwork.dev/resume-run"
+"""On a Task: the number of a run that goes on with the children of the run before it, of which only
+those that failed run again."""
+
 EnvName = Annotated[str, msgspec.Meta(min_length=1, pattern=r"^[^=\x00]+$")]
 
 

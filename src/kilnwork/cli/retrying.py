@@ -9,6 +9,7 @@ from typing import Any
 
 from kilnwork.api import job as api_job
 from kilnwork.api import kinds as api_kinds
+from kilnwork.api import task as api_task
 from kilnwork.cli import (
     errors,
     failed_objects,
@@ -21,9 +22,6 @@ from kilnwork.cli import (
 )
 from kilnwork.kit import http_types
 from kilnwork.kube import errors as kube_errors
-
-FORCE = "kilnwork.dev/force-run"
-RESUME = "kilnwork.dev/resume-run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ async def task(s: session.Session, name: str, *, force: bool) -> Started:
     _check(name, state)
     if state == "Success" and not force:
         raise errors.CommandError(f"task {name} has succeeded: --force runs it again")
-    notes = {FORCE: str(run + 1)} if state == "Success" else {}
+    notes = {api_task.FORCE_ANNOTATION: str(run + 1)} if state == "Success" else {}
     await _raise_run(s, (failed_objects.TASK, name), run + 1, notes=notes)
     return _of_task(s, name, run + 1)
 
@@ -178,7 +176,7 @@ async def _failed_objects(
     runs = {}
     for name in failed_objects.connected(items, start):
         run = int(items[name].get("spec", {}).get("run", 1)) + 1
-        notes = {RESUME: str(run)} if name[0] == failed_objects.TASK else {}
+        notes = {api_task.RESUME_ANNOTATION: str(run)} if name[0] == failed_objects.TASK else {}
         await _raise_run(s, name, run, notes=notes)
         runs[name] = run
     return runs

@@ -117,21 +117,21 @@ def is_final(state: str) -> bool:
 
 
 def final(found: meta.JsonObject | None) -> bool:
-    """True of a Task that is over, in the run that its spec asks for."""
-    status = (found or {}).get("status") or {}
-    asked = ((found or {}).get("spec") or {}).get("run", 1)
-    return is_final(status.get("state", "")) and status.get("run", asked) >= asked
-
-
-def over(found: meta.JsonObject | None) -> bool:
     """True of a Task that is over, unless `spec.run` asks for a later run: that is about to begin.
 
-    One that has succeeded is over all the same: it runs again by force only.
+    One that has succeeded runs again only if the annotation `kilnwork.dev/force-run` says so.
     """
     live = found or {}
     status = live.get("status") or {}
-    waits = live.get("spec", {}).get("run", 1) > max(status.get("run", 1), 1)
-    return final(found) and (not waits or status["state"] == task.State.SUCCESS)
+    state, asked = status.get("state", ""), (live.get("spec") or {}).get("run", 1)
+    if asked <= max(status.get("run", 1), 1):
+        return is_final(state)
+    return state == task.State.SUCCESS and not _is_forced(live, asked)
+
+
+def _is_forced(live: meta.JsonObject, run: int) -> bool:
+    notes = live.get("metadata", {}).get("annotations") or {}
+    return bool(notes.get(task.FORCE_ANNOTATION) == str(run))
 
 
 async def for_final(s: session.Session, name: str, *, timeout_s: float | None, run: int = 0) -> str:

@@ -28,7 +28,7 @@ PIPE_BYTES = 1 << 20
 """So much may be printed between two reads, by a task that prints much; Linux allows it to
 everybody."""
 
-TAIL_BYTES = 4 << 20
+TAIL_BYTES = 1 << 20
 """What waits to be sent when much is printed: the end of the output is there in one piece."""
 
 BEHIND_BYTES = TAIL_BYTES // 2

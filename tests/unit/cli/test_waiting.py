@@ -19,10 +19,20 @@ from kilnwork.cli import waiting
 def test_a_task_is_over_when_no_later_run_is_asked_for(
     state: str, run: int, asked: int, *, over: bool
 ) -> None:
-    assert waiting.over({"spec": {"run": asked}, "status": {"state": state, "run": run}}) is over
+    assert waiting.final({"spec": {"run": asked}, "status": {"state": state, "run": run}}) is over
+
+
+def test_a_success_that_is_forced_to_run_again_is_not_over() -> None:
+    found = {
+        "metadata": {"annotations": {"kilnwork.dev/force-run": "2"}},
+        "spec": {"run": 2},
+        "status": {"state": "Success", "run": 1},
+    }
+    assert not waiting.final(found)
+    assert waiting.final({**found, "spec": {"run": 3}})
 
 
 def test_fields_that_are_missing_are_those_of_a_first_run() -> None:
-    assert waiting.over({"spec": {}, "status": {"state": "Failed"}})
-    assert not waiting.over({"spec": {}})
-    assert not waiting.over(None)
+    assert waiting.final({"spec": {}, "status": {"state": "Failed"}})
+    assert not waiting.final({"spec": {}})
+    assert not waiting.final(None)

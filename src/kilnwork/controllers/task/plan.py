@@ -17,14 +17,6 @@ from kilnwork.kit import clock, ids
 
 Reason = reasons.Reason
 
-FORCE_ANNOTATION = "kilnwork.dev/force-run"
-"""On a Task: the number of a run that may start although the run before it succeeded."""
-
-RESUME_ANNOTATION = "kilnwork.dev/resume-run"
-"""On a Task: the number of a run that goes on with the children of the run before it, of which only
-those that failed run again."""
-
-
 IMAGE_LOOK_S = 1.0
 """Between looks for the first worker of a cluster: Pods wake no Task."""
 
@@ -153,7 +145,7 @@ def result_of(source: task.Task, view: model.TaskView | None) -> Found:
 
 def forced(seen: task.Task) -> bool:
     """True when the object says that this run may start although the one before succeeded."""
-    return seen.metadata.annotations.get(FORCE_ANNOTATION) == str(seen.spec.run)
+    return seen.metadata.annotations.get(task.FORCE_ANNOTATION) == str(seen.spec.run)
 
 
 def _leaving(facts: Facts, seen: task.Task, kills: tuple[Kill, ...]) -> Plan:
@@ -306,7 +298,7 @@ def _with_inputs(facts: Facts, seen: task.Task, *, again_s: float | None) -> Pla
     return Plan(
         submit=_submission(facts, seen, document),
         force=forced(seen),
-        resume=seen.metadata.annotations.get(RESUME_ANNOTATION) == str(seen.spec.run),
+        resume=seen.metadata.annotations.get(task.RESUME_ANNOTATION) == str(seen.spec.run),
         again_s=again_s,
     )
 

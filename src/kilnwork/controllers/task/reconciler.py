@@ -238,7 +238,7 @@ class Reconciler:
         if seen is None:
             return
         self._memory(key, seen).refused = run
-        hint = f"annotate the Task with {plan.FORCE_ANNOTATION}={run}"
+        hint = f"annotate the Task with {task.FORCE_ANNOTATION}={run}"
         self._say(seen, "Warning", "RunRefused", f"{why}: {hint}")
 
     async def _make_output(

@@ -250,7 +250,7 @@ def test_higher_run_ends_the_run_before_first() -> None:
 
 def test_success_runs_anew_by_force_only_for_the_run_that_is_named() -> None:
     metadata = meta.ObjectMeta(
-        name="a", namespace="default", uid=UID, annotations={plan.FORCE_ANNOTATION: "2"}
+        name="a", namespace="default", uid=UID, annotations={task.FORCE_ANNOTATION: "2"}
     )
     view = _view(state=task.State.SUCCESS)
     forced = task.Task(metadata=metadata, spec=task.TaskSpec(run=2), status=_final())
@@ -262,7 +262,7 @@ def test_success_runs_anew_by_force_only_for_the_run_that_is_named() -> None:
 def test_a_run_goes_on_with_children_only_if_it_is_named() -> None:
     view = _view(run=1, state=task.State.FAILED)
     for run, resumed in (("2", True), ("1", False)):
-        notes = {plan.RESUME_ANNOTATION: run}
+        notes = {task.RESUME_ANNOTATION: run}
         metadata = meta.ObjectMeta(namespace="default", name="hello", uid=UID, annotations=notes)
         seen = task.Task(metadata=metadata, spec=task.TaskSpec(run=2), status=_final())
         assert _decide(seen, view=view).resume is resumed
