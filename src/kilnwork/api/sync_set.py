@@ -324,8 +324,9 @@ class SyncSetSpec(Wire, frozen=True):
     """Number of the generation that is wanted. It may only rise; a higher one ends the one before
     and starts again, on data as it is then."""
     run: Annotated[int, msgspec.Meta(ge=1)] = 1
-    """It may only rise within a generation. Higher than `status.run`, what failed of the generation runs again once it
-    is over, and what comes after it, on the same data. `kiln retry --failed` writes it."""
+    """It may only rise within a generation. Higher than `status.run`, what failed of the generation
+    runs again once it is over, and what comes after it, on the same data. `kiln retry --failed`
+    writes it."""
     replay: Replay | None = None
     """Which earlier generation this one repeats. `kiln replay` writes it."""
     backend: Backend = Backend.AUTO
