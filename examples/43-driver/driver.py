@@ -1,6 +1,6 @@
 """A step that drives: it spawns tasks over shards with ordinary futures, and decides by results.
 
-The set has one step. It runs on a worker, and what it spawns runs on the workers of its group.
+The set has one step. It has a worker of its own, and what it spawns runs on the group.
 """
 
 from pathlib import Path
@@ -40,7 +40,8 @@ def drive(trades: dict[str, Any]) -> dict[str, Any]:
 
 with kiln.SyncSet("driver", pond="driver-pond") as ss:
     ss.group("worker", replicas=1, most=3)  # elastic: the number may be changed while it runs
-    ss.call(drive, trades=ss.data("trades", inline=TRADES))
+    step = ss.call(drive, trades=ss.data("trades", inline=TRADES))
+    step.options(group=ss.controller())
 
 if __name__ == "__main__":
     with kiln.connect():

@@ -1,10 +1,9 @@
-"""DataPonds on kubelets: agents as root on a directory of the node, and files that Pods see there.
-
-All nodes of the sandbox share one disk, so one agent serves them all; agents that fetch from each
-other are in tests/integration/test_pond_agents.py.
+"""DataPonds on kubelets: agents as root on a directory of the node, files that Pods see and write
+there, and what SyncSets take from other sets and from file jobs.
 """
 
 import json
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,24 +11,36 @@ from typing import Any
 import pytest
 from hack.image import worker
 
-from support import kube_cluster, kube_manager, ponds, waiting
+from support import kube_cluster, kube_manager, kube_sets, ponds, waiting
 
 pytestmark = pytest.mark.timeout(240)
 
 FILES = {"a.csv": b"1\n2\n", "d/b.csv": b"3\n"}
+RECORDS = "".join(f'{{"id": {number}}}\n' for number in range(8))
 
 
 @pytest.fixture(scope="module")
-def manager(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_manager.Manager]:
-    """A manager as a Pod, with the rights that `kiln install` gives it."""
-    with kube_manager.installed(kube, kube_manager.on_real_node(real_node, "--ponds")) as made:
+def world(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_sets.World]:
+    """A manager as a Pod, with the rights that `kiln install` gives it, and a pond."""
+    with kube_sets.running(kube, real_node) as made:
+        made.kube.apply(made.manager.cluster("default", namespace=made.namespace))
+        files = {"name": "jobs", "uri": "kiln:"}
+        made.make_pond("lake", from_peers=True, sources=[files])
+        yield made
+
+
+@pytest.fixture
+def name(world: kube_sets.World) -> Iterator[str]:
+    """How the names of SyncSets begin, which are deleted afterwards."""
+    with kube_sets.deleted_afterwards(world) as made:
         yield made
 
 
 def test_a_snapshot_is_on_every_node_and_pods_see_it(
-    manager: kube_manager.Manager, namespace: str, tmp_path: Path
+    world: kube_sets.World, namespace: str, tmp_path: Path
 ) -> None:
-    kube, here = manager.kube, ("-n", namespace)
+    """In a directory that both nodes have: one agent serves them all."""
+    manager, kube, here = world.manager, world.kube, ("-n", namespace)
     manager.allow_drivers(namespace)
     ponds.write_files(tmp_path / "lake", FILES)
     (tmp_path / "lake/d").chmod(0o700)  # the agent reads what root may
@@ -63,6 +74,88 @@ def test_a_snapshot_is_on_every_node_and_pods_see_it(
         what="the agents are gone",
         timeout_s=60,
     )
+
+
+def test_what_tasks_write_on_two_nodes_is_one_snapshot_for_another_set(
+    world: kube_sets.World, name: str
+) -> None:
+    """Whoever a task runs as; each node keeps its part, and gets that of the other as it reads."""
+    writer, reader = name, f"{name}-reads"
+    writes = f"umask 077; {world.waits_at(name)}; cp $KILN_INPUT $KILN_OUTPUTS/$KILN_TASK_ID.json"
+    price = {"each": "number", "of": "[0, 1, 2, 3]", "command": ["sh", "-c", writes]}
+    made = kube_sets.sync_set(writer, order="follow", cpu="700m", flow={"do": [{"price": price}]})
+    made["spec"]["data"] = {"pond": {"name": "lake"}, "outputs": [{"name": "p", "step": "price"}]}
+    group = made["spec"]["resources"]["groups"][0]
+    del group["near"]
+    group["template"]["spec"]["securityContext"] = {"runAsUser": 12345, "runAsNonRoot": True}
+    world.kube.apply(made, namespace=world.namespace)
+    world.wait(lambda: _running_tasks(world, writer, "price") == 4, "each worker has a task")
+    outputs = [one / "outputs" / world.namespace / f"{writer}-g1" for one in world.ponds("lake")]
+    for folder in outputs:
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o1777
+    world.source.gates[name].set()
+    written = world.phase(writer, "Succeeded")["outputs"]["p"]
+    assert (written["files"], written["nodes"]) == (4, 2)
+
+    source = {"output": {"set": writer, "name": "p"}}
+    read = kube_sets.sync_set(reader, order="lead", cpu="700m")
+    snapshot = {"name": "trades", "from": source, "shard": {"by": "files"}}
+    read["spec"]["data"]["snapshots"] = [snapshot]
+    world.kube.apply(read, namespace=world.namespace)
+    found = world.phase(reader, "Succeeded")
+    assert found["snapshots"]["trades"]["digest"] == written["digest"]
+    assert found["dataReady"] == "2/2"
+    assert len(found["result"]["value"]["parts"]) == 4
+
+    world.delete(writer)
+    world.wait(
+        lambda: not any(one.exists() for one in outputs) and not world.runs(writer),
+        "the output goes with its set",
+    )
+    assert world.manager.refusals() == []
+
+
+def test_results_of_a_file_job_are_data(world: kube_sets.World, name: str) -> None:
+    """Agents read them from the manager in the cluster, with the token of their pond."""
+    world.manager.wait_available("default", namespace=world.namespace)
+    upload = ("upload", "-", "--format", "jsonl", "--mapper", "identity", "--items-per-part", "3")
+    job = world.kube.kiln(*upload, "--watch", "-n", world.namespace, stdin=RECORDS).stdout.strip()
+    made = kube_sets.sync_set(name, order="lead", cpu="300m")
+    source = {"files": job, "path": "parts"}
+    snapshot = {"name": "trades", "from": source, "shard": {"by": "files"}}
+    made["spec"]["data"]["snapshots"] = [snapshot]
+    made["spec"]["resources"]["groups"][0]["replicas"] = 2
+    world.kube.apply(made, namespace=world.namespace)
+    value = world.phase(name, "Succeeded")["result"]["value"]
+    assert value["parts"] == [3, 3, 2]
+
+
+def test_deleted_pond_leaves_nothing_on_its_nodes(world: kube_sets.World) -> None:
+    """Its agents remove what they kept, but for the directory itself, which is their mount; then
+    they and the object go."""
+    world.make_pond("gone")
+    kept, here = world.ponds("gone"), ("-n", world.namespace)
+    asked = ("--fetch", "web", "--path", kube_sets.FILES[0])
+    said = world.kube.kiln("data", "gone", *here, *asked, "--lease", "mine").stdout
+    assert "is on 2 nodes, held by lease mine" in said
+    assert all((one / "blobs").is_dir() for one in kept)
+    pond = f"/apis/kilnwork.dev/v1alpha1/namespaces/{world.namespace}/dataponds/gone"
+    world.kube.http.delete(pond).ok()
+    world.wait(lambda: world.kube.http.get(pond).status == 404, "the object is gone")
+    assert [list(one.iterdir()) for one in kept] == [[], []]
+    pods = f"/api/v1/namespaces/{world.namespace}/pods"
+
+    def agents() -> list[str]:
+        names = [one["metadata"]["name"] for one in world.kube.http.get(pods).json["items"]]
+        return [one for one in names if one.startswith("gone-")]
+
+    waiting.wait_until(lambda: not agents(), what="its agents are gone", timeout_s=60)
+    assert world.manager.refusals() == []
+
+
+def _running_tasks(world: kube_sets.World, name: str, step: str) -> int:
+    steps = world.status(name).get("flow", {}).get("steps", {})
+    return int(steps.get(step, {}).get("running", 0))
 
 
 def _pond(namespace: str, *, source: Path, path: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@
 """
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,45 +16,30 @@ import kilnwork as kiln
 from kilnwork import testing
 from support import (
     far_driver,
-    held_source,
     kube_cluster,
-    kube_manager,
-    kube_servers,
     kube_sets,
-    waiting,
 )
 
 pytestmark = pytest.mark.timeout(240)
 
 
+ACCOUNT_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/token")
+
+
 @pytest.fixture(scope="module")
 def world(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_sets.World]:
-    if len(kube.real_nodes()) < 2:
-        pytest.skip("needs two nodes: python -m hack.kube run --nodes 2")
-    with (
-        held_source.HeldSource(kube.address, kube_sets.content(10)) as source,
-        kube_manager.installed(kube, kube_manager.on_real_node(real_node, "--ponds")) as manager,
-    ):
-        made = kube_sets.World(manager, source)
-        kube.http.post("/api/v1/namespaces", {"metadata": {"name": made.namespace}}).ok()
-        account = f"/api/v1/namespaces/{made.namespace}/serviceaccounts/default"
-        waiting.wait_until(lambda: kube.http.get(account).status == 200, what="default account")
-        manager.allow_drivers(made.namespace)
+    with kube_sets.running(kube, real_node) as made:
         made.make_pond("lake")
+        # A session has a cluster for its own calls.
+        made.kube.apply(made.manager.cluster("default", namespace=made.namespace, replicas=0))
         yield made
-        kube.http.delete(f"/api/v1/namespaces/{made.namespace}")
 
 
 @pytest.fixture
 def name(world: kube_sets.World) -> Iterator[str]:
-    """Of a SyncSet, which is deleted afterwards, so that the next one has room."""
-    made = kube_servers.fresh_name("s")
-    yield made
-    world.source.free.set()
-    world.kube.kubectl(
-        "delete", "syncset", made, "--ignore-not-found", f"--namespace={world.namespace}"
-    )
-    world.wait(lambda: not world.pods(made), "its room is free")
+    """Of a SyncSet, or how the names of some begin, which are deleted afterwards."""
+    with kube_sets.deleted_afterwards(world) as made:
+        yield made
 
 
 @pytest.mark.parametrize("order", ["lead", "follow"])
@@ -309,8 +295,6 @@ def test_flow_comes_to_the_same_in_this_process_and_in_the_cluster(
     """Statement 7: the functions are sent along; results are equal to the byte, but for the order
     of members, which the API server chooses."""
     world.source.files = kube_sets.content(90)
-    without_workers = world.manager.cluster("default", namespace=world.namespace, replicas=0)
-    world.kube.apply(without_workers)  # a session has a cluster for its own calls
     monkeypatch.setenv("KUBECONFIG", str(world.kube.kubeconfig))
     far_driver.hide_the_server(monkeypatch, tmp_path / "home")
     with kiln.SyncSet(name, pond="lake", backend="pods") as declared:
@@ -338,6 +322,62 @@ def test_flow_comes_to_the_same_in_this_process_and_in_the_cluster(
     }
 
 
+def test_gang_of_higher_priority_has_room_first(world: kube_sets.World, name: str) -> None:
+    """Though another would fit beside what runs: it says for whom it waits, and comes after."""
+    runs, high, low = f"{name}-runs", f"{name}-high", f"{name}-low"
+
+    def start(which: str, *, replicas: int, **spec: Any) -> None:
+        flow = {"do": [{"x": {"command": ["sh", "-c", world.waits_at(which)]}}]}
+        made = kube_sets.sync_set(which, order="follow", cpu="700m", flow=flow, data={}, **spec)
+        group = made["spec"]["resources"]["groups"][0]
+        group["replicas"] = replicas
+        del group["near"]
+        world.kube.apply(made, namespace=world.namespace)
+
+    def gang(which: str) -> dict[str, str]:
+        return world.condition("syncset", which, "GangReady")
+
+    start(runs, replicas=3)
+    world.phase(runs, "Running")
+    start(high, replicas=4, priority=5)
+    world.wait(lambda: "worker" in gang(high).get("message", ""), "there is no room for it")
+    start(low, replicas=1)
+    behind = (
+        f"SyncSet {world.namespace}/{high} of priority 5 waits for its turn before this one of "
+        "priority 0"
+    )
+    world.wait(lambda: gang(low).get("message") == behind, "it waits behind the other")
+    world.source.gates[runs].set()
+    world.phase(runs, "Succeeded")
+    world.phase(high, "Running")
+    assert not [one for one in world.pods(low) if one["spec"].get("nodeName")]
+    world.source.gates[high].set()
+    world.source.gates[low].set()
+    world.phase(low, "Succeeded")
+
+
+def test_driver_has_a_worker_and_an_account_of_its_own(
+    world: kube_sets.World, name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It runs with the rights of that account; what it spawns runs on the group, with none."""
+    here = f"--namespace={world.namespace}"
+    world.kube.kubectl("create", "serviceaccount", "driver", here)
+    monkeypatch.setenv("KUBECONFIG", str(world.kube.kubeconfig))
+    far_driver.hide_the_server(monkeypatch, tmp_path / "home")
+    with kiln.SyncSet(name, pond="lake", backend="pods") as declared:
+        declared.group("worker", replicas=2, template=kube_sets.template("300m"))
+        own = declared.controller(template=kube_sets.template("100m"), service_account="driver")
+        declared.call(drive).options(group=own)
+    with kiln.connect(namespace=world.namespace):
+        found = declared.run(timeout=kube_sets.PATIENCE_S)
+    assert found == {
+        "driver": {"account": True, "spawns": f"{name}-g1-worker"},
+        "who": f"system:serviceaccount:{world.namespace}:driver",
+        "spawned": [{"account": False, "spawns": ""}] * 4,
+    }
+    assert world.status(name)["groups"]["controller"]["desired"] == 1
+
+
 def lines_of(shard: dict[str, Any]) -> dict[str, Any]:
     """Count the lines of a shard."""
     opened = kiln.Shard(shard)
@@ -347,3 +387,24 @@ def lines_of(shard: dict[str, Any]) -> dict[str, Any]:
 def summed(results: list[dict[str, Any]]) -> dict[str, Any]:
     """Add them up, and say which shards they were."""
     return {"lines": sum(one["lines"] for one in results), "ids": [one["id"] for one in results]}
+
+
+def spawned_on(_: int) -> dict[str, Any]:
+    """Say what a task sees of the worker that it is on."""
+    return {"account": ACCOUNT_FILE.exists(), "spawns": os.environ.get("KILN_SPAWN_CLUSTER", "")}
+
+
+def drive() -> dict[str, Any]:
+    """Spawn tasks, and show the rights of the account by a request to the API server."""
+    futures = kiln.task(spawned_on).map(range(4))
+    return {"driver": spawned_on(0), "who": whoami(), "spawned": [f.result() for f in futures]}
+
+
+def whoami() -> str:
+    """Return the name of the account whose token the Pod has."""
+    import base64  # noqa: PLC0415 - the function is sent by value
+    import json  # noqa: PLC0415
+
+    payload = ACCOUNT_FILE.read_text().split(".")[1]
+    claims = json.loads(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+    return str(claims["sub"])

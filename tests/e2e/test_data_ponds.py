@@ -375,6 +375,7 @@ def test_a_set_works_on_the_parts_of_a_file_job_and_holds_its_pond(up: up_suppor
     for one in (_pond_of("held"), _set("rows", "held", _file_job(up), command)):
         up.kiln("apply", "-f", "-", stdin=json.dumps(one))
     up.kiln("wait", "syncset/rows", "--for=condition=FlowRunning", "--timeout", "60s")
+    up.kiln("wait", "datapond/held", "--timeout", "60s")
 
     up.kiln("delete", "datapond/held", "--no-wait")
     up.kiln("wait", "datapond/held", "--for=condition=Ready=False", "--timeout", "60s")

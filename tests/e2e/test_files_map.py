@@ -5,6 +5,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import kilnwork as kiln
 from kilnwork import files
 from kilnwork.data import errors as data_errors
@@ -42,6 +44,7 @@ def wait_for(record: dict[str, Any]) -> int:
     return int(record["id"])
 
 
+@pytest.mark.filterwarnings("ignore:calls of this session that are not over:RuntimeWarning")
 def test_what_was_indexed_is_what_is_mapped(tmp_path: Path, monkeypatch: Any) -> None:
     """A file that is overwritten meanwhile gives an error, never another file's results."""
     gate, path = tmp_path / "gate", tmp_path / "in.jsonl"

@@ -74,20 +74,24 @@ def counted(folder: Path, before: Counter[str]) -> dict[str, int]:
     return dict(attempts(folder) - before)
 
 
+@pytest.mark.timeout(400)
 def test_of_ten_thousand_children_one_runs_again(folder: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     with kiln.start(folder, slots=2):
         future = grand_total.submit(10, WIDE // 10, str(gate))
         assert isinstance(future.exception(120), ValueError)
         waiting.wait_until(
-            lambda: attempts(folder)["leaf"] == WIDE, what="the others have ended too"
+            lambda: attempts(folder)["leaf"] == WIDE,
+            what="the others have ended too",
+            timeout_s=120.0,
         )
         before = attempts(folder)
         gate.touch()
-        assert future.retry().result(60) == sum(range(WIDE))
+        assert future.retry().result(120) == sum(range(WIDE))
         assert counted(folder, before) == {"leaf": 1, "total": 1, "grand_total": 1}
 
 
+@pytest.mark.timeout(400)
 def test_of_ten_thousand_inputs_one_runs_again(folder: Path, tmp_path: Path) -> None:
     """A tree of sums over 5,000 leaves, by futures as arguments: the path to the root runs again,
     whichever task of it is named."""

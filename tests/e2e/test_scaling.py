@@ -1,5 +1,6 @@
 """TaskClusters that grow and shrink while they work: nothing is lost, nothing runs twice for it."""
 
+import functools
 import json
 import re
 import shutil
@@ -219,13 +220,20 @@ def test_outdated_workers_are_replaced_while_the_queue_is_full(
         said = up.kiln("why", f"taskcluster/{name}").stdout
         return re.search(rf"{left} of 2 workers outdated .* worker (\S+) goes when its task", said)
 
+    def task_on(worker: str) -> str:
+        return next((one for one in tasks if _status(up, one).get("podName") == worker), "")
+
     for left in (2, 1):
         found = waiting.wait_until(lambda: drains(left), what=f"one drains of {left}")  # noqa: B023
         assert found is not None
-        [its] = [one for one in tasks if _status(up, one).get("podName") == found[1]]
+        its = waiting.wait_until(functools.partial(task_on, found[1]), what="its task says so")
         (tmp_path / f"end-{its}").touch()
-    waiting.wait_until(lambda: status().get("updatedReplicas") == 2, what="both are replaced")
-    assert status().get("outdatedReplicas", 0) == 0
+
+    def are_replaced() -> bool:
+        now = status()
+        return (now.get("updatedReplicas"), now.get("outdatedReplicas", 0)) == (2, 0)
+
+    waiting.wait_until(are_replaced, what="both are replaced")
     assert status()["queued"] >= 2
     for one in tasks:
         (tmp_path / f"end-{one}").touch()

@@ -404,7 +404,9 @@ def test_what_a_set_writes_is_what_another_reads(server: up.Up, backend: str) ->
     assert len(list(folder.iterdir())) == 3
     server.kiln("delete", "syncset/writer")
     waiting.wait_until(lambda: not folder.exists(), what="the output goes with its set")
-    assert list(server.data.glob("**/outputs/default/*")) == []
+    waiting.wait_until(
+        lambda: not list(server.data.glob("**/outputs/default/*")), what="nothing is left of it"
+    )
 
 
 def spawns_on(_: int) -> str:

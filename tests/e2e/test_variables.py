@@ -135,14 +135,14 @@ def test_commands_get_the_values_of_secrets_and_config_maps(
     server: up_support.Up, tmp_path: Path
 ) -> None:
     server.kiln("apply", "-f", "-", stdin=TASK.format(name="command", folder=tmp_path))
-    server.kiln("wait", "command", "--timeout", "30s")
+    server.kiln("wait", "command", "--timeout", "60s")
     line = f"here,{VALUE},debug,unset"
     wanted = subprocess.run(["md5sum"], input=line, capture_output=True, text=True, check=True)
     assert (tmp_path / "command").read_text() == wanted.stdout
     assert VALUE not in server.kiln("get", "task", "command", "-o", "yaml").stdout
     bad = TASK.format(name="fails", folder=tmp_path).replace("name: db,", "name: gone,")
     server.kiln("apply", "-f", "-", stdin=bad)
-    server.kiln("wait", "fails", "--timeout", "30s", check=False)
+    server.kiln("wait", "fails", "--timeout", "60s", check=False)
     said = server.kiln("why", "fails").stdout
     assert "variable PASSWORD: there is no Secret gone in namespace default" in said
 

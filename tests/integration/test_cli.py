@@ -4,7 +4,6 @@ import array
 import fcntl
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -392,7 +391,7 @@ def test_spawned_tasks_are_seen_by_the_same_commands(kiln: Kiln) -> None:
     *row, parent = table[1].split()
     assert row[:4] == [short, "born", "Success", "1"]
     assert parent.startswith("run-")
-    for ref in (child, short, child[:8]):
+    for ref in (child, short, child[:13]):  # 13: the millisecond in which it was spawned
         assert kiln("logs", ref).out == "from the child\n"
         assert kiln("why", ref).out.startswith("Task born succeeded")
         assert "already Success" in kiln("cancel", ref).out
@@ -639,7 +638,8 @@ def ask(method, path, body=None):
     return json.load(connection.getresponse())
 children = []
 for number in range(3):
-    command = ["sh", "-c", "exit 3"] if number == 1 else ["sleep", "3"]
+    wait = f"until [ -e {sys.argv[1]} ]; do sleep 0.05; done"
+    command = ["sh", "-c", "exit 3" if number == 1 else wait]
     body = {"name": f"part-{number}", "spec": {"command": command}}
     children.append(ask("POST", "/tasks", body)["id"])
 for child in children:
@@ -649,11 +649,15 @@ for child in children:
 )
 
 
-def test_waiting_in_a_terminal_shows_children_and_what_failed(kiln: Kiln, data: Path) -> None:
-    kiln("run", "--name", "family", "--", sys.executable, "-c", FAMILY)
+def test_waiting_in_a_terminal_shows_children_and_what_failed(
+    kiln: Kiln, data: Path, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    kiln("run", "--name", "family", "--", sys.executable, "-c", FAMILY, str(gate))
     environment = {**os.environ, "KUBECONFIG": str(data / "kubeconfig")}
     shown = terminal.Terminal([sys.executable, "-m", "kilnwork", "wait", "family"], environment)
+    shown.until(r"part-1 \([0-9a-f]{8}\) failed: ")
+    shown.until(r"of 3 tasks")
+    gate.touch()
     assert shown.end() == 0, shown.shown
-    assert re.search(r"part-1 \([0-9a-f]{8}\) failed: ", shown.shown)
-    assert re.search(r"of 3 tasks", shown.shown)
     assert "family condition met" in shown.shown

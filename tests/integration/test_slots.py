@@ -9,7 +9,7 @@ import pytest
 from kilnwork.api import attempts, calls
 from kilnwork.channel import messages
 from kilnwork.kit import ids
-from kilnwork.worker import settings, slot_session
+from kilnwork.worker import settings, slot_session, usage
 from support import scripted_slots, waiting, worker_process
 
 SUCCEEDED, FAILED = attempts.Ending.SUCCEEDED, attempts.Ending.FAILED
@@ -300,7 +300,10 @@ async def test_what_a_call_has_used_is_its_own(hub: scripted_slots.SlotHub) -> N
 async def test_short_calls_are_not_measured(hub: scripted_slots.SlotHub) -> None:
     slot = await hub.open()
     await hub.end(slot, hub.call(slot, f"{F}:add", 1))
-    short = await hub.end(slot, hub.call(slot, f"{F}:add", 1))
+    ends = [await hub.end(slot, hub.call(slot, f"{F}:add", 1)) for _ in range(20)]
+    # On a busy machine another process may run in the middle of one, which is long then.
+    assert [end.usage is None for end in ends] == [end.seconds < usage.SHORT_S for end in ends]
+    assert any(end.usage is None for end in ends)
     unknown = await hub.end(slot, hub.call(slot, f"{F}:nothing_of_that_name"))
     failed = await hub.end(slot, hub.call(slot, f"{F}:use", 0, "not a number"))
-    assert short.usage is unknown.usage is failed.usage is None
+    assert unknown.usage is failed.usage is None

@@ -341,11 +341,11 @@ async def test_fewer_workers_leave_their_nodes(world: World) -> None:
 
     async def one_left() -> bool:
         await world.gangs.end_pods()
-        desired = (await world.set_status())["groups"]["worker"]["desired"]
-        return (desired, len(await world.gangs.bound())) == (1, 1)
+        status = await world.set_status()
+        told = (status["phase"], status["gang"], status["groups"]["worker"]["desired"])
+        return told == ("Running", "1/1", 1) and len(await world.gangs.bound()) == 1
 
-    await waiting.wait_until_async(one_left, what="one worker is left")
-    assert (await world.set_is("Running"))["gang"] == "1/1"
+    await waiting.wait_until_async(one_left, what="one worker is left, and the flow goes on")
 
 
 async def test_outputs_are_kept_though_managers_die_meanwhile(world: World) -> None:

@@ -111,8 +111,13 @@ async def test_each_node_gets_the_shards_of_its_workers_and_all_are_somewhere(
     found = await world.placed()
     assert found["a"] | found["b"] == set(FILES)
     world.agents.ready.add("a")
-    status = await world.set_is("Fetching")
-    assert status["snapshots"]["trades"]["nodesWanted"] == 2
+
+    async def fetching() -> bool:
+        status = await world.set_status()
+        wanted = status["snapshots"]["trades"].get("nodesWanted")
+        return (status["phase"], wanted) == ("Fetching", 2)
+
+    await waiting.wait_until_async(fetching, what="both nodes are waited for")
     assert world.flows.started == []
     world.agents.ready.add("b")
     await world.runs()

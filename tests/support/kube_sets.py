@@ -3,12 +3,15 @@
 Used by tests/cluster and bench/gangs.py.
 """
 
+import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from support import held_source, kube_manager, kube_servers, waiting
+import pytest
+
+from support import held_source, kube_cluster, kube_manager, kube_servers, waiting
 
 FILES = [f"trades/{number}.csv" for number in range(8)]
 FINAL = {"Succeeded", "Failed", "Killed", "AdmissionError"}
@@ -28,7 +31,9 @@ class World:
         self.source = source
         self.namespace = kube_servers.fresh_name("sets")
 
-    def make_pond(self, name: str, *, from_peers: bool = False) -> None:
+    def make_pond(
+        self, name: str, *, from_peers: bool = False, sources: Sequence[dict[str, Any]] = ()
+    ) -> None:
         """Have an agent of it on each node."""
         self.kube.apply(
             {
@@ -38,7 +43,7 @@ class World:
                 "spec": {
                     "nodeSelector": {"kubernetes.io/os": "linux"},
                     "fetch": {"fromPeers": from_peers},
-                    "sources": [{"name": "web", "uri": self.source.uri}],
+                    "sources": [{"name": "web", "uri": self.source.uri}, *sources],
                 },
             },
             namespace=self.namespace,
@@ -93,11 +98,15 @@ class World:
         found = self.kube.get("pods", f"--namespace={self.namespace}", label)["items"]
         return [one for one in found if "deletionTimestamp" not in one["metadata"]]
 
-    def runs(self, name: str) -> list[str]:
-        """Directories with data of a set, of all nodes."""
+    def ponds(self, name: str) -> list[Path]:
+        """The directory of a pond on each node, whether it is there or not."""
         nodes = [self.kube.folder / node / "host" for node in self.kube.real_nodes()]
-        below = f"ponds/{self.namespace}/lake/runs/{self.namespace}"
-        found = [list((node / below).glob(f"{name}-g*")) for node in nodes]
+        return [node / "ponds" / self.namespace / name for node in nodes]
+
+    def runs(self, name: str, *, pond: str = "lake") -> list[str]:
+        """Directories with data of a set, of all nodes."""
+        below = f"runs/{self.namespace}"
+        found = [list((one / below).glob(f"{name}-g*")) for one in self.ponds(pond)]
         return [str(path) for paths in found for path in paths]
 
     def snapshot_files(self, name: str, snapshot: str = "trades") -> dict[str, set[str]]:
@@ -112,8 +121,44 @@ class World:
     def start(self, name: str, *, order: str = "follow", cpu: str = "700m", **spec: Any) -> None:
         self.kube.apply(sync_set(name, order=order, cpu=cpu, **spec), namespace=self.namespace)
 
+    def waits_at(self, gate: str) -> str:
+        """A command that ends when that gate of the source is open."""
+        return f"wget -q -O /dev/null {self.source.uri}gates/{gate}"
+
     def delete(self, name: str) -> None:
         self.kube.kubectl("delete", "syncset", name, f"--namespace={self.namespace}")
+
+
+@contextlib.contextmanager
+def running(kube: kube_cluster.Kube, node: str) -> Iterator[World]:
+    """A manager with ponds on that node, and what `World` says but for the pond itself."""
+    if len(kube.real_nodes()) < 2:
+        pytest.skip("needs two nodes: python -m hack.kube run --nodes 2")
+    with (
+        held_source.HeldSource(kube.address, content(10)) as source,
+        kube_manager.installed(kube, kube_manager.on_real_node(node, "--ponds")) as manager,
+    ):
+        made = World(manager, source)
+        kube.http.post("/api/v1/namespaces", {"metadata": {"name": made.namespace}}).ok()
+        account = f"/api/v1/namespaces/{made.namespace}/serviceaccounts/default"
+        waiting.wait_until(lambda: kube.http.get(account).status == 200, what="default account")
+        manager.allow_drivers(made.namespace)
+        yield made
+        kube.http.delete(f"/api/v1/namespaces/{made.namespace}")
+
+
+@contextlib.contextmanager
+def deleted_afterwards(world: World) -> Iterator[str]:
+    """A name with which those of SyncSets begin that are deleted, so that the next have room."""
+    made, here = kube_servers.fresh_name("s"), f"--namespace={world.namespace}"
+    yield made
+    world.source.free.set()
+    for gate in list(world.source.gates.values()):
+        gate.set()
+    names = [one["metadata"]["name"] for one in world.kube.get("syncsets", here)["items"]]
+    ours = {made, *(one for one in names if one.startswith(made))}
+    world.kube.kubectl("delete", "syncset", "--ignore-not-found", here, *sorted(ours))
+    world.wait(lambda: not any(world.pods(one) for one in ours), "their room is free")
 
 
 def template(cpu: str) -> dict[str, Any]:

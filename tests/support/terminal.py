@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import select
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -32,6 +33,12 @@ class Terminal:
             lambda: question in self._read()[start:], what=f"it asks {question!r}: {self.shown}"
         )
         os.write(self._ours, f"{text}\n".encode())
+
+    def until(self, pattern: str) -> None:
+        """Wait until something is shown that a regular expression matches."""
+        waiting.wait_until(
+            lambda: re.search(pattern, self._read()), what=f"{pattern!r} is shown: {self.shown}"
+        )
 
     def end(self) -> int:
         """Wait for the end of the program: its exit code."""

@@ -118,7 +118,7 @@ def validate_sync_set_update(
     old: meta.JsonObject, new: meta.JsonObject
 ) -> list[validation.Problem]:
     """Return what may not change in a SyncSet within a generation."""
-    before, after = _read(old, sync_set.SyncSet), _read(new, sync_set.SyncSet)
+    before, after = _read(old, sync_set.SyncSet, status=True), _read(new, sync_set.SyncSet)
     if before is None or after is None:
         return []
     return sync_set_validation.validate_sync_set_update(before, after)
@@ -198,10 +198,11 @@ def _work(spec: meta.JsonObject) -> meta.JsonObject:
     return {k: v for k, v in spec.items() if k not in _NOT_THE_WORK}
 
 
-def _read(obj: meta.JsonObject, type_: type[T]) -> T | None:
-    """Return the object as a struct; None when it is none, which its schema has already said."""
+def _read(obj: meta.JsonObject, type_: type[T], *, status: bool = False) -> T | None:
+    """Return the object as a struct, without its status unless that is asked for; None when it is
+    none, which its schema has already said."""
     try:
-        return _converted(obj, type_)
+        return _converted(obj, type_, status=status)
     except msgspec.ValidationError:
         return None
 
@@ -209,12 +210,13 @@ def _read(obj: meta.JsonObject, type_: type[T]) -> T | None:
 def _read_whole(obj: meta.JsonObject, type_: type[T]) -> T | list[validation.Problem]:
     """Return the object as a struct, or why it is none where its schema leaves something out."""
     try:
-        return _converted(obj, type_)
+        return _converted(obj, type_, status=False)
     except msgspec.ValidationError as error:
         why, _, at = str(error).partition(" - at `$.")
         return [(at.removesuffix("`") or "spec", why[0].lower() + why[1:])]
 
 
-def _converted(obj: meta.JsonObject, type_: type[T]) -> T:
-    kept = {key: value for key, value in obj.items() if key in ("metadata", "spec")}
+def _converted(obj: meta.JsonObject, type_: type[T], *, status: bool) -> T:
+    wanted = ("metadata", "spec", "status") if status else ("metadata", "spec")
+    kept = {key: value for key, value in obj.items() if key in wanted}
     return msgspec.convert(kept, type_, strict=False)

@@ -13,11 +13,11 @@ import msgspec
 from kilnwork.api import (
     crd_sync_sets,
     data_pond,
-    documents,
     flow_program,
     flow_validation,
     names,
     output_steps,
+    pod_templates,
     quantities,
     sync_set,
     task_fields,
@@ -182,32 +182,25 @@ def _near_problems(
 
 
 def _template_problems(at: str, template: dict[str, Any] | None) -> Iterator[Problem]:
-    if template is None:
+    if problem := pod_templates.shape_problem(template):
+        yield at, problem
         return
-    spec = template.get("spec")
-    if spec is None:
-        return
-    if not isinstance(spec, dict):
-        yield f"{at}.spec", f"must be an object, not {documents.show(spec)}"
-        return
+    spec = (template or {}).get("spec") or {}
     if spec.get("nodeName"):
         yield (
             f"{at}.spec.nodeName",
             "may not be given: workers are placed together; use nodeSelector",
         )
-    volumes = spec.get("volumes")
-    if isinstance(volumes, list):
-        for position, volume in enumerate(volumes):
-            if isinstance(volume, dict) and volume.get("name") in (VOLUME, OUTPUTS_VOLUME):
-                yield f"{at}.spec.volumes[{position}].name", "is that of the data: choose another"
+    for position, volume in enumerate(spec.get("volumes") or ()):
+        if volume.get("name") in (VOLUME, OUTPUTS_VOLUME):
+            yield f"{at}.spec.volumes[{position}].name", "is that of the data: choose another"
 
 
 def _request_problems(at: str, template: dict[str, Any] | None) -> Iterator[Problem]:
     """Without requests nobody can tell whether there is room for all."""
-    spec = (template or {}).get("spec") or {}
-    containers = (spec.get("containers") if isinstance(spec, dict) else None) or [{}]
-    if not isinstance(containers, list) or not all(isinstance(c, dict) for c in containers):
-        return  # the API server says more of it
+    if pod_templates.shape_problem(template):
+        return  # said above
+    containers = ((template or {}).get("spec") or {}).get("containers") or [{}]
     position = task_fields.worker_position(containers)
     resources = containers[position].get("resources") or {}
     given = {**(resources.get("limits") or {}), **(resources.get("requests") or {})}

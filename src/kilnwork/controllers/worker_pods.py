@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from kilnwork.api import kinds, meta, names, pod, task_cluster, validation
+from kilnwork.api import kinds, meta, names, pod, pod_templates, task_cluster, validation
 from kilnwork.executors.ephemeral import template as ephemeral
 from kilnwork.executors.pod import sidecar
 
@@ -92,42 +92,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class _Container(msgspec.Struct, frozen=True):
-    name: str = ""
-    image: str | None = None
-    env: list[dict[str, Any]] | None = None
-    volumeMounts: list[dict[str, Any]] | None = None  # noqa: N815 - the field's name
-
-
-class _Spec(msgspec.Struct, frozen=True):
-    containers: list[_Container] | None = None
-    volumes: list[dict[str, Any]] | None = None
-    tolerations: list[dict[str, Any]] | None = None
-
-
-class _Meta(msgspec.Struct, frozen=True):
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-
-
-class _Template(msgspec.Struct, frozen=True):
-    """What `template` reads of a PodTemplateSpec; what else is wrong the API server says."""
-
-    metadata: _Meta | None = None
-    spec: _Spec | None = None
-
-
 def problem(cluster: task_cluster.TaskCluster) -> str:
     """Why no Pod can be made of this spec, "" when one can. A real API server leaves
     `spec.template` open, as it is too large for a schema of ours."""
     found = [f"{field} {why}" for field, why in validation.validate_task_cluster(cluster)]
     if found:
         return "; ".join(found)
-    try:
-        msgspec.convert(cluster.spec.template, _Template | None)
-    except msgspec.ValidationError as error:
-        return f"spec.template is no Pod template: {error}"
-    return ""
+    shape = pod_templates.shape_problem(cluster.spec.template)
+    return f"spec.template {shape}" if shape else ""
 
 
 def secret_name(cluster: str) -> str:

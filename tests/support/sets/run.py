@@ -6,6 +6,7 @@ written to after it was pinned.
 """
 
 import json
+import os
 import random
 import shutil
 import signal
@@ -160,15 +161,16 @@ class _Run:
         """Flip a byte of the blob of a file, or cut it off."""
         name = ponds.digest_of(self.files[path]).removeprefix("sha256:")
         blob = self.server.data / f"ponds/default/{POND}/blobs/{name[:2]}/{name}"
-        if not blob.exists():
+        try:
+            file = blob.open("r+b")
+        except FileNotFoundError:
             return
-        size = blob.stat().st_size
-        at = self.chance.randrange(max(size, 1))
-        if self.chance.random() < 0.5 or not size:
-            with blob.open("r+b") as file:
+        with file:
+            size = file.seek(0, os.SEEK_END)
+            at = self.chance.randrange(max(size, 1))
+            if self.chance.random() < 0.5 or not size:
                 file.truncate(at)
-        else:
-            with blob.open("r+b") as file:
+            else:
                 file.seek(at)
                 byte = file.read(1)[0]
                 file.seek(at)

@@ -70,6 +70,16 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         f"{G}.template.spec.volumes[0].name",
         "choose another",
     ),
+    "containers that are none": (
+        group(template={"spec": {"containers": "x"}}),
+        f"{G}.template",
+        "is no Pod template: Expected `array | null`, got `str` - at `$.spec.containers`",
+    ),
+    "resources that are none": (
+        {**group(template={"spec": {"containers": [{"resources": "1"}]}}), "backend": "pods"},
+        f"{G}.template",
+        "got `str` - at `$.spec.containers[0].resources`",
+    ),
     "restart-group": (
         group(onPodFailed="restart-group"),
         f"{G}.onPodFailed",

@@ -151,12 +151,12 @@ async def test_someone_who_claims_to_be_a_peer_is_not_believed(
 def test_a_peer_that_does_not_respond_is_doubted_for_a_while(tmp_path: Path) -> None:
     time = clock.ManualClock()
     asked = peers.Peers(certificates(tmp_path / "own"), time=time)
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        address = f"127.0.0.1:{gone.getsockname()[1]}"
-    assert not asked.is_doubted(address)
-
-    with pytest.raises(errors.SourceUnreachable):
-        asked.manifest(address, f"sha256:{'0' * 64}")
+    with socket.socket() as silent:  # has the port, and does not listen
+        silent.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        assert not asked.is_doubted(address)
+        with pytest.raises(errors.SourceUnreachable):
+            asked.manifest(address, f"sha256:{'0' * 64}")
     assert asked.is_doubted(address)
 
     time.advance(peers.DOUBT_S)

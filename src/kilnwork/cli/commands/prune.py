@@ -1,6 +1,9 @@
 """`kiln prune`: forget tasks that are over, to make room on the disk of the server."""
 
+from typing import Any
+
 import click
+import msgspec
 
 from kilnwork.cli import errors, limits, options, session
 
@@ -56,7 +59,9 @@ async def _prune(s: session.Session, query: dict[str, str]) -> None:
     path = "/v1/prune"
     if not s.target.all_namespaces:
         path = f"/v1/namespaces/{session.quoted(s.one_namespace())}/prune"
-    pruned = await s.ask("POST", path, query={name: text for name, text in query.items() if text})
+    given = {name: text for name, text in query.items() if text}
+    response = await s.exchange("POST", path, query=given, timeout_s=None)  # a million take minutes
+    pruned = msgspec.json.decode(response.body, type=dict[str, Any])
     verb = "would be forgotten" if pruned["dryRun"] else "forgotten"
     mebibytes = pruned["sizeBytes"] / (1 << 20)
     click.echo(f"{pruned['tasks']:,} tasks {verb}, about {mebibytes:,.1f} MiB")

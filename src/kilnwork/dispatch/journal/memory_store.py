@@ -17,7 +17,7 @@ import msgspec
 from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
-from kilnwork.dispatch.journal import port, reading, rows, task_counts, task_rows
+from kilnwork.dispatch.journal import port, reading, rows, task_rows
 from kilnwork.dispatch.machine import inputs, instructions, records
 from kilnwork.kit import ids
 
@@ -209,11 +209,11 @@ class MemoryStore(reading.RowReader):
     def counts(self, namespace: str | None = None) -> list[model.TaskCount]:
         """A look at all of them."""
         numbers = Counter(
-            (one.namespace, _declared(one), task_counts.called(_spec(one)), one.state.value)
+            (one.namespace, _declared(one), rows.called(_spec(one)), one.state.value)
             for one in self._all()
             if namespace in (None, one.namespace)
         )
-        return task_counts.counts(numbers.items())
+        return rows.task_counts(numbers.items())
 
     def known(self, lookups: inputs.Lookups) -> dict[int, inputs.StoredCall]:
         """Without making rows, as calls are submitted meanwhile."""

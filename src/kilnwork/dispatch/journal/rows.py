@@ -6,16 +6,24 @@ declared in `task_rows`.
 
 A call whose row is new, that is reserved for the first time or that ends well has a narrow
 statement of its own: that is all that happens to nearly every one of them.
+
+How many tasks there are by function and state is kept too: the changes of states in a batch, and
+their sums, which the journal writes in the same transaction. A task is counted by its newest run,
+as lists show it.
 """
 
+import itertools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
 from kilnwork.api import attempts, names
 from kilnwork.api import task as api_task
-from kilnwork.dispatch.journal import task_counts, task_rows
+from kilnwork.dispatch import model
+from kilnwork.dispatch.journal import task_rows
 from kilnwork.dispatch.machine import instructions, records, transitions
 from kilnwork.kit import ids
 
@@ -26,6 +34,28 @@ _PENDING, _STAGING = api_task.State.PENDING, api_task.State.STAGING
 _SUCCESS = api_task.State.SUCCESS
 _RESERVED = transitions.AttemptState.RESERVED
 _NO_INTENT = records.Intent.NONE
+
+
+CountKey = tuple[str, bool, str, str]
+"""Namespace, whether it is declared, what it calls ("": it is no call), state."""
+
+
+class Move(NamedTuple):
+    """So many tasks that change their state in the same way, one after the other in a batch."""
+
+    what: records.Template | str
+    """The template of a call, or what it calls ("": it is no call)."""
+    declared: bool
+    namespace: str
+    before: str | None
+    """None: they are new."""
+    after: str
+    number: int
+
+    @property
+    def of_one(self) -> Iterator["Move"]:
+        """The same for each of them."""
+        return itertools.repeat(self._replace(number=1), self.number)
 
 
 @dataclass(slots=True)
@@ -55,7 +85,7 @@ class Rows:
     superseded: Sequence[tuple[Value, ...]] = ()
     forgotten: Sequence[Value] = ()
     writes: list[tuple[str, Iterable[instructions.Row]]] = field(default_factory=list)
-    moves: list[task_counts.Move] = field(default_factory=list)
+    moves: list[Move] = field(default_factory=list)
     """How states change, for the counts."""
     moved: list[int] = field(default_factory=list)
     """The rows of the tasks that change their state, in the same order."""
@@ -78,7 +108,7 @@ def of_batch(batch: instructions.Batch) -> Rows:
     )
     for template in batch.templates:
         _add_template(rows, template)
-    rows.moves, rows.moved = task_counts.moves(batch.dirty)
+    rows.moves, rows.moved = state_moves(batch.dirty)
     for task in batch.dirty:
         of_call = task.template
         if of_call is not None and task.spec is of_call.spec:
@@ -178,3 +208,73 @@ def _add_call(rows: Rows, task: records.Task) -> None:
         rows.reserved += task_rows.reserved_values(task)
     else:
         _add_update(rows, task)
+
+
+def called(spec: api_task.TaskSpec) -> str:
+    """Return what a call calls, "" for any other task."""
+    return "" if spec.call is None else spec.call.function
+
+
+def state_moves(tasks: Iterable[records.Task]) -> tuple[list[Move], list[int]]:
+    """Return how states change with a batch, in order, and the rows of the tasks whose does.
+
+    In runs, since most neighbours are calls of the same function that do the same.
+    """
+    found: list[Move] = []
+    rows: list[int] = []
+    what: records.Template | str = ""
+    declared, namespace, number = False, "", 0
+    before = after = None
+    for task in tasks:
+        stored, state = task.stored, task.state
+        if stored is state:
+            continue
+        rows.append(task.row)
+        template = task.template
+        if (
+            template is not what
+            or stored is not before
+            or state is not after
+            or task.declared is not declared
+            or task.namespace != namespace
+        ):
+            if after is not None:
+                found.append(Move(what, declared, namespace, before, after, number))
+            what = called(task.spec) if template is None else template
+            declared, namespace, before, after = task.declared, task.namespace, stored, state
+            number = 0
+        number += 1
+    if after is not None:
+        found.append(Move(what, declared, namespace, before, after, number))
+    return found, rows
+
+
+def count_deltas(moved: Iterable[Move]) -> Counter[CountKey]:
+    """Return by how many each count changes."""
+    changed = Counter[CountKey]()
+    for what, declared, namespace, before, after, number in moved:
+        function = what if isinstance(what, str) else called(what.spec)
+        changed[namespace, declared, function, after] += number
+        if before is not None:
+            changed[namespace, declared, function, before] -= number
+    return changed
+
+
+def counts_of(found: Iterable[tuple[str, int, str, str]]) -> Counter[CountKey]:
+    """Return counts of tasks, given as rows of the journal describe them."""
+    return Counter(
+        (namespace, bool(declared), function, state)
+        for namespace, declared, function, state in found
+    )
+
+
+def task_counts(numbers: Iterable[tuple[CountKey, int]]) -> list[model.TaskCount]:
+    """Return counts as others see them, sorted."""
+    return sorted(
+        (
+            model.TaskCount(namespace, declared, function, api_task.State(state), number)
+            for (namespace, declared, function, state), number in numbers
+            if number
+        ),
+        key=lambda one: (one.namespace, one.declared, one.function, one.state),
+    )

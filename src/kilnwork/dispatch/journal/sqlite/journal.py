@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from kilnwork.dispatch import errors
-from kilnwork.dispatch.journal import port, rows, task_counts
+from kilnwork.dispatch.journal import port, rows
 from kilnwork.dispatch.journal.sqlite import committer, connections, queries, statements
 from kilnwork.dispatch.machine import instructions
 from kilnwork.kit import ids, locks
@@ -245,7 +245,7 @@ def _write(connection: apsw.Connection, cursor: apsw.Cursor, batch: rows.Rows) -
     if batch.outputs:
         _INSERT_OUTPUTS.run(cursor, batch.outputs)
     if batch.forgotten:
-        changed.subtract(task_counts.of_tasks(_COUNTED_TASKS.run(cursor, batch.forgotten)))
+        changed.subtract(rows.counts_of(_COUNTED_TASKS.run(cursor, batch.forgotten)))
         gone = [row for (row,) in _FORGET_TASKS.run(cursor, batch.forgotten)]
         for statement in _FORGET_OF_ROWS:
             statement.run(cursor, gone)
@@ -273,7 +273,7 @@ def _write_tasks(connection: apsw.Connection, cursor: apsw.Cursor, batch: rows.R
 
 def _count_moves(
     cursor: apsw.Cursor, batch: rows.Rows, *, all_written: bool
-) -> Counter[task_counts.Key]:
+) -> Counter[rows.CountKey]:
     """By how many the counts change with what was written of tasks.
 
     Of what was not accepted (an id that is taken, a run that has ended) nothing is counted.
@@ -283,13 +283,13 @@ def _count_moves(
         each = itertools.chain.from_iterable(move.of_one for move in moves)
         states = (cursor.execute(_SQL["state_of_row"], (row,)).get for row in batch.moved)
         moves = [move for move, state in zip(each, states, strict=True) if move.after == state]
-    changed = task_counts.deltas(moves)
+    changed = rows.count_deltas(moves)
     for rerun in batch.reruns:
-        changed.subtract(task_counts.of_tasks(cursor.execute(_SQL["counted_before"], rerun)))
+        changed.subtract(rows.counts_of(cursor.execute(_SQL["counted_before"], rerun)))
     return changed
 
 
-def _write_counts(cursor: apsw.Cursor, changed: Counter[task_counts.Key]) -> None:
+def _write_counts(cursor: apsw.Cursor, changed: Counter[rows.CountKey]) -> None:
     values = [(*key, number) for key, number in changed.items() if number]
     if values:
         cursor.executemany(_SQL["count_tasks"], values)

@@ -15,7 +15,7 @@ import apsw
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
-from kilnwork.dispatch.journal import port, reading, task_counts, task_rows
+from kilnwork.dispatch.journal import port, reading, rows, task_rows
 from kilnwork.dispatch.journal.sqlite import connections, statements
 from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import ids
@@ -105,7 +105,7 @@ class Queries(reading.RowReader):
 
     def counts(self, namespace: str | None = None) -> list[model.TaskCount]:
         found = self._all("counts", (namespace,))
-        return task_counts.counts(
+        return rows.task_counts(
             ((of, bool(declared), function, state), number)
             for of, declared, function, state, number in found
         )

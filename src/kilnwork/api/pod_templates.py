@@ -1,0 +1,43 @@
+"""What kilnwork itself reads of a PodTemplateSpec, and whether a given one has that shape.
+
+Used by the validation of SyncSets and by the controller of TaskClusters: templates are open in our
+schemas, as they are too large for them. What else is wrong with one the API server says. Pure.
+"""
+
+from typing import Any
+
+import msgspec
+
+
+class _Container(msgspec.Struct, frozen=True):
+    name: str = ""
+    image: str | None = None
+    env: list[dict[str, Any]] | None = None
+    resources: dict[str, dict[str, Any] | list[Any] | None] | None = None
+    volumeMounts: list[dict[str, Any]] | None = None  # noqa: N815 - the field's name
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    containers: list[_Container] | None = None
+    schedulingGates: list[dict[str, Any]] | None = None  # noqa: N815 - the field's name
+    tolerations: list[dict[str, Any]] | None = None
+    volumes: list[dict[str, Any]] | None = None
+
+
+class _Meta(msgspec.Struct, frozen=True):
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Template(msgspec.Struct, frozen=True):
+    metadata: _Meta | None = None
+    spec: _Spec | None = None
+
+
+def shape_problem(template: dict[str, Any] | None) -> str:
+    """Say why no Pod can be made of a template, "" when nothing is wrong with what is read."""
+    try:
+        msgspec.convert(template, _Template | None)
+    except msgspec.ValidationError as error:
+        return f"is no Pod template: {error}"
+    return ""
