@@ -1,25 +1,32 @@
-"""The examples of Jobs on the real Kubernetes: each `run.sh` as it is, workers on a kubelet.
+"""The examples of Jobs and SyncSets on the real Kubernetes: each `run.sh` as it is, workers on
+kubelets.
 
 They run one after the other in one namespace, which their kubeconfig names, as a user's would. What
-they check themselves is in their scripts; `tests/e2e/test_examples.py` runs them on `kiln up`.
+they check themselves is in their scripts; `tests/e2e/test_examples.py` runs them on `kiln up`. Of
+SyncSets it is a copy whose groups have what `kiln up` does not ask for: requests of their Pods, and
+their programs, which are in no image.
 """
 
 import json
+import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from support import kube_cluster, kube_manager, kube_servers, pages, waiting
 
 pytestmark = pytest.mark.timeout(300)
 
-SCRIPTS = sorted((pages.ROOT / "examples").glob("2*/run.sh"))
+EXAMPLES = pages.ROOT / "examples"
+SCRIPTS = sorted(EXAMPLES.glob("2*/run.sh"))
+SETS = sorted(path.parent.name for path in EXAMPLES.glob("4*/run.sh"))
 ALLOWED = ("--allow-kind", "jobs.kilnwork.dev")
 """For 27-pipeline, whose finalizer is a Job."""
-KINDS = ("tasks", "taskobjects", "jobs", "jobconfigs")
+KINDS = ("tasks", "taskobjects", "jobs", "jobconfigs", "syncsets", "dataponds")
 
 
 class World:
@@ -30,9 +37,9 @@ class World:
         self._namespace = namespace
         self._kubeconfig = kubeconfig
 
-    def run(self, script: Path, *, folder: Path) -> str:
+    def run(self, script: Path, *, folder: Path, **more: str) -> str:
         """Run an example as its README says; what it prints. It must end well."""
-        environment = {**self.manager.kube.environment, "KUBECONFIG": str(self._kubeconfig)}
+        environment = {**self.manager.kube.environment, "KUBECONFIG": str(self._kubeconfig), **more}
         done = subprocess.run(
             [str(script)], capture_output=True, text=True, env=environment, cwd=folder,
             timeout=100, check=False,
@@ -60,7 +67,7 @@ def world(
     kube.http.post("/api/v1/namespaces", {"metadata": {"name": namespace}}).ok()
     kubeconfig = tmp_path_factory.mktemp("user") / "kubeconfig"
     kubeconfig.write_text(json.dumps(_in_namespace(kube.kubeconfig, namespace)))
-    home = kube_manager.on_real_node(real_node, "--storage", "emptyDir", *ALLOWED)
+    home = kube_manager.on_real_node(real_node, "--storage", "emptyDir", "--ponds", *ALLOWED)
     with kube_manager.installed(kube, home) as manager:
         manager.allow_drivers(namespace)
         manager.start_cluster("default", namespace=namespace, slotsPerWorker=2)
@@ -83,6 +90,54 @@ def test_an_example_runs_and_leaves_nothing(world: World, script: Path, tmp_path
     waiting.wait_until(
         lambda: not any(world.left().values()), what="its objects are gone", timeout_s=60
     )
+
+
+@pytest.mark.parametrize("example", SETS)
+def test_an_example_of_a_set_runs_and_leaves_nothing(
+    world: World, example: str, tmp_path: Path
+) -> None:
+    copy = tmp_path / "examples"
+    for name in {example, "40-syncset"}:  # with the data of all
+        shutil.copytree(EXAMPLES / name, copy / name)
+    for file in [*(copy / example).glob("*.yaml"), *(copy / example).glob("*.py")]:
+        change = _in_yaml if file.suffix == ".yaml" else _in_python
+        file.write_text(change(file.read_text(), _template(tmp_path)))
+    home = tmp_path / "home"
+    home.mkdir()
+    said = world.run(
+        copy / example / "run.sh", folder=tmp_path, TMPDIR=str(tmp_path), HOME=str(home)
+    )
+    assert said.endswith("ok\n")
+    waiting.wait_until(
+        lambda: not any(world.left().values()), what="its objects are gone", timeout_s=60
+    )
+
+
+def _template(folder: Path) -> dict[str, Any]:
+    """Of workers that see a directory of the machine, at its own path."""
+    worker = {
+        "name": "worker",
+        "imagePullPolicy": "IfNotPresent",
+        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}},
+        "volumeMounts": [{"name": "programs", "mountPath": str(folder), "readOnly": True}],
+    }
+    volume = {"name": "programs", "hostPath": {"path": str(folder)}}
+    return {"spec": {"containers": [worker], "volumes": [volume]}}
+
+
+def _in_yaml(text: str, template: dict[str, Any]) -> str:
+    documents = list(yaml.safe_load_all(text))
+    for one in documents:
+        if one["kind"] == "SyncSet":
+            for group in one["spec"]["resources"]["groups"]:
+                group["template"] = template
+    return yaml.safe_dump_all(documents, sort_keys=False)
+
+
+def _in_python(text: str, template: dict[str, Any]) -> str:
+    given = f"template={template!r}"
+    text = text.replace("ss.controller()", f"ss.controller({given})")
+    return text.replace('ss.group("worker", ', f'ss.group("worker", {given}, ')
 
 
 def test_the_manager_has_the_rights_that_it_needs(world: World) -> None:

@@ -344,6 +344,7 @@ def test_logs_of_steps(server: up.Up) -> None:
     assert one.startswith("price of ")
     missing = server.kiln("logs", "syncset/risk", "--step", "none")
     assert "step none has printed nothing: SyncSet risk is Succeeded" in missing.stderr
+    assert missing.stderr.endswith("No step has the path none; there are price, total.\n")
 
 
 OUTPUTS = """

@@ -632,6 +632,7 @@ def test_the_last_lines_come_before_the_end(kiln: Kiln, data: Path) -> None:
 FAMILY = (
     SPAWNER.partition("body =")[0]
     + """
+import sys
 def ask(method, path, body=None):
     headers = {"Content-Type": "application/json"}
     connection.request(method, path, json.dumps(body) if body else None, headers)
@@ -639,7 +640,7 @@ def ask(method, path, body=None):
 children = []
 for number in range(3):
     wait = f"until [ -e {sys.argv[1]} ]; do sleep 0.05; done"
-    command = ["sh", "-c", "exit 3" if number == 1 else wait]
+    command = ["sh", "-c", "exit 3" if number == 0 else wait]
     body = {"name": f"part-{number}", "spec": {"command": command}}
     children.append(ask("POST", "/tasks", body)["id"])
 for child in children:
@@ -656,7 +657,7 @@ def test_waiting_in_a_terminal_shows_children_and_what_failed(
     kiln("run", "--name", "family", "--", sys.executable, "-c", FAMILY, str(gate))
     environment = {**os.environ, "KUBECONFIG": str(data / "kubeconfig")}
     shown = terminal.Terminal([sys.executable, "-m", "kilnwork", "wait", "family"], environment)
-    shown.until(r"part-1 \([0-9a-f]{8}\) failed: ")
+    shown.until(r"part-0 \([0-9a-f]{8}\) failed: ")
     shown.until(r"of 3 tasks")
     gate.touch()
     assert shown.end() == 0, shown.shown

@@ -51,6 +51,7 @@ def apply(server: up.Up, *items: dict[str, Any]) -> None:
     server.kiln("apply", "-f", "-", stdin="\n---\n".join(map(json.dumps, items)))
 
 
+@pytest.mark.curl
 def test_a_parent_runs_again_with_the_child_that_failed(
     server: up.Up, kiln: inner_kiln.Kiln, tmp_path: Path
 ) -> None:

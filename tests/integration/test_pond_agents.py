@@ -2,6 +2,7 @@
 
 import asyncio
 import functools
+import json
 import os
 import shutil
 import signal
@@ -437,13 +438,14 @@ async def test_a_killed_agent_fetches_nothing_twice(
         return home.ledger.want_pin(pond_homes.NAMESPACE, pond_homes.POND, source, request="r1")
 
     def whole() -> dict[str, int]:
-        """How often each file was asked for that is in the pond."""
+        """How often each file was asked for that the agent knows to be in the pond: it notes that
+        once its blob is there (`pin_journal`), and reads again what it was killed before noting."""
         blobs = {path.name for path in (home.root("node-1") / "blobs").glob("*/*")}
-        return {
-            path: lake.gets.count(path)
-            for path, content in lake.files.items()
-            if ponds.digest_of(content)[7:] in blobs
-        }
+        journals = (home.root("node-1") / "sources").glob("*.ndjson")
+        lines = b"".join(path.read_bytes() for path in journals).splitlines()
+        noted = {json.loads(line)[0] for line in lines if line}
+        assert {ponds.digest_of(lake.files[path])[7:] for path in noted} <= blobs
+        return {path: lake.gets.count(path) for path in noted}
 
     def enough(target: int) -> bool:
         return lake.sent >= target or asked().state == model.PINNED

@@ -36,9 +36,10 @@ class Terminal:
 
     def until(self, pattern: str) -> None:
         """Wait until something is shown that a regular expression matches."""
-        waiting.wait_until(
-            lambda: re.search(pattern, self._read()), what=f"{pattern!r} is shown: {self.shown}"
-        )
+        try:
+            waiting.wait_until(lambda: re.search(pattern, self._read()), what=f"{pattern!r}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.shown}") from None
 
     def end(self) -> int:
         """Wait for the end of the program: its exit code."""

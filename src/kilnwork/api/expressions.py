@@ -127,10 +127,10 @@ class Expression:
 def _macros(bare: str) -> tuple[int, int, frozenset[str]]:
     """Return how many macros there are, how deep they lie, and the variables that they bind."""
     found, nesting = cel.macros(bare)
-    if nesting > MAX_NESTING or (nesting > 1 and any(macro == "map" for macro, _ in found)):
-        raise ExpressionError(
-            f"has macros {nesting} deep in each other; {MAX_NESTING} are allowed, and map() alone"
-        )
+    if nesting > MAX_NESTING:
+        raise ExpressionError(f"has macros {nesting} deep in each other; {MAX_NESTING} are allowed")
+    if nesting > 1 and any(macro == "map" for macro, _ in found):
+        raise ExpressionError("has map() and macros in each other: map() is allowed alone")
     if found and re.search(r"\bmatches\s*\(", bare):
         raise ExpressionError(f"has matches() beside {found[0][0]}(); use one of them")
     return len(found), nesting, frozenset(variable for _, variable in found)

@@ -12,17 +12,18 @@ import msgspec
 
 from kilnwork.api import (
     crd_sync_sets,
-    data_pond,
     flow_program,
     flow_validation,
     names,
     output_steps,
     pod_templates,
     quantities,
+    snapshot_sources,
     sync_set,
     task_fields,
     validation,
 )
+from kilnwork.kit import globs
 
 Problem = validation.Problem
 
@@ -230,24 +231,11 @@ def _snapshot_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
     yield from _twice((s.name for s in snapshots), _SNAPSHOTS)
     for position, snapshot in enumerate(snapshots):
         at = f"{_SNAPSHOTS}[{position}]"
-        yield from _source_problems(f"{at}.from", snapshot.source)
+        yield from snapshot_sources.problems(snapshot.source, f"{at}.from")
         if snapshot.deliver is sync_set.Deliver.SHARD and snapshot.shard is None:
             yield f"{at}.deliver", "is shard, but there is no shard that says how it is divided"
         if snapshot.shard is not None:
             yield from _shard_problems(f"{at}.shard", snapshot.shard, groups)
-
-
-def _source_problems(at: str, source: data_pond.SnapshotSource) -> Iterator[Problem]:
-    given = [
-        field
-        for field in ("source", "uri", "inline", "output", "files")
-        if getattr(source, field) is not None
-    ]
-    if len(given) != 1:
-        yield at, "must have one of source, uri, inline, output and files"
-    for field in ("path", "paths", "glob"):
-        if source.output is not None and getattr(source, field):
-            yield f"{at}.{field}", "may not be given: an output is taken whole"
 
 
 def _shard_problems(at: str, shard: sync_set.Shard, groups: Sequence[str]) -> Iterator[Problem]:
@@ -263,6 +251,9 @@ def _shard_problems(at: str, shard: sync_set.Shard, groups: Sequence[str]) -> It
         yield f"{at}.unit", "is for by range"
     if (shard.by == "glob") != bool(shard.patterns):
         yield f"{at}.patterns", "is for by glob, which needs them"
+    for position, pattern in enumerate(shard.patterns or ()):
+        if why := globs.problem(pattern):
+            yield f"{at}.patterns[{position}]", why
 
 
 def _pond_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
@@ -283,6 +274,9 @@ def _pond_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
 def _output_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
     outputs = spec.data.outputs
     yield from _twice((one.name for one in outputs), "spec.data.outputs")
+    for position, output in enumerate(outputs):
+        if output.glob and (why := globs.problem(output.glob)):
+            yield f"spec.data.outputs[{position}].glob", why
     for position, problem in output_steps.problems(spec.flow, outputs):
         yield f"spec.data.outputs[{position}].{problem.path}", problem.text
 
@@ -333,12 +327,27 @@ def _flow_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
     for path, text in found:
         yield f"spec.flow.{path}", text
     if not found:
-        yield from _delivery_problems(spec)
+        program, _ = flow_program.build(spec.flow)
+        yield from _task_problems(program)
+        yield from _delivery_problems(spec, program)
 
 
-def _delivery_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
+def _task_problems(program: flow_program.Program) -> Iterator[Problem]:
+    """What is wrong with the tasks of steps, as of any task; names of their inputs are given."""
+    for node in program.every():
+        if node.task is None:
+            continue
+        at = f"spec.flow.{node.path}"
+        if node.step.task_template is not None:
+            at += ".taskTemplate"
+        for field, why in validation.template_problems(node.task, given_inputs=None):
+            yield at + field.removeprefix("spec"), why
+
+
+def _delivery_problems(
+    spec: sync_set.SyncSetSpec, program: flow_program.Program
+) -> Iterator[Problem]:
     """What is delivered by shards goes to the workers of the steps that have a task for each."""
-    program, _ = flow_program.build(spec.flow)
     readers = flow_program.shard_readers(program)
     for position, snapshot in enumerate(spec.data.snapshots):
         if snapshot.deliver is not sync_set.Deliver.SHARD or snapshot.shard is None:

@@ -4,6 +4,7 @@ Used by `kiln logs syncset/NAME`.
 """
 
 import contextlib
+import re
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
@@ -14,6 +15,9 @@ from kilnwork.kube import errors as kube_errors
 
 MAX_SHOWN = 20
 """Of a flow with more tasks so many are shown: those that failed first."""
+
+_INDEX = re.compile(r"\[[^\]]*\]")
+"""Of a round or a shard, in the key of an instance."""
 
 
 def _path(s: session.Session, name: str) -> str:
@@ -33,6 +37,14 @@ async def listed(
         if "after" not in page:
             return
         query["after"] = str(page["after"])
+
+
+def _others(of: Mapping[str, Any], step: str | None) -> str:
+    """Name the steps that there are, if this is none of them, nor a task of one."""
+    steps = ((of.get("status") or {}).get("flow") or {}).get("steps") or {}
+    if step is None or not steps or _INDEX.sub("", step) in steps:
+        return ""
+    return f" No step has the path {step}; there are {', '.join(sorted(steps))}."
 
 
 async def show(
@@ -55,7 +67,7 @@ async def show(
     if not found:
         where = await set_objects.get(s, name)
         what = "nothing was printed yet" if step is None else f"step {step} has printed nothing"
-        click.echo(f"{what}: {set_objects.sentence(where)}", err=True)
+        click.echo(f"{what}: {set_objects.sentence(where)}{_others(where, step)}", err=True)
         return
     if len(found) == 1 and step is not None:
         await task_logs.of_task(s, str(found[0]["task"]), query)

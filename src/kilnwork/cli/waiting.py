@@ -121,6 +121,17 @@ def final(found: meta.JsonObject | None) -> bool:
     return is_final(((found or {}).get("status") or {}).get("state", ""))
 
 
+def over(found: meta.JsonObject | None) -> bool:
+    """True of a Task that is over, unless `spec.run` asks for a later run: that is about to begin.
+
+    One that has succeeded is over all the same: it runs again by force only.
+    """
+    live = found or {}
+    status = live.get("status") or {}
+    waits = live.get("spec", {}).get("run", 1) > max(status.get("run", 1), 1)
+    return final(found) and (not waits or status["state"] == task.State.SUCCESS)
+
+
 async def for_final(s: session.Session, name: str, *, timeout_s: float | None, run: int = 0) -> str:
     """Wait until a task is over, whether it is an object or only in the journal: its state.
 

@@ -72,10 +72,21 @@ class TaskHub(Protocol):
 _UUID8 = 0x8 << 76 | 0b10 << 62
 """Version and variant of an id; all other bits are free."""
 _FREE_BITS = (1 << 128) - 1 - (0xF << 76 | 0b11 << 62)
+_VERSION_BYTE = 6
+_FREE_FROM = 12
+"""The last four bytes of an id have nothing fixed, and room for all items of a job."""
 
 
 def task_id(job: bytes, item: int) -> ids.TaskId:
-    """Return a UUIDv8 (RFC 9562 §5.8): the same for ever; 0: the finalizer."""
+    """Return a UUIDv8 (RFC 9562 §5.8): the same for ever; 0: the finalizer.
+
+    If the UUID of the job is one too, which only those of flows are (`extra_id`), the ids of its
+    tasks are consecutive: they land next to each other in the journal's index, so that fewer of its
+    pages are written.
+    """
+    if job[_VERSION_BYTE] >> 4 == 8:
+        last = (int.from_bytes(job[_FREE_FROM:], "big") + item) & 0xFFFF_FFFF
+        return ids.TaskId(job[:_FREE_FROM] + last.to_bytes(4, "big"))
     return _stable(job + item.to_bytes(4, "big"))
 
 

@@ -80,6 +80,81 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         f"{G}.template",
         "got `str` - at `$.spec.containers[0].resources`",
     ),
+    "path out of the source": (
+        data({"name": "trades", "from": {"source": "lake", "path": "../x"}}),
+        f"{S}.from.path",
+        "'../x' has the component '..'",
+    ),
+    "file out of the source": (
+        data({"name": "trades", "from": {"source": "lake", "paths": ["a", "/x"]}}),
+        f"{S}.from.paths[1]",
+        "'/x' is absolute",
+    ),
+    "file twice": (
+        data({"name": "trades", "from": {"source": "lake", "paths": ["a", "a"]}}),
+        f"{S}.from.paths[1]",
+        "'a' is there twice",
+    ),
+    "paths and glob": (
+        data({"name": "trades", "from": {"source": "lake", "paths": ["a"], "glob": "*"}}),
+        f"{S}.from.glob",
+        "give paths or glob, not both",
+    ),
+    "glob that is none": (
+        data({"name": "trades", "from": {"source": "lake", "glob": "[z-a]"}}),
+        f"{S}.from.glob",
+        "pattern '[z-a]' has a range that runs backwards",
+    ),
+    "pattern that is none": (
+        data({**SNAPSHOT, "shard": {"by": "glob", "patterns": ["*.csv", "[a"]}}),
+        f"{S}.shard.patterns[1]",
+        "a bracket is not closed",
+    ),
+    "glob of an output that is none": (
+        data(outputs=[{"name": "x", "step": "x", "glob": "../*"}]),
+        "spec.data.outputs[0].glob",
+        "has the component '..'",
+    ),
+    "folder that no file job has": (
+        data({"name": "trades", "from": {"files": "orders", "path": "result"}}),
+        f"{S}.from.path",
+        "'result': a file job has the folders results, parts, errors, input",
+    ),
+    "folder beside the file job": (
+        data({"name": "trades", "from": {"files": "orders/parts"}}),
+        f"{S}.from.files",
+        "'orders/parts' is more than a job: its folder goes into path",
+    ),
+    "inline out of the directory": (
+        data({"name": "trades", "from": {"inline": {"../x": ""}}}),
+        f"{S}.from.inline",
+        "'../x' has the component '..'",
+    ),
+    "inline in a file": (
+        data({"name": "trades", "from": {"inline": {"a": "", "a/b": ""}}}),
+        f"{S}.from.inline",
+        "'a/b' is below 'a', which is a file",
+    ),
+    "nothing inline": (
+        data({"name": "trades", "from": {"inline": {}}}),
+        f"{S}.from.inline",
+        "0 files of 0 bytes",
+    ),
+    "path of inline": (
+        data({"name": "trades", "from": {"inline": {"a": ""}, "path": "a"}}),
+        f"{S}.from.path",
+        "inline files have paths of their own",
+    ),
+    "Pod of a step that is none": (
+        {"flow": {"do": [{"x": {"taskTemplate": {"pod": {"spec": {"containers": "x"}}}}}]}},
+        "spec.flow.do[0].x.taskTemplate.pod.spec.containers",
+        'must be a list, not "x"',
+    ),
+    "command that cannot be started": (
+        {"flow": {"do": [{"x": {"command": ["echo", "a\0b"]}}]}},
+        "spec.flow.do[0].x.command[1]",
+        "NUL",
+    ),
     "restart-group": (
         group(onPodFailed="restart-group"),
         f"{G}.onPodFailed",
@@ -165,7 +240,7 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
     "two sources": (
         data({"name": "x", "from": {"uri": "file:///x", "inline": {"a": ""}}}),
         f"{S}.from",
-        "must have one of source, uri, inline, output and files",
+        "must have exactly one of source, uri, inline, output and files",
     ),
     "twice": (data(SNAPSHOT, SNAPSHOT), "spec.data.snapshots[1].name", "is there twice"),
     "shard of no group": (

@@ -1,4 +1,4 @@
-"""The reaper: which children it hears of."""
+"""The reaper: which children it hears of, and what they have used."""
 
 from support import other_process
 
@@ -21,3 +21,26 @@ def test_a_child_that_ended_before_the_start_is_reported() -> None:
         "asyncio.run(main())\n"
     )
     assert other_process.run(program) == "7"
+
+
+def test_the_peak_of_a_child_is_told_whoever_started_the_worker() -> None:
+    """The kernel has the peak of a process that was much larger for that of the one it started."""
+    worker = (
+        "import asyncio, os, sys\n"
+        "from kilnwork.worker import reaper\n"
+        "code = 'held = bytes(1) * (100 << 20)'\n"
+        "async def main():\n"
+        "    waiter = reaper.Reaper()\n"
+        "    waiter.start()\n"
+        "    pid = os.posix_spawn(sys.executable, [sys.executable, '-c', code], os.environ)\n"
+        "    async with asyncio.timeout(40):\n"
+        "        print((await waiter.watch(pid)).usage.peak_bytes)\n"
+        "    waiter.stop()\n"
+        "asyncio.run(main())\n"
+    )
+    large = (
+        "import subprocess, sys\n"
+        "held = bytearray(b'x') * (300 << 20)\n"
+        "subprocess.run([sys.executable, '-c', sys.argv[1]], check=True)\n"
+    )
+    assert 100 << 20 < int(other_process.run(large, worker)) < 200 << 20

@@ -221,7 +221,7 @@ def test_of(wanted: str, name: str) -> waiting.Test:
     if wanted == "delete":
         return lambda found: found is None
     if wanted == _FINAL:
-        return _existing(waiting.final, name)
+        return _existing(waiting.over, name)
     what, _, value = wanted.partition("=")
     if what == "condition" and value:
         return _existing(_condition(value), name)
@@ -267,7 +267,7 @@ def _state(wanted: str, name: str) -> Callable[[meta.JsonObject], bool]:
         state = (found.get("status") or {}).get("state")
         if state == wanted:
             return True
-        if waiting.final(found):
+        if waiting.over(found):
             raise errors.TaskFailed(f"{name} will not be {wanted}: {waiting.described(found)}")
         return False
 

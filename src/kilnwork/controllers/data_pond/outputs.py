@@ -18,14 +18,19 @@ def merge(parts: Mapping[str, model.Pin]) -> model.Pin:
     """Return the pin of the whole, of those of its nodes."""
     for node, part in sorted(parts.items()):
         if part.state == model.FAILED and not _is_empty(part):
-            message = f"node {node}: {part.message}"
+            message = _at_node(node, part.message)
             return model.Pin(state=model.FAILED, reason=part.reason, message=message)
     read = sum(part.bytes for part in parts.values())
     for node, part in sorted(parts.items()):
         if part.state == model.PENDING:
-            message = f"node {node}: {part.message}"
+            message = _at_node(node, part.message)
             return model.Pin(bytes=read, reason=part.reason, message=message)
     return _whole({node: part.manifest for node, part in parts.items() if part.manifest})
+
+
+def _at_node(node: str, message: str) -> str:
+    """Say where it is, unless the message begins with that."""
+    return message if message.startswith(f"node {node}") else f"node {node}: {message}"
 
 
 def _is_empty(part: model.Pin) -> bool:

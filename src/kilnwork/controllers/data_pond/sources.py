@@ -6,9 +6,8 @@ they see files of nodes, and know secrets.
 
 from urllib import parse
 
-from kilnwork.api import data_pond, job_files, pond_messages
+from kilnwork.api import data_pond, job_files, pond_messages, snapshot_sources
 from kilnwork.data import errors
-from kilnwork.data.pond import globs, manifest
 
 FILES = "files"
 """Name of the source of `from.files`, for messages."""
@@ -18,16 +17,8 @@ def order(
     spec: data_pond.DataPondSpec, wanted: data_pond.SnapshotSource
 ) -> pond_messages.SourceOrder:
     """Return what an agent is told. Raises SourceRefused, with the path of the field."""
-    given = [
-        name
-        for name in ("source", "uri", "inline", "output", "files")
-        if getattr(wanted, name) is not None
-    ]
-    if len(given) != 1:
-        raise errors.SourceRefused(
-            f"from: give exactly one of source, uri, inline, output and files, not {len(given)}"
-        )
-    _check_selection(wanted)
+    for field, text in snapshot_sources.problems(wanted):
+        raise errors.SourceRefused(f"{field}: {text}")
     if wanted.output is not None:
         raise errors.SourceRefused(
             "from.output: only SyncSets may have it; a lease names the digest, which is in the "
@@ -88,32 +79,7 @@ def _declared(
     )
 
 
-def _check_selection(wanted: data_pond.SnapshotSource) -> None:
-    if wanted.paths and wanted.glob:
-        raise errors.SourceRefused("from: give paths or glob, not both")
-    for field, paths in (("path", (wanted.path,) if wanted.path else ()), ("paths", wanted.paths)):
-        for path in paths:
-            if why := manifest.path_problem(path):
-                raise errors.SourceRefused(f"from.{field}: {path!r} {why}")
-    if len(set(wanted.paths)) != len(wanted.paths):
-        raise errors.SourceRefused("from.paths: one of them is there twice")
-    if wanted.glob:
-        globs.matches(wanted.glob, "")
-
-
 def _inline(wanted: data_pond.SnapshotSource) -> pond_messages.SourceOrder:
-    files = wanted.inline or {}
-    if wanted.path:
-        raise errors.SourceRefused("from.path: inline has none, its files have paths of their own")
-    size = sum(len(content.encode()) for content in files.values())
-    if not files or size > data_pond.MAX_INLINE_BYTES:
-        raise errors.SourceRefused(
-            f"from.inline: {len(files)} files of {size:,} bytes; there must be some, of at most "
-            f"{data_pond.MAX_INLINE_BYTES:,} bytes"
-        )
-    for path in files:
-        if why := manifest.path_problem(path):
-            raise errors.SourceRefused(f"from.inline: {path!r} {why}")
     return pond_messages.SourceOrder(
-        name="inline", inline=files, paths=wanted.paths, glob=wanted.glob
+        name="inline", inline=wanted.inline, paths=wanted.paths, glob=wanted.glob
     )

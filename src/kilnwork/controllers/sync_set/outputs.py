@@ -106,8 +106,13 @@ def shown(pins: Mapping[str, model.Pin]) -> dict[str, sync_set.OutputStatus]:
 # Taking one
 
 
-def find(of: sync_set.SyncSet | None, ref: data_pond.OutputRef, *, pond: str) -> str | model.Pin:
-    """Return the digest of an output, or what becomes of whoever wants it: it waits, or fails."""
+def find(
+    of: sync_set.SyncSet | None, ref: data_pond.OutputRef, *, pond: str, reader: str
+) -> str | model.Pin:
+    """Return the digest of an output, or what becomes of whoever wants it: it waits, or fails.
+
+    `reader`: name of the SyncSet that wants it; its own earlier generations may have written it.
+    """
     where = f"SyncSet {ref.set}"
     if of is None:
         return model.Pin(message=f"{where} does not exist")
@@ -121,6 +126,11 @@ def find(of: sync_set.SyncSet | None, ref: data_pond.OutputRef, *, pond: str) ->
         return digest
     if ref.generation is not None and ref.generation < of.status.generation:
         return _fails(f"{where} keeps no output {ref.name} of generation {ref.generation}")
+    if ref.set == reader:
+        return _fails(
+            f"{where} is this set itself, and no earlier generation that is kept has written "
+            f"output {ref.name}: give the first generation another source"
+        )
     said = of.status.phase or "Pending"
     if sync_set.Phase(said).final and of.status.generation == of.spec.generation:
         return _fails(f"{where} has no output {ref.name}: generation {of.status.generation} {said}")

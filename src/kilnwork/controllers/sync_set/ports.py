@@ -63,7 +63,8 @@ class Flows(Protocol):
         ...
 
     async def changes(self, since: int) -> tuple[int, list[flow_model.FlowRunView]]:
-        """Wait for something newer than `since`; 0 gives every run."""
+        """Wait for something newer than `since`; 0 gives every run. What jobs do that are not
+        over, only `view` says."""
         ...
 
 

@@ -311,9 +311,8 @@ class Reconciler:
         digest = pinning.wanted_digest(seen, snapshot.name, stored)
         taken = snapshot.source.output
         if taken is not None and digest is None:
-            found = outputs.find(
-                self._caches.sync_sets.get((namespace, taken.set)), taken, pond=pond
-            )
+            of = self._caches.sync_sets.get((namespace, taken.set))
+            found = outputs.find(of, taken, pond=pond, reader=seen.metadata.name)
             if isinstance(found, model.Pin):
                 return found
             digest = found

@@ -167,7 +167,8 @@ def documents(
     """The shards of a snapshot as steps get them. Raises ManifestRefused."""
     scheme = shards.Scheme(by=shard.by, key=shard.key, patterns=shard.patterns, unit=shard.unit)
     planned = shards.plan(of, scheme, _shard_count(seen, shard), snapshot=name)
-    return [msgspec.to_builtins(one) for one in planned]
+    found: list[Any] = msgspec.to_builtins(planned)
+    return found
 
 
 def redivided(

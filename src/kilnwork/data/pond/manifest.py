@@ -7,27 +7,18 @@ comes from other machines and from users: every path of it is checked before any
 it.
 """
 
-import re
 import stat
 from collections.abc import Iterable
 
 import msgspec
 
 from kilnwork.data import blobs, errors
-from kilnwork.kit import digests
+from kilnwork.kit import digests, file_paths
 
 FORMAT = 1
 MAX_FILES = 1_000_000
 MAX_BYTES = 256 << 20
 """Of an encoded manifest: a million files with paths of a hundred characters."""
-
-MAX_PATH_BYTES = 1024
-"""As object stores have it; with the directory of a run before it, it is still a path for Linux."""
-
-MAX_NAME_BYTES = 255
-"""Of one component: NAME_MAX of Linux."""
-
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 PLAIN = 0o644
 EXECUTABLE = 0o755
@@ -116,28 +107,6 @@ def mode_of(found: int) -> int:
     return EXECUTABLE if found & stat.S_IXUSR else PLAIN
 
 
-def path_problem(path: str) -> str:
-    """Say what is wrong with a path of a file in a snapshot, "" when nothing is."""
-    try:
-        encoded = path.encode()
-    except UnicodeEncodeError:
-        return "is no UTF-8 text: rename it"
-    if len(encoded) > MAX_PATH_BYTES:
-        return f"has {len(encoded)} bytes, above {MAX_PATH_BYTES}: shorten it"
-    if _CONTROL.search(path):
-        return "has a control character: rename it"
-    if path.startswith("/"):
-        return "is absolute: name it from the directory of the snapshot"
-    for name in path.split("/"):
-        if name in ("", ".", ".."):
-            return (
-                f"has the component {name!r}: name it from the directory of the snapshot, without"
-            )
-        if len(name.encode()) > MAX_NAME_BYTES:
-            return f"has a component above {MAX_NAME_BYTES} bytes: shorten it"
-    return ""
-
-
 _TYPES = {
     stat.S_IFLNK: "a symbolic link",
     stat.S_IFDIR: "a directory",
@@ -170,7 +139,7 @@ def _check(files: tuple[File, ...]) -> None:
             raise errors.ManifestRefused(f"files[{index}].{problem}")
         if index and files[index - 1].path == file.path:
             raise errors.ManifestRefused(f"files[{index}].path: {file.path!r} is there twice")
-        for parent in _parents(file.path):
+        for parent in file_paths.parents(file.path):
             if parent in paths:
                 raise errors.ManifestRefused(
                     f"files[{index}].path: {file.path!r} is below {parent!r}, which is a file"
@@ -178,7 +147,7 @@ def _check(files: tuple[File, ...]) -> None:
 
 
 def _problem(file: File) -> str:
-    if why := path_problem(file.path):
+    if why := file_paths.problem(file.path):
         return f"path: {file.path!r} {why}"
     if file.mode not in (PLAIN, EXECUTABLE):
         known = 0 <= file.mode < 1 << 16 and stat.S_IFMT(file.mode)
@@ -192,10 +161,3 @@ def _problem(file: File) -> str:
     except ValueError:
         canonical = False
     return "" if canonical else f"digest: {file.digest!r} must be sha256: and 64 hex digits"
-
-
-def _parents(path: str) -> Iterable[str]:
-    at = path.find("/")
-    while at >= 0:
-        yield path[:at]
-        at = path.find("/", at + 1)

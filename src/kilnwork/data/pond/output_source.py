@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from kilnwork.data import errors
-from kilnwork.data.pond import manifest, origins
+from kilnwork.data.pond import origins
+from kilnwork.kit import file_paths
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -22,7 +23,7 @@ class OutputSource:
 
     def __init__(self, name: str, folder: Path, attempts: Sequence[str]) -> None:
         for attempt in attempts:
-            if "/" in attempt or manifest.path_problem(attempt):
+            if "/" in attempt or file_paths.problem(attempt):
                 raise errors.SourceRefused(f"output {name}: {attempt!r} is no attempt of a task")
         self.name = name
         self._folder, self._attempts = folder, tuple(attempts)

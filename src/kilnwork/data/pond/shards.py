@@ -35,7 +35,7 @@ class Scheme(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rena
     unit: Annotated[str, msgspec.Meta(pattern="^(bytes|rows)$")] = "bytes"
 
 
-class ShardFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ShardFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A file of a shard. `range`: bytes [start, end), None for all of it: of the records that begin
     there, the first and the last byte count."""
 
@@ -52,7 +52,7 @@ class Where(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
-class Shard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Shard(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One shard, as a step gets it in JSON. `digest`: of the snapshot; `id`: of this shard, the
     same for the same digest, scheme, index and count. `rows`: of the records of its files, it is
     the part with number `index` of `count` equal ones; where that begins, whoever reads it counts

@@ -387,6 +387,8 @@ class PondStore:
         others = sum(there for key, there in here.items() if key not in promised and key != name)
         taken = self.blobs.used + sum(self._own.values()) + sum(promised.values()) + others
         capacity = self.capacity
+        if taken + size > capacity and taken + size - self._evictable(but=name) > capacity:
+            raise self._full(size, capacity, taken - self._evictable(but=name))
         if taken + size > capacity * self._limits.high:
             taken -= self._evict(taken + size - int(capacity * self._limits.low), but=name)
         if taken + size > capacity:
@@ -411,35 +413,39 @@ class PondStore:
             "its way: free some, or put the pond on another disk"
         )
 
+    def _evictable(self, *, but: str) -> int:
+        """Bytes that nobody needs: nothing goes in vain for what does not fit beside the others."""
+        partials = self._loose_partials(self._leases.digests, but=but)
+        return self._choose(self.blobs.used + 1).freed + sum(partials.values())
+
     def _evict(self, excess: int, *, but: str = "") -> int:
         """`but`: what is on its way under this name stays."""
-        candidates = [
-            eviction.Candidate(one.digest, self._used(one.digest), _blobs(one))
-            for one in self._manifests.values()
-        ]
-        leased = self._leases.digests
-        sizes = {d: size for d, size in self.blobs.sizes().items() if d not in self._held}
-        gone = eviction.choose(candidates, sizes, leased=leased, excess=excess)
+        gone = self._choose(excess)
         for digest in gone.snapshots:
             self._manifests.pop(digest)
             self._manifest_path(digest).unlink(missing_ok=True)
         freed = sum(self.blobs.remove(blob) for blob in gone.blobs)
         if freed < excess:
-            freed += self._drop_partials(leased, but=but)
+            for name, size in self._loose_partials(self._leases.digests, but=but).items():
+                self.blobs.drop_partial(name)
+                freed += size
         self.evicted_bytes += freed
         return freed
 
-    def _drop_partials(self, leased: frozenset[str], *, but: str) -> int:
+    def _choose(self, excess: int) -> eviction.Eviction:
+        candidates = [
+            eviction.Candidate(one.digest, self._used(one.digest), _blobs(one))
+            for one in self._manifests.values()
+        ]
+        sizes = {d: size for d, size in self.blobs.sizes().items() if d not in self._held}
+        return eviction.choose(candidates, sizes, leased=self._leases.digests, excess=excess)
+
+    def _loose_partials(self, leased: frozenset[str], *, but: str) -> dict[str, int]:
         """Those that no lease waits for, and nobody is at."""
         kept = {but, *self._reserved}
         for digest in leased & self._manifests.keys():
             kept |= {blob.hex() for blob in _blobs(self._manifests[digest])}
-        freed = 0
-        for name, size in self.blobs.partials():
-            if name not in kept:
-                self.blobs.drop_partial(name)
-                freed += size
-        return freed
+        return {name: size for name, size in self.blobs.partials() if name not in kept}
 
     def hold_blob(self, blob: bytes) -> None:
         """Keep a blob that no manifest has yet: a source is being pinned."""

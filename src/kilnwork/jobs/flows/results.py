@@ -1,7 +1,7 @@
 """Results of the tasks of a step: read when its job is over, and kept with the run.
 
-Used by `runs`. They are read some at a time; those of tasks that ended in the batch that is being
-made come from memory. Results of deterministic steps are kept for generations to come.
+Used by `step_jobs`. They are read some at a time: those that were noted as tasks ended from memory,
+others from the journal. Results of deterministic steps are kept for generations to come.
 """
 
 from collections.abc import Callable
@@ -12,13 +12,12 @@ from kilnwork.data import errors as data_errors
 from kilnwork.jobs import items, records, task_hub
 from kilnwork.jobs.flows import step_inputs, step_items, tables
 
+_SUCCEEDED = items.State.SUCCEEDED
+
 READS = 256
 """Tasks that are looked up at once: some milliseconds of the loop."""
 
-MAX_BYTES = 4 << 20
-"""Longest list of results: the journal and memory have it while the run goes on. What is longer
-than the inputs of a task may be (`api.inputs`), only a call gets."""
-
+MAX_BYTES = step_items.MAX_RESULT_BYTES
 
 TOO_LARGE = (
     f"its results take more than {MAX_BYTES} bytes together: have the shards return less, such as "
@@ -42,7 +41,7 @@ class Results:
     ) -> None:
         source = cast(step_items.StepItems, job.source)
         self._work: step_inputs.StepWork = source.definition
-        self._inputs = source.inputs
+        self._inputs, self._seen = source.inputs, source.seen
         self._uuid, self._states = job.id.uuid, job.items.states
         self._hub, self._tables, self._keep = hub, kept, keep
         self._namespace = job.namespace
@@ -76,21 +75,23 @@ class Results:
             self.trouble = TOO_LARGE
 
     def _result(self, number: int) -> bytes:
-        if self._states[number + 1] != items.State.SUCCEEDED:
+        if self._states[number + 1] != _SUCCEEDED:
             return b"null"
-        task = task_hub.task_id(self._uuid, number + 1)
-        payload = self._hub.result(task)
+        seen = self._seen.knows(number)
+        task = None if seen else task_hub.task_id(self._uuid, number + 1)
+        payload = self._seen.get(number) if task is None else self._hub.result(task)
         key = self._inputs.memo_key(number) if self._work.memo else None
-        if payload is None and key is not None:
-            kept = self._tables.memo(key)
+        if payload is None:
+            kept = None if key is None else self._tables.memo(key)
             if kept is not None:
                 return kept
-        if payload is None:
-            if not self._hub.knows(task):
+            if task is not None and not self._hub.knows(task):
                 self._refuse(number, "is in the journal no more, which keeps tasks for some days")
             return b"null"
         if payload.media_type != attempts.JSON:
-            self._refuse(number, f"is {payload.media_type}, and other steps read JSON")
+            self._refuse(
+                number, f"is {payload.media_type}, and other steps read JSON: no NaN, no own types"
+            )
             return b"null"
         if payload.size > MAX_BYTES:
             what = f"has {payload.size} bytes, and other steps read at most {MAX_BYTES}"

@@ -41,6 +41,10 @@ log = logging.getLogger(__name__)
 MAX_DEFINITION_BYTES = 16 << 20
 """Longest flow with its parameters and shards, and longest definition of a step."""
 
+SHOW_S = 0.25
+"""Until it is published that a step's tasks have moved, at the latest: the controller, which looks
+at all of a set then, writes such news once a second. What the plan decides is published at once."""
+
 MAX_REMEMBERED = 512
 """Views of runs that are over in memory."""
 
@@ -77,10 +81,13 @@ class FlowRuns:
         self._timers: timers.Timers[tuple[model.FlowKey, str]] = timers.Timers(clock)
         self._timer: asyncio.TimerHandle | None = None
         self._feed: feed.Feed[model.FlowKey] = feed.Feed()
+        self._stale: dict[model.FlowKey, None] = {}
+        """Runs of which only counts have changed."""
+        self._stale_timer: asyncio.TimerHandle | None = None
         self._next_row = 1
         self._code: dict[int, tuple[str, frozenset[bytes]]] = {}
         """Namespace and digests of code, by row."""
-        sources = step_items.StepSources(blobs)
+        sources = step_items.StepSources(blobs, hub.result)
         self._jobs = step_jobs.StepJobs(
             hub,
             moved_by,
@@ -106,8 +113,9 @@ class FlowRuns:
 
     def stop(self) -> None:
         """Let nobody wait any more. The engine is stopped."""
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._stale_timer):
+            if timer is not None:
+                timer.cancel()
         self._feed.fail(self._engine.stopped or errors.JobsStopped())
 
     def stopped(self, why: errors.JobsStopped) -> None:
@@ -223,22 +231,17 @@ class FlowRuns:
 
     def view(self, key: model.FlowKey) -> model.FlowRunView | None:
         """Return a run as it is on disk; None: there is none, or it was forgotten."""
-        known = self._views.get(key)
-        if known is None and (over := self._over.get(key)) is not None:
-            return over
-        if known is None:
-            row = self._tables.row(key)
-            if row is None:
-                return None
-            run = self._tables.load(row)
-            return None if run.state.deleting else self._remember(views.of_run(run))
-        run = self._live[key]
-        if run.state.deleting:
-            return None
-        return views.with_jobs(known, self._jobs.counts(run)) if run.open_jobs else known
+        known, run = self._stored_view(key), self._live.get(key)
+        if known is None or run is None or key not in self._views or not run.open_jobs:
+            return known
+        return views.with_jobs(known, self._jobs.counts(run))
 
     def stored(self, key: model.FlowKey) -> model.NewFlowRun | None:
-        """Return what a run was started with, for another one like it."""
+        """Return what a run was started with, for another one like it; snapshots as they are
+        divided now."""
+        run = self._live.get(key)
+        if run is not None and key in self._views:
+            return run.new
         row = self._tables.row(key)
         return None if row is None else self._tables.new(row)
 
@@ -260,7 +263,8 @@ class FlowRuns:
 
     async def changes(self, since: int) -> tuple[int, list[model.FlowRunView]]:
         """Runs that changed after `since`, once there are any, and the number to go on; those that
-        were forgotten are left out.
+        were forgotten are left out. What jobs do that are not over, only `view` says: that of each
+        change would be looked up for nothing.
 
         `since` 0, or of another dispatcher's life: all runs of the journal.
         """
@@ -271,7 +275,7 @@ class FlowRuns:
             keys = self._feed.since(since)
         else:
             keys = [row.key for row in self._tables.rows("flow_runs")]
-        found = (self.view(key) for key in keys)
+        found = (self._stored_view(key) for key in keys)
         return last, [view for view in found if view is not None]
 
     async def steps(
@@ -338,6 +342,7 @@ class FlowRuns:
         for run, view in joined:
             key = run.new.key
             self._over.pop(key, None)
+            self._stale.pop(key, None)
             if view is None:
                 self._views.pop(key, None)
                 self._live.pop(key, None)
@@ -356,16 +361,37 @@ class FlowRuns:
                 waiter.set_result(None)
 
     def shown(self, job: job_records.Job) -> None:
-        """Publish what is new of a step's job."""
+        """Publish what is new of a step's job, soon: its tasks end in very many batches."""
         run = self._jobs.run_of(job)
         if run is not None:
-            self._feed.publish((run.new.key,))
+            self._stale[run.new.key] = None
+            if self._stale_timer is None:
+                loop = asyncio.get_running_loop()
+                self._stale_timer = loop.call_later(SHOW_S, self._publish_stale)
 
     def released(self, job: job_records.Job) -> None:
         """A step's job was dropped from memory."""
         self._jobs.released(job)
 
     # inside
+
+    def _stored_view(self, key: model.FlowKey) -> model.FlowRunView | None:
+        """As `view`, without what jobs do that are not over."""
+        known = self._views.get(key)
+        if known is not None:
+            return None if self._live[key].state.deleting else known
+        if (over := self._over.get(key)) is not None:
+            return over
+        row = self._tables.row(key)
+        if row is None:
+            return None
+        run = self._tables.load(row)
+        return None if run.state.deleting else self._remember(views.of_run(run))
+
+    def _publish_stale(self) -> None:
+        self._stale_timer = None
+        stale, self._stale = self._stale, {}
+        self._feed.publish(stale)
 
     def _remember(self, view: model.FlowRunView) -> model.FlowRunView:
         """Keep the view of a run that is over, which is asked for again and again."""

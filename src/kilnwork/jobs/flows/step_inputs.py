@@ -60,11 +60,12 @@ class Inputs:
     def __init__(self, work: StepWork) -> None:
         self._work = work
         self._shared = b",".join(_member(name, raw) for name, raw in work.shared.items())
-        self._own: dict[str, expressions.Document] = {}
+        self._own: list[tuple[str, bytes, expressions.Document]] = []
+        """Name, what stands before the value in JSON, and the value."""
         self._scope = work.scope
         whole = frozenset({work.variable})
         for name, value in work.own.items():
-            self._own[name] = expressions.Document(value, whole)
+            self._own.append((name, _member(name, b""), expressions.Document(value, whole)))
 
     def of(self, number: int) -> bytes:
         """Return a JSON object by name. Raises ExpressionError."""
@@ -80,13 +81,13 @@ class Inputs:
                     return decoded[0]
                 return self._scope[name.root][name.member or ""]
 
-            for key, document in self._own.items():
+            for key, before, document in self._own:
                 one = document.expression
                 if one is not None and one.path == (self._work.variable,):
-                    parts.append(_member(key, item))
+                    parts.append(b"%b%b" % (before, item))
                     continue
                 try:
-                    parts.append(_member(key, _encode(document.evaluate(lookup))))
+                    parts.append(before + _encode(document.evaluate(lookup)))
                 except expressions.ExpressionError as error:
                     text = "" if one is None else f" ${{ {one.text} }}"
                     raise expressions.ExpressionError(f"with.{key}:{text} {error}") from error

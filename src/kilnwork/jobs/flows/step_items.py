@@ -16,12 +16,30 @@ from kilnwork.api import task as api_task
 from kilnwork.data import blobs as blob_store
 from kilnwork.data import errors as data_errors
 from kilnwork.data.pond import shards
-from kilnwork.jobs import errors, gathering, index_items, item_source, records, rows, steps
-from kilnwork.jobs.flows import model, step_inputs
+from kilnwork.jobs import (
+    errors,
+    gathering,
+    index_items,
+    item_source,
+    records,
+    rows,
+    steps,
+)
+from kilnwork.jobs.flows import model, seen_results, step_inputs
+from kilnwork.kit import ids
 
 KIND = "flow"
 
 _O = filejobs.Outcome
+# What each item passes: a member by way of its class takes ten times as long to look up.
+_SUCCEEDED, _FAILED = _O.SUCCEEDED, _O.FAILED
+
+MAX_RESULT_BYTES = 4 << 20
+"""Longest list of a step's results: the journal and memory have it while the run goes on. What is
+longer than the inputs of a task may be (`api.inputs`), only a call gets."""
+
+ReadResult = Callable[[ids.TaskId], attempts.Payload | None]
+"""Gives what a task has returned that has succeeded, None: nothing."""
 
 _decode_work = msgspec.json.Decoder(step_inputs.StepWork).decode
 
@@ -55,18 +73,18 @@ _decode_spec = msgspec.json.Decoder(index_items.IndexSpec).decode
 
 class StepSources:
     """Makes the sources of steps (`rows.SourceKind`). `blobs`: the folder of large values, by
-    namespace."""
+    namespace; `read_result`: asked as tasks end."""
 
     nouns = "shards"
     ttl_s: float | None = None
     """They are kept as long as their run."""
 
-    def __init__(self, blobs: Path) -> None:
-        self._blobs = blobs
+    def __init__(self, blobs: Path, read_result: ReadResult) -> None:
+        self._blobs, self._read_result = blobs, read_result
 
     def new(self, work: step_inputs.StepWork) -> "StepItems":
         """Return the source of a new job."""
-        return StepItems(work, StepProgress(), blobs=self._blobs)
+        return self._items(work, StepProgress())
 
     def spec(self, encoded: bytes) -> index_items.IndexSpec:
         """Decode what may change of a step."""
@@ -83,7 +101,10 @@ class StepSources:
     def load(self, spec: item_source.Policy, *, definition: bytes, progress: bytes) -> "StepItems":
         """Return the source of a job of the journal."""
         work = _decode_work(definition)
-        return StepItems(work, _decode_progress(progress), blobs=self._blobs)
+        return self._items(work, _decode_progress(progress))
+
+    def _items(self, work: step_inputs.StepWork, progress: StepProgress) -> "StepItems":
+        return StepItems(work, progress, blobs=self._blobs, read_result=self._read_result)
 
 
 class StepItems:
@@ -99,10 +120,21 @@ class StepItems:
     results: bytes | attempts.Payload | None = None
 
     def __init__(
-        self, definition: step_inputs.StepWork, progress: StepProgress, *, blobs: Path
+        self,
+        definition: step_inputs.StepWork,
+        progress: StepProgress,
+        *,
+        blobs: Path,
+        read_result: ReadResult,
     ) -> None:
         self.definition, self.progress, self._blobs = definition, progress, blobs
         self.size = definition.size
+        self.seen = seen_results.SeenResults(
+            self.size if definition.wanted else 0, most=MAX_RESULT_BYTES
+        )
+        self._read_result = read_result
+        template = definition.template
+        self._is_call = template.call is not None and template.executor == api_task.WORKER
         self.completion: job_settings.Completion | None = job_settings.Completion(
             max_failed=definition.max_failed
         )
@@ -118,18 +150,16 @@ class StepItems:
         except expressions.ExpressionError as error:
             raise errors.ItemUnusable(str(error)) from error
         spec = self._spec(job, job.run_of(item), self._portion(item - 1))
-        template = self.definition.template
-        is_call = template.call is not None and template.executor == api_task.WORKER
         large = len(given) > inputs.MAX_INPUT_BYTES
-        if large and (self.definition.variable or not is_call):
+        if large and (self.definition.variable or not self._is_call):
             raise errors.ItemUnusable(
                 f"its inputs are {len(given)} bytes together; {inputs.MAX_INPUT_BYTES} are allowed "
                 "but for a step with one call: have earlier steps return less, such as keys of "
                 "files"
             )
-        if not is_call:
+        if not self._is_call:
             return item_source.Work(spec, given)
-        data = step_inputs.arguments_of(template, given)
+        data = step_inputs.arguments_of(self.definition.template, given)
         arguments = attempts.Payload(attempts.JSON, data)
         return item_source.Work(spec, None, self._stored(job, data) if large else arguments)
 
@@ -166,7 +196,7 @@ class StepItems:
             if portion is not None:
                 queue = api_task.portion_queue(template.cluster_name, portion)
                 template = msgspec.structs.replace(template, cluster_name=queue)
-            if template.call is not None and template.executor == api_task.WORKER:
+            if template.call is not None and self._is_call:
                 bare = msgspec.structs.replace(template.call, args=(), kwargs={})
                 template = msgspec.structs.replace(template, call=bare)
             given = {name: getattr(template, name) for name in _TEMPLATE_FIELDS}
@@ -206,9 +236,11 @@ class StepItems:
         return result.message
 
     def count(self, result: item_source.ItemResult) -> None:
-        """Note why the first of the tasks failed."""
-        if result.outcome is _O.FAILED and not self.progress.cause:
+        """Note why the first of the tasks failed, and results if they will be read."""
+        if result.outcome is _FAILED and not self.progress.cause:
             self.progress = msgspec.structs.replace(self.progress, cause=result.reason)
+        if self.definition.wanted and result.outcome is _SUCCEEDED and result.data is not None:
+            self.seen.note(result.item - 1, self._read_result(result.data.id))
 
     def end(self, job: records.Job) -> None:
         """Add nothing."""

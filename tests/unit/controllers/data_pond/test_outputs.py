@@ -25,6 +25,11 @@ def test_part_that_is_missing_is_waited_for_by_name() -> None:
     assert (whole.state, whole.message) == (model.PENDING, "node b: does not report")
 
 
+def test_message_of_a_part_names_its_node_once() -> None:
+    late = model.Pin(reason="Pinning", message="node b reads it")
+    assert outputs.merge({"b": late}).message == "node b reads it"
+
+
 def test_part_that_failed_fails_the_whole_whatever_else_is_missing() -> None:
     bad = model.Pin(state=model.FAILED, reason="SourceRefused", message="a link")
     whole = outputs.merge({"a": model.Pin(), "b": bad})

@@ -70,7 +70,7 @@ def test_output_is_that_of_the_newest_generation_that_has_one_or_of_the_one_aske
     of: sync_set.SyncSet, generation: int | None, found: str
 ) -> None:
     ref = data_pond.OutputRef(set="writer", name="prices", generation=generation)
-    assert outputs.find(of, ref, pond="default") == found
+    assert outputs.find(of, ref, pond="default", reader="reader") == found
 
 
 @pytest.mark.parametrize(
@@ -87,16 +87,26 @@ def test_output_that_is_not_there_is_waited_for_or_will_not_come(
     of: sync_set.SyncSet | None, ref: dict[str, Any], state: str, message: str
 ) -> None:
     wanted = data_pond.OutputRef(**{"set": "writer", "name": "prices", **ref})
-    found = outputs.find(of, wanted, pond="default")
+    found = outputs.find(of, wanted, pond="default", reader="reader")
     assert isinstance(found, pond_model.Pin)
     assert (found.state, message in found.message) == (state, True)
 
 
 def test_output_in_another_pond_will_not_come() -> None:
     ref = data_pond.OutputRef(set="writer", name="prices")
-    found = outputs.find(writer(**DONE), ref, pond="lake")
+    found = outputs.find(writer(**DONE), ref, pond="lake", reader="reader")
     assert isinstance(found, pond_model.Pin)
     assert found.state == "Failed"
+
+
+def test_own_output_is_one_of_an_earlier_generation() -> None:
+    ref = data_pond.OutputRef(set="writer", name="prices")
+    first = outputs.find(writer(phase="Pending"), ref, pond="default", reader="writer")
+    assert isinstance(first, pond_model.Pin)
+    assert first.state == "Failed"
+    assert "give the first generation another source" in first.message
+    second = writer(phase="Pending", generations=(PAST,))
+    assert outputs.find(second, ref, pond="default", reader="writer") == "sha256:2"
 
 
 def test_leases_of_kept_generations_stay() -> None:

@@ -177,7 +177,7 @@ def test_patterns(pattern: str, path: str, fits: bool) -> None:  # noqa: FBT001 
     assert globs.matches(pattern, path) is fits
 
 
-@pytest.mark.parametrize("pattern", ["", "/a", "a//b", "../*", "a[b", "x" * 2000])
+@pytest.mark.parametrize("pattern", ["", "/a", "a//b", "../*", "a[b", "[z-a]", "x" * 2000])
 def test_patterns_that_are_none(pattern: str) -> None:
     with pytest.raises(errors.ManifestRefused, match="pattern"):
         globs.matches(pattern, "a")

@@ -440,6 +440,20 @@ def test_what_does_not_fit_beside_leases_is_refused(tmp_path: Path) -> None:
     kept.close()
 
 
+def test_nothing_goes_for_what_does_not_fit_anyway(tmp_path: Path) -> None:
+    kept = ponds.opened(tmp_path / "pond")
+    kept.set_limits(store.Limits(capacity=3_000))
+    pinned = put(kept, {"old": b"o" * 1000})  # no run has leased it yet
+    kept.lease(lease(put(kept, {"used": b"u" * 500}), name="pinned"))
+
+    with pytest.raises(errors.PondFull, match="of 3,000 500 are taken by leased snapshots"):
+        put(kept, {"new": b"n" * 2_600})
+
+    assert kept.missing(pinned.files) == []
+    assert kept.evicted_bytes == 0
+    kept.close()
+
+
 def test_a_copy_counts(tmp_path: Path) -> None:
     kept = ponds.opened(tmp_path / "pond")
     kept.set_limits(store.Limits(capacity=2_500))
