@@ -121,11 +121,16 @@ class Operations(RuleBasedStateMachine):
         self.add(number, task)
 
     def next_run(self, number: int) -> int:
-        """Of a task that goes on the same id comes again, which is not accepted."""
+        """Of a task that goes on the same id comes again, which is not accepted.
+
+        Nor does it while its end is not written: the machine goes by what the journal has of the
+        run before (`reruns._is_under_way`).
+        """
         known = self.live.get(number)
         if known is None:
             return 1
-        return known.run + 1 if known.state in FINAL else known.run
+        over = known.state in FINAL and known not in self.unwritten.dirty
+        return known.run + 1 if over else known.run
 
     def add(self, number: int, task: records.Task) -> None:
         self.rows += 1

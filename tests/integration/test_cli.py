@@ -409,7 +409,7 @@ def test_a_task_object_by_the_end_of_its_uid(kiln: Kiln) -> None:
     listed = json.loads(kiln("tasks", "--limit", "1", "-o", "json").out)["items"]
     short = listed[0]["id"][-8:]
     assert "short-lived" in kiln("tasks", "-A").out
-    assert kiln("retry", "--force", "--wait", short).out == "short-lived starts anew as run 2\n"
+    assert kiln("retry", "--force", "--wait", short).out == "short-lived starts again as run 2\n"
     assert "has succeeded" in kiln("retry", short).err
     assert "short-lived deleted" in kiln("delete", "task", short).out
     assert kiln("delete", "task", short).code == 4

@@ -320,7 +320,7 @@ def test_results_are_of_jobs_that_have_one(kiln: inner_kiln.Kiln, failed: str) -
 def test_retry_runs_what_failed(kiln: inner_kiln.Kiln, server: up.Up) -> None:
     assert kiln("run-job", "parts", "--name", "again", "--watch").code == exits.Exit.TASK_FAILED
     done = kiln("retry", "job/again", "--failed", "--wait")
-    assert "starts anew as run 2" in done.out
+    assert "starts again as run 2" in done.out
     assert done.code == exits.Exit.TASK_FAILED
     runs = {item["label"]: item["run"] for item in _indexes(kiln, "again")}
     assert runs == {"a": 1, "bad": 2, "c": 1}
@@ -367,7 +367,7 @@ def test_a_job_is_suspended_and_cancelled(kiln: inner_kiln.Kiln, server: up.Up) 
 
 
 def test_a_job_is_named_where_only_it_can_be_meant(kiln: inner_kiln.Kiln, failed: str) -> None:
-    assert f"job/{failed} starts anew as run 2" in kiln("retry", failed, "--wait").out
+    assert f"job/{failed} starts again as run 2" in kiln("retry", failed, "--wait").out
     assert f"Job {failed} is already Failed" in kiln("suspend", failed).err
     assert kiln("wait", failed, "--for", "Failed").code == OK
     wrong = kiln("wait", f"job/{failed}", "--for", "Success")

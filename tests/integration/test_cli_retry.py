@@ -61,7 +61,7 @@ def test_a_parent_runs_again_with_the_child_that_failed(
     assert kiln("wait", "parent").code == FAILED
     gate.touch()
     assert kiln("retry", "badly", "--failed", "--wait").out == (
-        "parent starts anew: badly runs again when that asks for it\n"
+        "parent starts again: badly runs again when that asks for it\n"
     )
     assert kiln("wait", "parent").code == OK
     assert sorted(log.read_text().split()) == ["badly", "badly", "well"]
@@ -87,7 +87,7 @@ def test_objects_that_failed_for_one_another_run_again_in_order(
     assert kiln("wait", "taken-too").code == FAILED
     gate.touch()
     done = kiln("retry", "taken", "--failed", "--wait")
-    assert (done.code, done.out) == (OK, "taken starts anew as run 2, with 2 more around it\n")
+    assert (done.code, done.out) == (OK, "taken starts again as run 2, with 2 more around it\n")
     assert kiln("wait", "taken-too").code == OK
     assert json.loads(kiln("result", "taken-too").out) == {"y": {"x": 5}}
     assert server.get("tasks", "well")["status"]["run"] == 1
@@ -109,7 +109,7 @@ def test_a_job_runs_again_before_the_one_that_depends_on_it(
     assert kiln("wait", "job/second").code == FAILED
     gate.touch()
     done = kiln("retry", "job/second", "--failed", "--wait")
-    assert (done.code, done.out) == (OK, "job/second starts anew as run 2, with 1 more around it\n")
+    assert (done.code, done.out) == (OK, "job/second starts again as run 2, with 1 more around it\n")
 
 
 def test_the_task_of_a_job_is_the_jobs(server: up.Up, kiln: inner_kiln.Kiln) -> None:

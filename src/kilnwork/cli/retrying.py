@@ -100,7 +100,7 @@ async def _failed_in_journal(s: session.Session, name: str, begun: set[str]) -> 
     above = ", ".join(one for _, one in objects)
     return Started(
         name,
-        f"{above} starts anew: {name} runs again when that asks for it",
+        f"{above} starts again: {name} runs again when that asks for it",
         lambda timeout_s: waiting.for_final(
             s, name, timeout_s=timeout_s, run=int(answer["run"]) + 1
         ),
@@ -111,7 +111,7 @@ def _of_task(s: session.Session, name: str, run: int, *, others: int = 0) -> Sta
     more = f", with {others} more around it" if others > 0 else ""
     return Started(
         name,
-        f"{name} starts anew as run {run}{more}",
+        f"{name} starts again as run {run}{more}",
         lambda timeout_s: waiting.for_final(s, name, timeout_s=timeout_s, run=run),
     )
 
@@ -171,7 +171,7 @@ async def job(s: session.Session, found: job_names.Item, *, failed: bool) -> Sta
         )
         return "Deleted" if over is None else job_objects.phase(over)
 
-    return Started(f"job/{name}", f"job/{name} starts anew as run {run}{more}", end)
+    return Started(f"job/{name}", f"job/{name} starts again as run {run}{more}", end)
 
 
 async def file_job(s: session.Session, found: file_jobs.Job) -> Started:

@@ -100,7 +100,7 @@ async def _all(
             return
         word = await task_names.resolved(s, word)
         one = await job_names.either(s, word, task=task, file_job=file_job, job=job)
-        click.echo(one.sentence, err=wait)  # as `redrive` did: what is waited for is progress
+        click.echo(one.sentence)
         started.append(one)
 
     try:
