@@ -233,7 +233,7 @@ def test_what_failed_of_a_set_runs_again(server: up.Up, backend: str) -> None:
     (server.workdir / "mended").touch()
     lake(server, lines=20)
     done = server.kiln("retry", "syncset/risk", "--failed", "--wait")
-    assert done.stdout == "SyncSet risk: what failed starts anew as run 2\n"
+    assert done.stdout == "SyncSet risk: what failed starts again as run 2\n"
     found = wait_phase(server, "Succeeded")
     assert found["result"]["value"] == {"results": [40] * 64}
     assert (found["run"], found["progress"]) == (2, "67/67")

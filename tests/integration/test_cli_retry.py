@@ -109,7 +109,10 @@ def test_a_job_runs_again_before_the_one_that_depends_on_it(
     assert kiln("wait", "job/second").code == FAILED
     gate.touch()
     done = kiln("retry", "job/second", "--failed", "--wait")
-    assert (done.code, done.out) == (OK, "job/second starts again as run 2, with 1 more around it\n")
+    assert (done.code, done.out) == (
+        OK,
+        "job/second starts again as run 2, with 1 more around it\n",
+    )
 
 
 def test_the_task_of_a_job_is_the_jobs(server: up.Up, kiln: inner_kiln.Kiln) -> None:

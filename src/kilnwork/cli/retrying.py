@@ -138,7 +138,7 @@ async def sync_set(s: session.Session, name: str) -> Started:
         )
         return "Deleted" if over is None else set_objects.phase(over)
 
-    return Started(f"syncset/{name}", f"SyncSet {name}: what failed starts anew as run {run}", end)
+    return Started(f"syncset/{name}", f"SyncSet {name}: what failed starts again as run {run}", end)
 
 
 async def job(s: session.Session, found: job_names.Item, *, failed: bool) -> Started:

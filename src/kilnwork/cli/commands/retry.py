@@ -95,11 +95,9 @@ async def _all(
                     "of it, as its next generation"
                 )
             one = await retrying.sync_set(s, name)
-            click.echo(one.sentence)
-            started.append(one)
-            return
-        word = await task_names.resolved(s, word)
-        one = await job_names.either(s, word, task=task, file_job=file_job, job=job)
+        else:
+            word = await task_names.resolved(s, word)
+            one = await job_names.either(s, word, task=task, file_job=file_job, job=job)
         click.echo(one.sentence)
         started.append(one)
 
