@@ -193,6 +193,16 @@ def test_of_the_directory_of_a_start(tmp_path: Path) -> None:
             capture_output=True, timeout=60, check=False,
         )  # fmt: skip
         assert (found.returncode, found.stdout) == (0, wanted)
+    short = subprocess.run(
+        [up_support.KILN, "result", small.id[-8:], "--data", str(folder)],
+        capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (short.returncode, short.stdout) == (0, b'"xxx"\n'), short.stderr
+    several = subprocess.run(
+        [up_support.KILN, "result", small.id[:6], "--data", str(folder)],
+        capture_output=True, timeout=60, check=False, text=True,
+    )  # fmt: skip
+    assert (several.returncode, "write more of it" in several.stderr) == (1, True), several.stderr
     unknown = subprocess.run(
         [up_support.KILN, "result", "nobody", "--from", str(folder)],
         capture_output=True, timeout=60, check=False, text=True,

@@ -373,7 +373,10 @@ class World:
         ref = slot.stack.pop()
         slot.begin()
         slot.serial += 1
-        end = calls.CallEnd(ref, ending, "Said", "", PAYLOAD, self.wall, seconds, delegate=delegate)
+        end = calls.CallEnd(
+            ref, ending, "Said", "", PAYLOAD, self.wall, seconds, delegate=delegate,
+            usage=attempts.Usage(seconds, 1 << 20),
+        )  # fmt: skip
         item = inputs.CallsEnded(slot.link, slot.serial, (end,))
         self.late.append(item)
         self.look_up_and_tell(item)

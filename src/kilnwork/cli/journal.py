@@ -4,8 +4,9 @@ Used by the commands that know tasks which are no objects: `tasks`, `get --spawn
 completion.
 """
 
+import math
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import click
 
@@ -25,6 +26,9 @@ SHORT_ID = 8
 """Digits from the end of an id that stand for it: two of a million tasks share them once in 4,000
 times; then commands say which two."""
 
+Measure = Literal["took", "cpu", "peak"]
+"""What tasks are sorted by: seconds to the end or until now, seconds of CPU, most memory."""
+
 _COLUMNS = ("ID", "NAME", "STATE", "ATTEMPTS", "AGE", "TOOK", "PARENT")
 _FLEXIBLE = ("NAME", "PARENT", "STATE")
 _WIDE = {
@@ -42,8 +46,8 @@ _PLAIN_REASONS = ("", "Started", "Succeeded")
 """They say no more than the state does."""
 
 
-class Newest(NamedTuple):
-    """The newest tasks. `more`: how many there are beside them, None: some."""
+class Some(NamedTuple):
+    """The first tasks of a list. `more`: how many there are beside them, None: some."""
 
     items: list[Item]
     more: int | None = 0
@@ -58,13 +62,35 @@ async def listed(
             yield item
 
 
-async def newest(s: session.Session, *, wanted: Mapping[str, str], limit: int) -> Newest:
+async def newest(s: session.Session, *, wanted: Mapping[str, str], limit: int) -> Some:
     """The same with the number of those that are left out."""
     found = [item async for item in listed(s, wanted=wanted, limit=limit + 1)]
     if len(found) <= limit:  # one more would say that there are more
-        return Newest(found)
+        return Some(found)
     total = await _total(s, wanted)
-    return Newest(found[:limit], None if total is None else max(1, total - limit))
+    return Some(found[:limit], None if total is None else max(1, total - limit))
+
+
+async def greatest(items: AsyncIterator[Item], *, by: Measure, limit: int, now: float) -> Some:
+    """Those with most of a measure, the newest first of equals, then those without it; `limit` 0:
+    all."""
+
+    def rank(item: Item) -> float:
+        found = took_s(item, now=now) if by == "took" else item.get(_MEASURES[by])
+        return math.inf if found is None else -found
+
+    kept: list[Item] = []
+    number = 0
+    async for item in items:
+        kept.append(item)
+        number += 1
+        if limit and len(kept) > limit + session.PAGE:
+            kept = sorted(kept, key=rank)[:limit]
+    kept.sort(key=rank)
+    return Some(kept[: limit or None], max(0, number - limit) if limit else 0)
+
+
+_MEASURES = {"cpu": _WIDE["CPU"], "peak": _WIDE["PEAK"]}
 
 
 async def _total(s: session.Session, wanted: Mapping[str, str]) -> int | None:
@@ -106,17 +132,22 @@ async def show(
     *,
     limit: int | None,
     headers: bool,
+    sort: Measure | None = None,
 ) -> None:
-    """Print tasks: the newest `limit` (None: `LIMIT` in a table, else all; 0: all)."""
+    """Print tasks: the newest `limit` (None: `LIMIT` in a table, else all; 0: all), or those with
+    most of `sort`."""
     if limit is None and form in (None, "wide"):
         limit = LIMIT
-    if limit:
+    if sort is not None:
+        every = listed(s, wanted=wanted)
+        found = await greatest(every, by=sort, limit=limit or 0, now=s.clock.wall())
+    elif limit:
         found = await newest(s, wanted=wanted, limit=limit)
     elif form == "name":  # however many: as they come
         await _print_ids(s, wanted)
         return
     else:
-        found = Newest([item async for item in listed(s, wanted=wanted)])
+        found = Some([item async for item in listed(s, wanted=wanted)])
     if form in (None, "wide"):
         await _show_table(s, found.items, wide=form == "wide", headers=headers)
     else:

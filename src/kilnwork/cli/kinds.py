@@ -67,7 +67,13 @@ def task_name(word: str) -> str:
     return name
 
 
-_HINTS = {"Pod": ": `kubectl logs` shows what a Pod printed, `kiln delete` ends it"}
+_HINTS = {
+    "Pod": ": `kubectl logs` shows what a Pod printed, `kiln delete` ends it",
+    "TaskCluster": ": `kiln scale` changes how many workers it has, `kiln delete` ends them",
+    "JobConfig": ": `kiln disable` lets its schedule make no Jobs; job/NAME is one that it made",
+    "DataPond": ": `kiln data` shows what it holds, `kiln delete` removes it",
+}
+"""What to do with an object of another kind, where a task was asked for."""
 
 
 class Kinds:

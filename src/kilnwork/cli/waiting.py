@@ -117,8 +117,10 @@ def is_final(state: str) -> bool:
 
 
 def final(found: meta.JsonObject | None) -> bool:
-    """True of a Task that is over."""
-    return is_final(((found or {}).get("status") or {}).get("state", ""))
+    """True of a Task that is over, in the run that its spec asks for."""
+    status = (found or {}).get("status") or {}
+    asked = ((found or {}).get("spec") or {}).get("run", 1)
+    return is_final(status.get("state", "")) and status.get("run", asked) >= asked
 
 
 def over(found: meta.JsonObject | None) -> bool:

@@ -322,8 +322,8 @@ def redrive(job: records.Job, *, now: float) -> None:
     """What has not succeeded is done anew. Raises `NotNow`."""
     if job.stage is not _Stage.FINISHED or job.verdict is _O.SUCCEEDED or job.deleting:
         raise errors.NotNow(
-            f"job {job.id.text} is {job.phase.value}: only a job that failed or was cancelled can "
-            "be redriven"
+            f"job {job.id.text} is {job.phase.value}: only a job that failed or was cancelled "
+            "is run again; bad records of one that has succeeded go into a new one"
         )
     _reopen(job, job.run + 1)
     job.spec = _replace(job.spec, suspend=False)

@@ -42,6 +42,7 @@ from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
 from kilnwork.kit import asgi, clock, ids
 from kilnwork.server import (
+    abbreviations,
     documents,
     errors,
     indexes,
@@ -60,9 +61,6 @@ POLL_S = 0.1
 read of zero bytes."""
 MAX_NAMED = 20
 """Namespaces that are tried for somebody who has named none that there is."""
-
-MAX_AMBIGUOUS = 5
-"""Tasks that are named where the digits of an id could mean several."""
 
 MAX_WAIT_S = 60
 MAX_LIMIT = 1000
@@ -290,17 +288,14 @@ class Api:
         self, request: asgi.Request, namespace: str, digits: str
     ) -> model.TaskView | None:
         """The one task whose id begins or ends so. It takes the right to see all of them."""
-        found = await self._journal.abbreviated(namespace, digits, limit=MAX_AMBIGUOUS + 1)
+        found = await self._journal.abbreviated(
+            namespace, digits, limit=abbreviations.MAX_SHOWN + 1
+        )
         if not found:
             return None
         await self._check(request, ports.Question(verb="list", namespace=namespace))
-        if len(found) > 1:
-            shown = ", ".join(ids.task_text(task) for task in found[:MAX_AMBIGUOUS])
-            more = ", …" if len(found) > MAX_AMBIGUOUS else ""
-            raise errors.Conflict(
-                f"{digits} begins or ends the ids of several tasks: {shown}{more}: write more of it"
-            )
-        return self._journal.view(found[0])
+        task = abbreviations.only(digits, found)
+        return None if task is None else self._journal.view(task)
 
     async def _task(
         self, request: asgi.Request, view: model.TaskView, response: asgi.Response

@@ -1,7 +1,9 @@
 """Tasks of the journal as text: the table, short ids, parents, errors as Python prints them."""
 
+from collections.abc import AsyncIterator
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -105,6 +107,36 @@ def test_short_ids_are_ends_of_one_id_each(raw: list[bytes]) -> None:
     for whole, short in journal.short_ids(known).items():
         assert [one for one in known if one.replace("-", "").endswith(short)] == [whole]
         assert len(short) >= journal.SHORT_ID
+
+
+async def as_pages(items: list[journal.Item]) -> AsyncIterator[journal.Item]:
+    for one in items:
+        yield one
+
+
+@pytest.mark.parametrize(
+    ("by", "wanted"),
+    [("took", ["b", "a", "c"]), ("cpu", ["c", "a", "b"]), ("peak", ["a", "b", "c"])],
+)
+async def test_the_greatest_come_first(by: journal.Measure, wanted: list[str]) -> None:
+    items = [
+        item(name="a", startTime=at(90), finishTime=at(80), cpuSeconds=2.0, peakMemoryBytes=9),
+        item(name="b", startTime=at(50), cpuSeconds=0.5, peakMemoryBytes=8),  # still runs
+        item(name="c", startTime=at(90), finishTime=at(89), cpuSeconds=8.0, peakMemoryBytes=7),
+        item(name="not started"),
+    ]
+    found = await journal.greatest(as_pages(items), by=by, limit=3, now=NOW)
+    assert ([one["name"] for one in found.items], found.more) == (wanted, 1)
+    found = await journal.greatest(as_pages(items), by=by, limit=0, now=NOW)
+    assert ([one["name"] for one in found.items], found.more) == ([*wanted, "not started"], 0)
+
+
+@given(st.lists(st.integers(0, 9), max_size=40), st.integers(1, 12))
+async def test_the_greatest_are_those_of_the_sorted_list(values: list[int], limit: int) -> None:
+    items = [item(name=str(n), peakMemoryBytes=value) for n, value in enumerate(values)]
+    found = await journal.greatest(as_pages(items), by="peak", limit=limit, now=NOW)
+    assert found.items == sorted(items, key=lambda one: -one["peakMemoryBytes"])[:limit]
+    assert found.more == max(0, len(values) - limit)
 
 
 def test_parents_by_name_or_function_or_short_id() -> None:

@@ -88,3 +88,17 @@ def test_what_is_no_kind_is_part_of_a_spawned_tasks_name() -> None:
     assert kinds.task_name("left/right") == "left/right"
     with pytest.raises(errors.Unusable, match="`kubectl logs` shows what a Pod printed"):
         kinds.task_name("pod/a")
+
+
+@pytest.mark.parametrize(
+    ("word", "instead"),
+    [
+        ("taskcluster/default", "kiln scale"),
+        ("jobconfigs/nightly", "kiln disable"),
+        ("datapond/pond", "kiln data"),
+        ("pod/default-0", "kiln delete"),
+    ],
+)
+def test_what_is_no_task_is_told_what_to_do_with_it(word: str, instead: str) -> None:
+    with pytest.raises(errors.Unusable, match=f"^{word} is no task: .*`{instead}"):
+        kinds.task_name(word)

@@ -18,6 +18,7 @@ from kilnwork.api import attempts, calls, reasons
 from kilnwork.dispatch.journal import memory_store, port, rows
 from kilnwork.dispatch.journal.sqlite import journal
 from kilnwork.dispatch.machine import inputs, instructions
+from kilnwork.kit import ids
 from support import call_checks, call_world
 
 SEEDS = st.integers(0, 2**16)
@@ -321,6 +322,8 @@ class CallCrashStories(CallStories):
             assert (row.state, row.attempt) == (task.state.value, task.attempt)
             assert (row.failures, row.losses) == (task.failures, task.losses)
             assert (row.needed, row.delegate) == (task.needs, task.delegate)
+            worker = None if task.worker is None else task.worker.row
+            assert (row.worker, row.usage) == (worker, task.usage)
 
     @invariant()
     def what_ended_stays_ended(self) -> None:
@@ -335,6 +338,38 @@ class CallCrashStories(CallStories):
         finally:
             self.kept.journal.close()
             self.folder.cleanup()
+
+
+def test_a_restart_keeps_who_ran_what_has_delegated(tmp_path: Path) -> None:
+    world = JournalWorld(tmp_path)
+    world.attach()
+    world.agent_comes()
+    parent = submitted(world, parent=None)
+    world.opens(world.agents[0])
+    slot = next(slot for slot in world.linked() if slot.running is not None)
+    child = submitted(world, parent=slot.running)
+    world.end(slot, attempts.Ending.SUCCEEDED, seconds=1.0, delegate=child)
+    task = world.memory.tasks[parent]
+    assert (task.delegate, task.usage) == (child, attempts.Usage(1.0, 1 << 20))
+    assert task.worker is not None
+    ran_by = task.worker.name
+    world.die(None)
+    again = world.memory.tasks[parent]
+    assert (again.delegate, again.usage) == (child, task.usage)
+    assert again.worker is not None
+    assert (again.worker.name, again.worker.row) == (ran_by, task.worker.row)
+    world.journal.close()
+
+
+def submitted(world: call_world.World, *, parent: attempts.AttemptRef | None) -> ids.TaskId:
+    number, task = world.new_id()
+    link = world.driver if parent is None else world.linked()[0].link
+    item = calls.CallItem(
+        number, task, 0, call_world.PAYLOAD, parent=parent, ordinal=0 if parent is None else 1
+    )
+    world.look_up_and_tell(inputs.SubmitCalls(link, (item,)))
+    world.order.append(task)
+    return task
 
 
 TestCallStories = CallStories.TestCase

@@ -118,6 +118,8 @@ async def test_parallelism_can_be_changed_while_it_runs(tmp_path: Path) -> None:
         await world.until(lambda: len(world.dispatcher.queued) == 1, step=False)
         done = await world.finished(view.id)
         assert world.result(done) == lines(40)
+        with pytest.raises(errors.NotNow, match=r"Succeeded: only a job .* is run again"):
+            await world.jobs.redrive(NS, view.id)
 
 
 async def test_what_cannot_be_is_refused_with_its_field(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ from kilnwork.dispatch import model
 from kilnwork.dispatch.journal.sqlite import queries
 from kilnwork.kit import http_types, ids
 from kilnwork.kube import errors as kube_errors
-from kilnwork.server import results
+from kilnwork.server import abbreviations, results
 
 _NAMESPACE = "default"
 """The only one of a directory of `kiln.start`."""
@@ -245,7 +245,7 @@ def _view(directory: Path, name: str) -> model.TaskView:
         view = None
         with contextlib.suppress(ValueError):
             view = reader.task(ids.task_id(name))
-        view = view or reader.find(_NAMESPACE, name)
+        view = view or reader.find(_NAMESPACE, name) or _abbreviated(reader, name)
         if view is None:
             raise errors.Missing(
                 f"the journal of {directory} has no task {name!r}{_newest(reader)}"
@@ -253,6 +253,16 @@ def _view(directory: Path, name: str) -> model.TaskView:
     finally:
         reader.close()
     return view
+
+
+def _abbreviated(reader: queries.Queries, name: str) -> model.TaskView | None:
+    """The one task whose id begins or ends so. Raises Conflict where there are several."""
+    digits = ids.abbreviated(name)
+    if digits is None:
+        return None
+    found = reader.abbreviated(_NAMESPACE, digits, limit=abbreviations.MAX_SHOWN + 1)
+    task = abbreviations.only(digits, found)
+    return None if task is None else reader.task(task)
 
 
 def _newest(reader: queries.Queries) -> str:

@@ -1,6 +1,6 @@
 """`kiln tasks`: tasks of the journal, those that are no objects too."""
 
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -31,6 +31,11 @@ from kilnwork.cli import completing, journal, kinds, options, session
     " json, yaml or name.",
 )
 @click.option("--all", "everything", is_flag=True, help="All of them, as --limit 0.")
+@click.option(
+    "--sort",
+    type=click.Choice(get_args(journal.Measure)),
+    help="Those with most first: of time (took), CPU, or memory (peak); default the newest.",
+)
 @click.option("--no-headers", is_flag=True, help="Leave out the line of column names.")
 @options.output("wide", "json", "yaml", "name")
 def command(form: str | None, **asked: Any) -> None:
@@ -40,6 +45,7 @@ def command(form: str | None, **asked: Any) -> None:
     kiln tasks --state Failed
     kiln tasks --function count_words:count -o name
     kiln tasks --parent 5c1f2a10
+    kiln tasks --sort peak --limit 10 -o wide
 
     ID is the end of the id; it or the name is what `kiln logs`, `result`, `why`, `wait`, `cancel`,
     `retry` and `delete` take. NAME is the name of a task, or the function that it calls. TOOK is
@@ -52,4 +58,5 @@ def command(form: str | None, **asked: Any) -> None:
         wanted["declared"] = "false"
     limit = 0 if asked["everything"] else asked["limit"]
     headers = not asked["no_headers"]
-    session.run(lambda s: journal.show(s, wanted, form, limit=limit, headers=headers))
+    sort = asked["sort"]
+    session.run(lambda s: journal.show(s, wanted, form, limit=limit, headers=headers, sort=sort))

@@ -133,6 +133,7 @@ def _task(
     )
     task.stored = task.state
     task_rows.restore(task, row)
+    task.usage = row.usage
     task.template = template
     if template is None:
         mem.prepare(task)
@@ -159,9 +160,12 @@ def _resume(
     lifecycle.watch_deadlines(mem, task, now)
     if task.held:
         _hold(mem, task, row, now)
-    elif task.delegate is not None:
+        return
+    if row.worker is not None:  # it ran the newest attempt, which is over
+        task.worker = mem.workers.get(row.session or b"") or _worker(mem, row)
+    if task.delegate is not None:
         return  # waits for the task whose outcome becomes its own
-    elif row.due > now.wall:
+    if row.due > now.wall:
         task.due = row.due
         longest = retries.longest_delay_s(task.spec.retry)  # more: the clock was set back
         delay = min(row.due - now.wall, longest)
@@ -178,15 +182,7 @@ def _hold(
     session = row.session or b""
     worker = mem.workers.get(session)
     if worker is None:
-        cluster = mem.cluster(row.namespace, row.cluster)
-        worker = records.Worker(
-            cluster.base or cluster,
-            session,
-            row=row.worker or 0,
-            name=row.worker_name or "",
-            pod_uid=row.pod_uid or "",
-            node=row.node or "",
-        )
+        worker = _worker(mem, row)
         worker.from_before = True
         mem.workers[session] = worker
         worker.cluster.workers[session] = worker
@@ -202,6 +198,19 @@ def _hold(
         task.intent = _INTENTS.get(task.reason, records.Intent.NONE)
     if task.intent is not records.Intent.NONE:
         completion.send_stop(mem, task, now)
+
+
+def _worker(mem: memory.Memory, row: task_rows.TaskRow) -> records.Worker:
+    """Who has, or had, the newest attempt."""
+    cluster = mem.cluster(row.namespace, row.cluster)
+    return records.Worker(
+        cluster.base or cluster,
+        row.session or b"",
+        row=row.worker or 0,
+        name=row.worker_name or "",
+        pod_uid=row.pod_uid or "",
+        node=row.node or "",
+    )
 
 
 def rerun_refusal(row: task_rows.TaskRow | None, *, force: bool) -> str:
