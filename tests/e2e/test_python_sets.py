@@ -74,6 +74,31 @@ def test_code_goes_along_and_a_second_submit_is_the_next_generation(
     assert run.result() == again.result()  # what a run has seen of itself it keeps
 
 
+def test_what_failed_of_a_run_runs_again(session: Any, tmp_path: Path) -> None:
+    mended, ran = tmp_path / "mended", tmp_path / "ran"
+
+    def price(number: int, *, mended: str, ran: str) -> int:
+        if number == 2 and not Path(mended).exists():
+            raise ValueError("no price")
+        with Path(ran).open("a") as file:
+            file.write(f"{number}\n")
+        return number
+
+    ss = kiln.SyncSet("mended")
+    ss.group("worker")
+    ss.join(ss.each([0, 1, 2], price, mended=str(mended), ran=str(ran)), lambda parts: parts)
+    run = ss.submit()
+    with pytest.raises(kiln.JobFailed, match="no price"):
+        run.result(60)
+    mended.touch()
+    run.retry()
+    assert run.result(60) == [0, 1, 2]
+    assert (run.generation, run.status().run) == (1, 2)
+    assert sorted(ran.read_text().split()) == ["0", "1", "2"]
+    with pytest.raises(kiln.ConfigurationError, match="nothing of it failed"):
+        run.retry()
+
+
 def test_a_result_that_is_too_long_for_the_status_is_read_from_the_manager(
     server: up.Up, session: Any
 ) -> None:

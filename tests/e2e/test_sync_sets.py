@@ -2,6 +2,7 @@
 
 import json
 import os
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 import kilnwork as kiln
+from kilnwork.kube import config
 from support import up, waiting
 
 FLOW = """
@@ -91,6 +93,16 @@ def wait_phase(
     found = waiting.wait_until(reached, what=f"SyncSet is {phase}", timeout_s=60.0)
     assert found is not None
     return found
+
+
+def of_journal(server: up.Up, path: str) -> dict[str, Any]:
+    """A document of `/v1`, about tasks as the journal has them."""
+    token = config.load(server.data / "kubeconfig").token
+    url = f"{server.http}/v1/namespaces/default/{path}"
+    request = urllib.request.Request(url, headers={"Authorization": f"Bearer {token}"})
+    with urllib.request.urlopen(request, timeout=10) as found:
+        document: dict[str, Any] = json.load(found)
+    return document
 
 
 def conditions(found: dict[str, Any]) -> dict[str, str]:
@@ -176,7 +188,73 @@ def test_set_is_paused_resumed_and_cancelled(server: up.Up) -> None:
     assert found["reason"] == "Killed"
     done = server.kiln("wait", "syncset/risk", check=False)
     assert done.returncode == 6
-    assert "`kiln replay risk --generation 1` runs the same data and flow again" in done.stderr
+    assert "`kiln retry syncset/risk --failed` runs again what failed" in done.stderr
+    assert "`kiln replay risk --generation 1` all of the same data and flow" in done.stderr
+
+
+ONE_FAILS = """
+    do:
+      - prepare: {command: [sh, -c, 'echo prepare >> ran; echo 2 > $KILN_OUTPUT']}
+      - price:
+          each: n
+          of: params.numbers
+          with: {n: "${ n }", factor: "${ prepare.value }"}
+          command:
+            - sh
+            - -c
+            - |
+              n=$(sed 's/.*"n": *\\([0-9]*\\).*/\\1/' $KILN_INPUT)
+              if [ $n = 17 ]; then
+                until [ -e go ]; do sleep 0.05; done
+                [ -e mended ] || exit 1
+              fi
+              echo price $n >> ran
+              cat $KILN_DATA/trades/*.csv | wc -l > $KILN_OUTPUT
+      - total:
+          join: price
+          command: [sh, -c, 'echo total >> ran; cat $KILN_INPUT > $KILN_OUTPUT']
+    params:
+      numbers: NUMBERS
+    finally:
+      - clean: {command: [sh, -c, 'echo clean >> ran']}
+""".replace("NUMBERS", str([*range(64)]))
+
+
+@pytest.mark.parametrize("backend", ["local", "pods"])
+def test_what_failed_of_a_set_runs_again(server: up.Up, backend: str) -> None:
+    """One shard of 64 fails; mended, it runs again, and what comes after, on the same data."""
+    apply(server, backend=backend, flow=ONE_FAILS)
+
+    def others_are_over() -> bool:
+        return bool(status(server).get("progress") == "64/65")
+
+    waiting.wait_until(others_are_over, what="all other shards have succeeded", timeout_s=60.0)
+    (server.workdir / "go").touch()
+    first = wait_phase(server, "Failed")
+    assert (first["reason"], first["progress"]) == ("ShardsFailed", "65/66")
+    before = (server.workdir / "ran").read_text().splitlines()
+    assert sorted(before) == sorted(
+        ["prepare", "clean", *(f"price {n}" for n in range(64) if n != 17)]
+    )
+    (server.workdir / "mended").touch()
+    lake(server, lines=20)
+    done = server.kiln("retry", "syncset/risk", "--failed", "--wait")
+    assert done.stdout == "SyncSet risk: what failed starts again as run 2\n"
+    found = wait_phase(server, "Succeeded")
+    assert found["result"]["value"] == {"results": [40] * 64}
+    assert (found["run"], found["progress"]) == (2, "67/67")
+    assert found["snapshots"]["trades"]["digest"] == first["snapshots"]["trades"]["digest"]
+    assert found["startTime"] == first["startTime"]
+    after = (server.workdir / "ran").read_text().splitlines()
+    assert after[len(before) :] == ["price 17", "total", "clean"]
+    steps = of_journal(server, "syncsets/risk/steps")["items"]
+    assert len(steps) == 67
+    assert all(one["state"] == "Succeeded" for one in steps)
+    tasks = {one["key"]: of_journal(server, f"tasks/{one['task']}") for one in steps}
+    assert [key for key, one in tasks.items() if one["run"] == 2] == ["price[17]"]
+    assert all(one["attempts"] == 1 for one in tasks.values())
+    again = server.kiln("retry", "syncset/risk", "--failed", check=False)
+    assert "SyncSet risk is Succeeded, nothing of it failed" in again.stderr
 
 
 def test_deleted_set_leaves_no_worker_and_no_data(server: up.Up) -> None:

@@ -144,5 +144,5 @@ def test_former_names_work_and_are_not_listed(
 
 def test_what_excludes_each_other_is_refused(kiln: inner_kiln.Kiln) -> None:
     assert kiln("retry", "x", "--failed", "--force").code == exits.Exit.USAGE
-    refused = kiln("retry", "syncset/x", "--failed")
+    refused = kiln("retry", "syncset/x")
     assert (refused.code, "kiln replay x" in refused.err) == (exits.Exit.USAGE, True)

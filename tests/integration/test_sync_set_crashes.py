@@ -133,6 +133,39 @@ async def test_managers_that_die_at_each_step_run_each_generation_once(
         assert steps(world, "create", kind), world.deaths.died
 
 
+@pytest.mark.parametrize("backend", ["local", "pods"])
+async def test_managers_that_die_at_each_step_retry_once(world: World, backend: str) -> None:
+    """The same data is placed again, and the same run of the flow goes on."""
+    await world.set(
+        resources={"groups": world.groups(near=["trades"])}, data=data("lead"), backend=backend
+    )
+    await world.until_phase("Running")
+    world.flows.move(1, model.Phase.FAILED, reason="Raised", message="shard 3: no price")
+    first = await world.until_phase("Failed")
+    await world.until_gone()
+    world.deaths.died.clear()
+    await world.change(run=2)
+
+    async def goes_on() -> bool:
+        found = await world.set_status()
+        return (found["phase"], found["run"]) == ("Running", 2)
+
+    await world.until(goes_on, what="run 2")
+    assert await world.agents.leases(NODES[0])
+    world.flows.move(1, model.Phase.SUCCEEDED, value={"total": 7})
+    second = await world.until_phase("Succeeded")
+    await world.until_gone()
+
+    assert (len(world.flows.started), world.flows.retried) == (1, [(1, 2)])
+    assert second["snapshots"]["trades"]["digest"] == first["snapshots"]["trades"]["digest"]
+    assert [(one["generation"], one["phase"]) for one in second["generations"]] == [
+        (1, "Succeeded")
+    ]
+    assert steps(world, "retry", "flow") == 1, world.deaths.died
+    for phase in ("Retrying", "Running", "Succeeded"):
+        assert steps(world, "replace", "risk", phase), world.deaths.died
+
+
 @pytest.mark.parametrize("suspended", [False, True])
 async def test_managers_that_die_as_a_set_goes_leave_nothing(
     world: World, *, suspended: bool

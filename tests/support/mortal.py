@@ -67,7 +67,7 @@ class MortalFlows:
     def __getattr__(self, name: str) -> Any:
         self._deaths.alive()
         found = getattr(self._flows, name)
-        if name not in ("start", "kill", "forget", "suspend"):
+        if name not in ("start", "kill", "forget", "retry", "suspend"):
             return found
 
         async def step(about: Any, **options: Any) -> Any:

@@ -15,6 +15,8 @@ class ToldFlows:
     def __init__(self, *, wall: float) -> None:
         self.started: list[model.NewFlowRun] = []
         self.killed: list[tuple[int, str]] = []
+        self.retried: list[tuple[int, int]] = []
+        """Generation and run."""
         self.suspended: list[bool] = []
         self.views: dict[model.FlowKey, model.FlowRunView] = {}
         self.kept: dict[model.FlowKey, model.NewFlowRun] = {}
@@ -45,6 +47,7 @@ class ToldFlows:
                     suspended=False,
                     started=self._wall,
                     finished=None,
+                    run=new.run,
                     steps={},
                 )
             )
@@ -60,6 +63,18 @@ class ToldFlows:
             return
         self.killed.append((key.generation, reason))
         self.move(key.generation, model.Phase.KILLED, reason=reason, message=message)
+
+    async def retry(self, key: model.FlowKey, *, run: int) -> model.FlowRunView | None:
+        """Let it run again, unless it does already."""
+        view = self.views.get(key)
+        if view is None or not view.phase.final or view.run >= run:
+            return view
+        self.retried.append((key.generation, run))
+        again = msgspec.structs.replace(
+            view, phase=model.Phase.RUNNING, reason="", message="", finished=None, run=run
+        )
+        self._publish(again)
+        return again
 
     async def forget(self, key: model.FlowKey) -> None:
         self.views.pop(key, None)

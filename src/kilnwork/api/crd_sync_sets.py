@@ -13,10 +13,11 @@ MAX_NAMES = 50
 has a host name of 63."""
 
 GENERATION_RULE = "may only rise"
+RUN_RULE = "may only rise within a generation"
 FROZEN = (
     "cannot be changed within a generation: raise spec.generation, which starts a new one; "
-    "suspend, deadlineSeconds, keep, killTimestamp, the replicas of elastic groups, and priority "
-    "before the flow has begun can be changed"
+    "run, suspend, deadlineSeconds, keep, killTimestamp, the replicas of elastic groups, and "
+    "priority before the flow has begun can be changed"
 )
 NAMES_RULE = (
     f"the names of the SyncSet and of each group may have {MAX_NAMES} characters together: "
@@ -127,6 +128,12 @@ SYNC_SET = crd_parts.Kind(
                 "self.generation >= oldSelf.generation",
                 f"generation {GENERATION_RULE}",
                 fieldPath=".generation",
+            ),
+            crd_parts.rule(
+                f"!({_SAME_GENERATION}) || "
+                "(has(self.run) ? self.run : 1) >= (has(oldSelf.run) ? oldSelf.run : 1)",
+                f"run {RUN_RULE}",
+                fieldPath=".run",
             ),
             crd_parts.rule(
                 "!has(self.replay) || self.replay.of < self.replay.generation",

@@ -462,6 +462,10 @@ class SetReason(_Explained):
     FLOW_RUNNING = "FlowRunning", "The flow runs."
     FLOW_SUCCEEDED = "FlowSucceeded", "All steps of the flow succeeded, or were skipped."
     FLOW_FAILED = "FlowFailed", "A step of the flow failed."
+    RETRYING = (
+        "Retrying",
+        "What failed is to run again, when data and workers are there as before.",
+    )
     KEEPING_OUTPUTS = (
         "KeepingOutputs",
         "The flow succeeded; files that its steps have written become snapshots of the pond.",

@@ -309,9 +309,9 @@ class Replay(Wire, frozen=True):
 class SyncSetSpec(Wire, frozen=True):
     """What runs, where, and on which data.
 
-    Within a generation only `suspend`, `deadlineSeconds`, `keep`, `killTimestamp`, the replicas of
-    elastic groups, and `priority` before the flow begins can be changed; anything, if `generation`
-    rises.
+    Within a generation only `run`, `suspend`, `deadlineSeconds`, `keep`, `killTimestamp`, the
+    replicas of elastic groups, and `priority` before the flow begins can be changed; anything, if
+    `generation` rises.
     """
 
     resources: Resources
@@ -323,6 +323,10 @@ class SyncSetSpec(Wire, frozen=True):
     generation: Annotated[int, msgspec.Meta(ge=1, le=MAX_GENERATION)] = 1
     """Number of the generation that is wanted. It may only rise; a higher one ends the one before
     and starts again, on data as it is then."""
+    run: Annotated[int, msgspec.Meta(ge=1)] = 1
+    """It may only rise within a generation. Higher than `status.run`, what failed of the generation
+    runs again once it is over, and what comes after it, on the same data. `kiln retry --failed`
+    writes it."""
     replay: Replay | None = None
     """Which earlier generation this one repeats. `kiln replay` writes it."""
     backend: Backend = Backend.AUTO
@@ -336,7 +340,8 @@ class SyncSetSpec(Wire, frozen=True):
     start on empty nodes; nothing that runs is stopped for it. Tasks of higher priority come first
     on slots that they share. It may be changed until the flow begins."""
     deadline_seconds: Annotated[int, msgspec.Meta(ge=1, le=task.LONGEST_S)] | None = None
-    """Seconds from its admission for the whole generation; then it fails, `DeadlineExceeded`."""
+    """Seconds from its admission for the whole generation; then it fails, `DeadlineExceeded`. They
+    count anew when what failed runs again."""
     kill_timestamp: str | None = None
     """Time (RFC 3339) when the generation is killed. `kiln cancel` writes it."""
     keep: Keep = Keep()
@@ -460,10 +465,12 @@ class SyncSetStatus(Status, frozen=True):
     """The facts of the case: what is waited for, and where."""
     generation: int = 0
     """Number of the newest generation that was admitted."""
+    run: int = 1
+    """The `spec.run` that was taken up."""
     replay_of: int | None = None
     """Number of the generation that it repeats."""
     admission_time: str | None = None
-    """When it was admitted."""
+    """When it was admitted, or taken up again."""
     start_time: str | None = None
     """When its flow began."""
     finish_time: str | None = None

@@ -48,7 +48,7 @@ _SNAPSHOTS = "spec.data.snapshots"
 _OBJECT_META = frozenset({"name", "labels", "annotations", "namespace"})
 
 CHANGEABLE = frozenset(
-    {"deadlineSeconds", "generation", "keep", "killTimestamp", "priority", "suspend"}
+    {"deadlineSeconds", "generation", "keep", "killTimestamp", "priority", "run", "suspend"}
 )
 """Fields of the spec that may be changed within a generation; `priority` until its flow begins."""
 
@@ -76,6 +76,8 @@ def validate_sync_set_update(old: sync_set.SyncSet, new: sync_set.SyncSet) -> li
     if new.spec.generation > old.spec.generation:
         return []
     problems = list(_frozen_problems(old.spec, new.spec))
+    if new.spec.run < old.spec.run:
+        problems.append(("spec.run", f"{crd_sync_sets.RUN_RULE}, it was {old.spec.run}"))
     begun = bool(old.status.start_time) and old.status.generation == old.spec.generation
     if begun and new.spec.priority != old.spec.priority:
         problems.append(("spec.priority", crd_sync_sets.FROZEN))

@@ -153,7 +153,7 @@ SYNC_SET: Sequence[Row] = (
             "backend", "data.outputs", "data.pin", "data.pond", "data.snapshots", "deadlineSeconds",
             "flow", "generation", "keep", "killTimestamp", "priority", "replay",
             "resources.controller", "resources.gang", "resources.groups", "resources.objects",
-            "suspend",
+            "run", "suspend",
         )
     ),
 )  # fmt: skip

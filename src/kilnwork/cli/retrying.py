@@ -18,6 +18,7 @@ from kilnwork.cli import (
     job_names,
     job_objects,
     session,
+    set_objects,
     waiting,
 )
 from kilnwork.kit import http_types
@@ -118,6 +119,24 @@ def _check(name: str, state: str) -> None:
         raise errors.CommandError(
             f"task {name} is {state or 'new'}, not over: `kiln cancel {name}` stops it"
         )
+
+
+async def sync_set(s: session.Session, name: str) -> Started:
+    """A run of what failed of the newest generation of a SyncSet, and of what comes after it."""
+    run = await set_objects.retry(s, name)
+
+    async def end(timeout_s: float | None) -> str:
+        subject = waiting.Subject(api_kinds.SYNC_SETS, name, s.one_namespace())
+        over = await waiting.until(
+            s,
+            subject,
+            lambda seen: seen is None or set_objects.is_over(seen),
+            text=f"waiting for SyncSet {name} to be over",
+            timeout_s=timeout_s,
+        )
+        return "Deleted" if over is None else set_objects.phase(over)
+
+    return Started(f"syncset/{name}", f"SyncSet {name}: what failed starts again as run {run}", end)
 
 
 async def job(s: session.Session, found: job_names.Item, *, failed: bool) -> Started:

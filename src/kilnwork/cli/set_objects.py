@@ -1,6 +1,6 @@
 """SyncSets at the command line: what is read of them, and what is asked of them.
 
-Used by the commands that take `syncset/NAME`: why, wait, cancel, suspend, resume, replay.
+Used by the commands that take `syncset/NAME`: why, wait, cancel, suspend, resume, retry, replay.
 """
 
 from collections.abc import Callable, Mapping
@@ -38,9 +38,14 @@ def phase(found: Item) -> str:
 
 
 def is_over(found: Item) -> bool:
-    """Whether the generation that is asked for is over."""
-    wanted = int(found["spec"].get("generation", 1))
-    return phase(found) in _FINAL and int(status(found).get("generation", 0)) >= wanted
+    """Whether the generation that is asked for is over, in the run that is asked for."""
+    spec, known = found["spec"], status(found)
+    current = int(known.get("generation", 0)) >= int(spec.get("generation", 1))
+    return phase(found) in _FINAL and current and int(known.get("run", 1)) >= _asked_run(found)
+
+
+def _asked_run(found: Item) -> int:
+    return int(found["spec"].get("run", 1))
 
 
 def sentence(found: Item) -> str:
@@ -82,7 +87,10 @@ def _hint(found: Item) -> str:
         return f" `kiln resume syncset/{name}` lets it go on."
     if phase(found) in ("Failed", "Killed"):
         generation = status(found).get("generation", 1)
-        return f" `kiln replay {name} --generation {generation}` runs the same data and flow again."
+        return (
+            f" `kiln retry syncset/{name} --failed` runs again what failed, `kiln replay {name} "
+            f"--generation {generation}` all of the same data and flow."
+        )
     return ""
 
 
@@ -128,6 +136,30 @@ async def cancel(s: session.Session, name: str, at: str | None) -> str:
     await job_names.change(s, name, change, SERVED)
     how = "is being stopped" if at is None else f"will be stopped at {at}"
     return f"SyncSet {name} {how}"
+
+
+async def retry(s: session.Session, name: str) -> int:
+    """Ask for what failed of its newest generation to run again; gives the number of that run.
+
+    Raises CommandError while it runs, and for one that has succeeded or was not admitted.
+    """
+    found = await get(s, name)
+    known, asked = status(found), _asked_run(found)
+    if phase(found) in _FINAL and asked > int(known.get("run", 1)):
+        return asked
+    if not is_over(found):
+        raise errors.CommandError(
+            f"SyncSet {name} is {phase(found) or 'new'}, not over: `kiln cancel syncset/{name}` "
+            "stops it"
+        )
+    if phase(found) not in ("Failed", "Killed"):
+        raise errors.CommandError(
+            f"SyncSet {name} is {phase(found)}, nothing of it failed that could run again: "
+            f"`kiln replay {name}` runs all of it"
+        )
+    change = {"run": asked + 1, "killTimestamp": None}
+    await job_names.change(s, name, change, SERVED)
+    return asked + 1
 
 
 async def replay(s: session.Session, name: str, generation: int | None) -> int:

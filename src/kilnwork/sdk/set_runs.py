@@ -84,6 +84,7 @@ class SetRun:
         self.name = str(made["metadata"]["name"])
         self.namespace = to.namespace
         self.generation = int(made["spec"].get("generation", 1))
+        self._run = int(made["spec"].get("run", 1))
         self._uid = str(made["metadata"]["uid"])
         self._server, self._kept = to, kept
         self._clock = clock.SystemClock()
@@ -91,7 +92,7 @@ class SetRun:
 
     def status(self) -> sync_set.SyncSetStatus:
         """Return what the server says of it now: `phase`, `reason`, `message`, `snapshots`, `flow`
-        and more. Before this generation is admitted its phase is empty.
+        and more. Before this generation is admitted, or taken up again, its phase is empty.
 
         Raises JobFailed when it is not there any more, or a newer generation has ended it.
         """
@@ -111,6 +112,8 @@ class SetRun:
         if status.generation != self.generation:
             return sync_set.SyncSetStatus()
         if status.phase and sync_set.Phase(status.phase).final:
+            if status.run < self._run:
+                return sync_set.SyncSetStatus()
             self._final = status
         return status
 
@@ -179,6 +182,25 @@ class SetRun:
         """Kill it: what runs is ended, and it becomes Killed. Nothing for one that is over."""
         if not self.done():
             self._patch({"killTimestamp": clock.rfc3339(self._clock.wall())})
+
+    def retry(self) -> None:
+        """Run again what failed of it, and what comes after that, on the same data; what succeeded
+        stays as it is. It must have failed or been killed. Raises ConfigurationError.
+        """
+        if not self._over():
+            raise errors.ConfigurationError(
+                f"SyncSet {self.name}: generation {self.generation} is not over: retry() is for "
+                "one that has ended"
+            )
+        status = self.status()
+        if status.phase not in (sync_set.Phase.FAILED, sync_set.Phase.KILLED):
+            raise errors.ConfigurationError(
+                f"SyncSet {self.name}: generation {self.generation} is {status.phase}: nothing of "
+                "it failed that could run again; replay() runs all of it"
+            )
+        run = max(self._run, status.run) + 1
+        self._patch({"run": run, "killTimestamp": None})
+        self._run, self._final = run, None
 
     def replay(self) -> "SetRun":
         """Run its data and flow again, as the next generation of the set; returns at once.

@@ -418,3 +418,20 @@ def test_generation_only_rises() -> None:
     sets = [sync_set.SyncSet(metadata=meta.ObjectMeta(name="x"), spec=s) for s in (old, new)]
     found = dict(sync_set_validation.validate_sync_set_update(*sets))
     assert found == {"spec.generation": "may only rise, it was 2"}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "refused"),
+    [
+        ({}, {"run": 2}, {}),
+        ({"run": 2}, {}, {"spec.run": "may only rise within a generation, it was 2"}),
+        ({"run": 2}, {"generation": 2}, {}),
+    ],
+)
+def test_run_only_rises_within_a_generation(
+    before: dict[str, Any], after: dict[str, Any], refused: dict[str, str]
+) -> None:
+    body = {**group(), "flow": FLOW}
+    specs = (msgspec.convert({**body, **given}, sync_set.SyncSetSpec) for given in (before, after))
+    old, new = (sync_set.SyncSet(metadata=meta.ObjectMeta(name="x"), spec=s) for s in specs)
+    assert dict(sync_set_validation.validate_sync_set_update(old, new)) == refused

@@ -25,7 +25,7 @@ from kilnwork.cli import (
     "tasks",
     nargs=-1,
     required=True,
-    metavar="NAME|ID|job/NAME…",
+    metavar="NAME|ID|job/NAME|syncset/NAME…",
     shell_complete=completing.subjects,
 )
 @options.target
@@ -42,6 +42,7 @@ def command(tasks: tuple[str, ...], timeout: float | None, **asked: bool) -> Non
     kiln retry total --failed --wait
     kiln retry job/report-x7k2p --failed
     kiln retry invoices --failed
+    kiln retry syncset/eod-risk --failed
 
     With --failed a task goes on where it failed: children and inputs that succeeded are used as
     they are, those that failed run again, and so does all that failed because of them: the task
@@ -50,6 +51,9 @@ def command(tasks: tuple[str, ...], timeout: float | None, **asked: bool) -> Non
 
     Of Jobs and file jobs the indexes and parts that have not succeeded run again, either way; with
     --failed also the Jobs that failed because of a Job.
+
+    Of a SyncSet (--failed only) the failed shards and steps of its newest generation run again, and
+    what comes after them, on the same data; `kiln replay` runs a generation anew.
 
     Runs before it stay readable: `kiln logs --run N`.
     """
@@ -85,11 +89,15 @@ async def _all(
 
     async def start(word: str) -> None:
         if (name := set_objects.said(word)) is not None:
-            raise errors.Unusable(
-                f"a SyncSet runs again as its next generation: `kiln replay {name}`"
-            )
-        word = await task_names.resolved(s, word)
-        one = await job_names.either(s, word, task=task, file_job=file_job, job=job)
+            if not failed:
+                raise errors.Unusable(
+                    f"--failed runs again what failed of a SyncSet; `kiln replay {name}` runs all "
+                    "of it, as its next generation"
+                )
+            one = await retrying.sync_set(s, name)
+        else:
+            word = await task_names.resolved(s, word)
+            one = await job_names.either(s, word, task=task, file_job=file_job, job=job)
         click.echo(one.sentence)
         started.append(one)
 

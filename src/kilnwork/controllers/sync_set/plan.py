@@ -98,7 +98,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     go. `objects`: those of the spec are to be made. `gang`: ask for it, and decide again.
     `lease`: what nodes are to hold; `release_lease`: nothing. `outputs`: what they are to hold of
     its outputs. `serve`: by TaskCluster and node, the portions of which workers there get tasks.
-    `reshard`: in how many shards the flow should have snapshots. `again_s`: look again after so
+    `reshard`: in how many shards the flow should have snapshots. `retry`: the run in which what
+    failed of the flow is to run again. `again_s`: look again after so
     many seconds even if nothing changes.
     """
 
@@ -114,6 +115,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     serve: sharing.Places = {}
     reshard: Mapping[str, int] = {}
     start: flow_model.NewFlowRun | None = None
+    retry: int | None = None
     status: sync_set.SyncSetStatus | None = None
     delete: bool = False
     again_s: float | None = None
@@ -128,9 +130,9 @@ def decide(facts: Facts) -> Plan:
         return _admit(facts, seen)
     if _P(seen.status.phase or _P.PENDING).final:
         return _after(facts, seen)
-    if facts.flow is not None:
+    if facts.flow is not None and facts.flow.run >= seen.status.run:
         return _running(facts, seen, facts.flow)
-    return _before(facts, seen)
+    return _before(msgspec.structs.replace(facts, flow=None), seen)
 
 
 # A new generation
@@ -176,7 +178,7 @@ def _problems(facts: Facts, seen: sync_set.SyncSet) -> list[sync_set_validation.
 
 
 def _before(facts: Facts, seen: sync_set.SyncSet) -> Plan:
-    """Pin the data, make what the flow needs, start it."""
+    """Pin the data, make what the flow needs, start it; one that has run goes on as it was."""
     if (end := times.end_asked(seen, facts.now)) is not None:
         return _ends(facts, seen, _P.KILLED if end.reason == Reason.KILLED else _P.FAILED, end)
     again_s = times.next_end_s(seen, facts.now)
@@ -187,6 +189,8 @@ def _before(facts: Facts, seen: sync_set.SyncSet) -> Plan:
     if facts.refused:
         why = status.Why(Reason.INVALID_SPEC, facts.refused)
         return _ends(facts, seen, _P.FAILED, why)
+    if facts.stored_own is not None:
+        return _placing(facts, seen, _program(facts, seen), again_s=again_s)
     try:
         pinned = pinning.look(
             seen, facts.pins, stored=facts.stored, pond=facts.pond, planned=facts.planned
@@ -206,15 +210,22 @@ def _before(facts: Facts, seen: sync_set.SyncSet) -> Plan:
         soon = 0.0 if pinned.program is not None else LOOK_S
         again_s = times.first_s(again_s, late_s, soon)
         return Plan(status=status.make(seen, shown, now=facts.now), again_s=again_s)
-    if pinned.program.needs_pond and (facts.pond is None or not facts.pond.nodes):
+    return _placing(facts, seen, pinned.program, again_s=again_s)
+
+
+def _placing(
+    facts: Facts, seen: sync_set.SyncSet, program: wanted.Program, *, again_s: float | None
+) -> Plan:
+    """All that is to run is known: make the objects, and ask for the gang."""
+    if program.needs_pond and (facts.pond is None or not facts.pond.nodes):
         why = _no_pond(seen) if facts.pond is None else pinning.no_agent(seen)
         return _waits(facts, seen, _P.PLACING, why, again_s=times.first_s(again_s, LOOK_S))
     if facts.obstacle:
         return _refused(facts, seen, facts.obstacle, again_s=again_s)
-    spec = _gang(facts, seen, pinned.program)
+    spec = _gang(facts, seen, program)
     if facts.gang is None:
         return Plan(objects=True, gang=spec)
-    gathered = _Gathered(program=pinned.program, spec=spec, gang=facts.gang)
+    gathered = _Gathered(program=program, spec=spec, gang=facts.gang)
     return _gathering(facts, seen, gathered, again_s=again_s)
 
 
@@ -243,9 +254,11 @@ def _gathering(
     if late_s is not None and late_s <= 0 and not data.ready and data.lease is not None:
         return _ends(facts, seen, _P.FAILED, times.too_late(seen, "fetching", data.why))
     if gang.ready and data.ready:
-        return Plan(
-            lease=data.lease,
-            serve=_serve(facts, gathered.spec),
+        ready = Plan(lease=data.lease, serve=_serve(facts, gathered.spec))
+        if facts.stored_own is not None:
+            return msgspec.structs.replace(ready, retry=seen.status.run)
+        return msgspec.structs.replace(
+            ready,
             start=_new_run(facts, seen, program, spec=gathered.spec),
         )
     phase = _P.PLACING if data.ready or (not gang.ready and not data.lease) else _P.FETCHING
@@ -321,6 +334,7 @@ def _new_run(
         flow=program.flow,
         snapshots=dict(program.snapshots),
         clusters={group.name: group.cluster for group in spec.groups},
+        run=seen.status.run,
         by_shard=wanted.by_shard(seen, program.snapshots, backend=facts.backend),
         portions={group.name: group.portions for group in spec.groups if group.portions},
         priority=seen.spec.priority,
@@ -560,6 +574,8 @@ def _finishes(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView
 
 def _after(facts: Facts, seen: sync_set.SyncSet) -> Plan:
     """Give everything back; in the end the object goes too."""
+    if seen.spec.run > seen.status.run:
+        return _again(facts, seen)
     kept = {one.generation for one in seen.status.generations} | {seen.status.generation}
     forget = tuple(one for one in facts.known if one not in kept)
     ttl = seen.spec.keep.ttl_seconds
@@ -574,6 +590,34 @@ def _after(facts: Facts, seen: sync_set.SyncSet) -> Plan:
         delete=left_s is not None and left_s <= 0,
         again_s=times.first_s(left_s, LOOK_S if facts.left else None),
     )
+
+
+def _again(facts: Facts, seen: sync_set.SyncSet) -> Plan:
+    """Take up the next run, when nothing is left of the one before."""
+    if (why := _why_not(facts, seen)) is not None:
+        return Plan(release_lease=True, status=status.refuse_again(seen, why), again_s=0.0)
+    if facts.left:
+        return Plan(release_groups=True, release_lease=True, again_s=LOOK_S)
+    return Plan(release_lease=True, status=status.begin_again(seen, now=facts.now), again_s=0.0)
+
+
+def _why_not(facts: Facts, seen: sync_set.SyncSet) -> str | None:
+    """What keeps a generation that is over from running again, None if nothing does."""
+    remedy = f"`kiln replay {seen.metadata.name}` runs all of it again"
+    if _P(seen.status.phase) not in (_P.FAILED, _P.KILLED):
+        return f"it is {seen.status.phase}: {remedy}"
+    if facts.flow is None:
+        return None
+    if facts.flow.phase is flow_model.Phase.SUCCEEDED:
+        return f"its flow has succeeded: {remedy}"
+    for output in () if facts.stored_own is None else facts.stored_own.outputs:
+        step = facts.flow.steps.get(output.step)
+        if step is not None and step.succeeded:
+            return (
+                f"the files of output {output.name} that tasks of step {output.step} wrote went "
+                f"with the run before: {remedy}"
+            )
+    return None
 
 
 def _ends(facts: Facts, seen: sync_set.SyncSet, phase: sync_set.Phase, why: status.Why) -> Plan:

@@ -30,6 +30,10 @@ class Flows(Protocol):
         """Kill a run. Over, or unknown: nothing happens."""
         ...
 
+    async def retry(self, key: flow_model.FlowKey, *, run: int) -> flow_model.FlowRunView | None:
+        """Run again, as this run, what failed of one that is over; in that run: nothing happens."""
+        ...
+
     async def forget(self, key: flow_model.FlowKey) -> None:
         """Nobody asks for a run any more; one that runs is killed first."""
         ...

@@ -170,7 +170,7 @@ class Reconciler:
             facts = await self._gather(key, seen, facts, wanted=decided)
             decided = plan.decide(facts)
         await self._act(key, seen, decided)
-        if decided.start is not None or decided.kill is not None or decided.suspend is not None:
+        if _changes_flow(decided):
             facts = msgspec.structs.replace(
                 facts,
                 flow=self._view(seen),
@@ -178,7 +178,7 @@ class Reconciler:
                 refused=self._memory(key, seen).refused.get(seen.status.generation, ""),
             )
             decided = msgspec.structs.replace(
-                plan.decide(facts), kill=None, start=None, suspend=None
+                plan.decide(facts), kill=None, start=None, retry=None, suspend=None
             )
         looks = [decided.again_s]
         if decided.status is not None:
@@ -222,7 +222,9 @@ class Reconciler:
         known, readiness = self._memory(key, seen), self._readiness(seen)
         ready = {node: one.ready for node, one in readiness.items()}
         known.held = sharing.held(known.held, known.leased, ready)
-        stored_own = None if view is None or final else self._stored(own)
+        stored_own = None
+        if view is not None and (not final or _goes_on(seen, view)):
+            stored_own = self._stored(own)
         written = await self._written(known, stored_own, view)
         return plan.Facts(
             seen=seen,
@@ -408,6 +410,8 @@ class Reconciler:
             await self._workers().set_portions(key[0], cluster, by_node)
         if decided.reshard:
             await self._reshard(key, seen, decided.reshard)
+        if decided.retry is not None:
+            await flows.retry(flow_model.FlowKey(uid, seen.status.generation), run=decided.retry)
         if decided.start is not None:
             try:
                 await flows.start(decided.start)
@@ -467,7 +471,8 @@ class Reconciler:
         if decided.lease is not None or decided.release_lease:
             held = set() if decided.release_lease else {lease}
             self._release_leases(key, but={(pond, one) for one in kept | held})
-        if decided.start is not None or decided.release_lease:
+        began = decided.start is not None or decided.retry is not None
+        if began or decided.release_lease:
             known.planned.forget()
             for snapshot in seen.spec.data.snapshots:
                 self._books().forget_pin(key[0], pond, _request(seen, snapshot.name))
@@ -579,7 +584,20 @@ def _request(seen: sync_set.SyncSet, snapshot: str) -> str:
     return f"{seen.metadata.uid}-g{seen.status.generation}-{snapshot}"
 
 
+def _changes_flow(decided: plan.Plan) -> bool:
+    """Whether the flow is another one when the plan is carried out."""
+    asked = (decided.start, decided.kill, decided.retry, decided.suspend)
+    return any(one is not None for one in asked)
+
+
+def _goes_on(seen: sync_set.SyncSet, view: flow_model.FlowRunView) -> bool:
+    """Whether a generation that is over is asked to go on, and its flow has not succeeded."""
+    asked = seen.spec.run > seen.status.run
+    return asked and view.phase is not flow_model.Phase.SUCCEEDED
+
+
 def _is_over(seen: sync_set.SyncSet) -> bool:
-    """Whether its newest generation has ended, and no other is asked for."""
+    """Whether its newest generation has ended, and nothing more is asked for."""
     final = bool(seen.status.phase) and sync_set.Phase(seen.status.phase).final
-    return final and seen.status.generation == seen.spec.generation
+    current = seen.status.generation == seen.spec.generation
+    return final and current and seen.status.run >= seen.spec.run

@@ -65,6 +65,7 @@ def begin(
     spec = seen.spec
     fresh = sync_set.SyncSetStatus(
         generation=spec.generation,
+        run=spec.run,
         replay_of=spec.replay_of,
         admission_time=clock.rfc3339(now),
         backend_ref=None if backend is None else _backend_ref(seen, backend),
@@ -77,6 +78,29 @@ def begin(
         why = Why(Reason.NO_DATA, "")
     shown = Shown(_P.PENDING, why, pinned=False if why.reason == Reason.PINNING else None)
     return msgspec.structs.replace(begun, status=make(begun, shown, now=now))
+
+
+def begin_again(seen: sync_set.SyncSet, *, now: float) -> sync_set.SyncSetStatus:
+    """The status of a generation whose next run was just taken up."""
+    own = seen.spec.generation
+    fresh = msgspec.structs.replace(
+        seen.status,
+        run=seen.spec.run,
+        admission_time=clock.rfc3339(now),
+        generations=tuple(one for one in seen.status.generations if one.generation != own),
+    )
+    why = Why(Reason.RETRYING, f"run {seen.spec.run}: what failed is to run again")
+    shown = Shown(_P.PENDING, why, data=(False, why))
+    return make(msgspec.structs.replace(seen, status=fresh), shown, now=now)
+
+
+def refuse_again(seen: sync_set.SyncSet, why: str) -> sync_set.SyncSetStatus:
+    """The status of a generation that is over and stays so, though a run is asked for."""
+    shown = seen.status
+    message = f"run {seen.spec.run} is refused, {why}"
+    if shown.message:
+        message = f"{shown.message}; {message}"
+    return msgspec.structs.replace(observed(seen), run=seen.spec.run, message=message[:MAX_MESSAGE])
 
 
 def _backend_ref(seen: sync_set.SyncSet, backend: sync_set.Backend) -> sync_set.BackendRef:

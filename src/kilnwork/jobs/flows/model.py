@@ -72,6 +72,8 @@ class NewFlowRun(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Names of TaskClusters by group."""
     by_shard: tuple[str, ...] = ()
     """Snapshots of which a node holds the shards of its portions, no others."""
+    run: int = 1
+    """Of the generation, which may have had others before its flow began."""
     portions: dict[str, int] = {}
     """By group whose steps read those: how many portions their shards are in. The task of a shard
     goes to a worker whose node holds its portion (`data.pond.shards.portion`)."""
@@ -128,6 +130,8 @@ class FlowRunView(msgspec.Struct, frozen=True, kw_only=True):
     suspended: bool
     started: float
     finished: float | None
+    run: int = 1
+    """Rises each time that what failed runs again."""
     steps: dict[str, StepView]
     """In the order of the flow."""
     value: Any = None

@@ -237,7 +237,8 @@ class _Planner:
             return self._close(self.run.records[key], _S.FAILED, failure.reason, failure.message)
 
     def _begin(self, key: str, node: flow_program.Node, here: scope.Scope) -> records.Record:
-        record = records.Record(key=key, state=_S.RUNNING, started=self.now)
+        number = self.run.state.run
+        record = records.Record(key=key, state=_S.RUNNING, started=self.now, run=number)
         try:
             chosen, alternative = self._choose(node, here)
             if chosen is None:

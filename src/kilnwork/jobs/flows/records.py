@@ -50,6 +50,10 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """Its job is not over."""
     iteration: int = 0
     """Of a loop: the round that runs, from 0."""
+    run: int = 1
+    """In which run of the generation it began."""
+    job_run: int = 1
+    """Its job is in this run of its own, or a later one, unless that has succeeded."""
     counts: model.Counts = model.Counts()
     """Of a job that is over."""
 
@@ -76,6 +80,10 @@ class RunState(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     killed: tuple[str, str] | None = None
     """Reason and message of whoever has asked for its end."""
     finished: float | None = None
+    run: int = 1
+    """Rises each time that what failed runs again."""
+    resumed: float | None = None
+    """When that was last."""
     deleting: bool = False
     version: int = 0
 
@@ -145,6 +153,8 @@ class Run:
         self.changed: dict[str, None] = {}
         """Keys whose record the journal has not got, in the order of their changes."""
         self.changed_values: dict[str, bytes] = {}
+        self.dropped: dict[str, None] = {}
+        """Keys whose rows the journal has still got."""
         self.dirty = True
         """The journal has not got `state`."""
         self.redefined = False
@@ -174,6 +184,23 @@ class Run:
             self.open_jobs[record.key] = None
         else:
             self.open_jobs.pop(record.key, None)
+
+    def drop(self, key: str) -> None:
+        """Forget an instance: it may begin anew. Nothing of it runs."""
+        path = step_path(key)
+        before = self.records.pop(key)
+        self.totals[path] = _add(
+            self.totals[path], before, Record(key=key, state=before.state, started=0)
+        )
+        if self.newest[path].key == key:
+            left = [one for one in self.records.values() if step_path(one.key) == path]
+            if left:
+                self.newest[path] = left[-1]
+            else:
+                del self.newest[path]
+        for known in (self.changed, self.changed_values, self._values):
+            known.pop(key, None)
+        self.dropped[key] = None
 
     def update(self, **given: Any) -> None:
         """Change what is known of the run."""

@@ -26,6 +26,7 @@ from kilnwork.jobs.flows import (
     model,
     plan,
     records,
+    reopening,
     resharding,
     step_items,
     step_jobs,
@@ -137,7 +138,7 @@ class FlowRuns:
         if new.key not in self._live:
             _check(new)
             made = f"{self._hub.epoch}.{self._next_row}"
-            state = records.RunState(started=self._clock.wall(), made=made)
+            state = records.RunState(started=self._clock.wall(), made=made, run=new.run)
             run = records.Run(new, state, row=self._next_row)
             self._next_row += 1
             self._live[new.key] = run
@@ -171,6 +172,29 @@ class FlowRuns:
             plan.kill(run, reason, message)
             self._wake(run)
             await self._settled(key)
+
+    async def retry(self, key: model.FlowKey, *, run: int) -> model.FlowRunView | None:
+        """Run again, as this run, what failed of one that is over, and what comes after it.
+
+        Not over, succeeded, or in that run already: nothing happens. Return it as it is then; None:
+        there is none.
+        """
+        self._engine.check()
+        view = self.view(key)
+        if view is None or view.phase not in reopening.ENDS or view.run >= run:
+            return view
+        found = self._loaded(key)
+        if found is None:
+            return None
+        self._timers.drop(lambda timer: timer[0] == key)
+        wanted = reopening.find(found, lambda step: self._jobs.run_number(found, step))
+        for step in wanted.anew:
+            if found.records[step].job:
+                self._jobs.discard(found, step)
+        reopening.begin(found, wanted, run_number=run, now=self._clock.wall())
+        self._go_on(found)
+        await self._settled(key)
+        return self.view(key)
 
     async def forget(self, key: model.FlowKey) -> None:
         """The generation is gone: all of it is stopped, `finally` too, then its rows are deleted.
@@ -408,9 +432,14 @@ class FlowRuns:
         """Go on with a run of an earlier life."""
         run = self._live[row.key] = self._tables.load(row)
         self._views[row.key] = views.of_run(run)
+        self._go_on(run)
+
+    def _go_on(self, run: records.Run) -> None:
+        """Follow what is open of a run."""
         state, program = run.state, run.program
         if program.timeout_s is not None:
-            self._limit(run, "", program.timeout_s, started=state.started)
+            began = state.started if state.resumed is None else state.resumed
+            self._limit(run, "", program.timeout_s, started=began)
         if state.finally_started is not None:
             self._limit(run, "finally", plan.FINALLY_S, started=state.finally_started)
         limits = {path: node.step.timeout_seconds for path, node in views.nodes(program).items()}

@@ -6,6 +6,8 @@ Used by `runs`. What becomes of them is said to the plan; nothing is decided her
 import asyncio
 from collections.abc import Callable
 
+import msgspec
+
 from kilnwork.api import filejobs, reasons
 from kilnwork.jobs import engine as engines
 from kilnwork.jobs import facts, index_items, items, task_hub
@@ -114,11 +116,32 @@ class StepJobs:
         if job is None:
             lost = records.JobEnd(False, _R.JOB_LOST, "its job is not in the journal")
             plan.job_ended(run, key, lost)
-        elif job.stage is job_records.FINISHED:
+        elif job.stage is not job_records.FINISHED:
+            self._jobs[uuid] = (run, key)
+        elif _is_over(job, run.records[key]):
             self._read(run, key, job)
             self._engine.wake(job)  # it is released again
         else:
             self._jobs[uuid] = (run, key)
+            facts.redrive(job, now=self._engine.now())
+            progress = job.source.progress
+            job.source.progress = msgspec.structs.replace(progress, cause="")
+            self._engine.wake(job)
+
+    def run_number(self, run: records.Run, key: str) -> int | None:
+        """Return in which run of its own the job of a step is; None: it is not in the journal."""
+        job = self._engine.find(job_uuid(run, key))
+        if job is None:
+            return None
+        self._engine.wake(job)  # it is released again
+        return job.run
+
+    def discard(self, run: records.Run, key: str) -> None:
+        """Delete the job of a step that is over, which may begin anew."""
+        job = self._engine.find(job_uuid(run, key))
+        if job is not None:
+            facts.delete(job, now=self._engine.now())
+            self._engine.wake(job)
 
     def start(self, run: records.Run, key: str, work: step_inputs.StepWork) -> None:
         """Make the job of a step."""
@@ -202,17 +225,22 @@ class StepJobs:
     def delete(self, run: records.Run) -> None:
         """Delete the jobs of a run that is over."""
         for record in run.records.values():
-            job = self._engine.find(job_uuid(run, record.key)) if record.job else None
-            if job is not None:
-                facts.delete(job, now=self._engine.now())
-                self._engine.wake(job)
+            if record.job:
+                self.discard(run, record.key)
 
 
 def job_uuid(run: records.Run, key: str) -> bytes:
     """Return the UUID of a step's job: the same for ever, and no other run's, also of the same
-    generation that was forgotten and is started again."""
-    new = run.new
-    return task_hub.extra_id(tables.uid_bytes(new.uid), f"{new.generation}/{run.state.made}/{key}")
+    generation that was forgotten and is started again, or of a step that began anew."""
+    new, number = run.new, run.records[key].run
+    name = f"{new.generation}/{run.state.made}/{key}"
+    return task_hub.extra_id(tables.uid_bytes(new.uid), name if number == 1 else f"{name}/{number}")
+
+
+def _is_over(job: job_records.Job, record: records.Record) -> bool:
+    """Return whether a job that has ended is not to run again: it was, if it is in the run that
+    its step wants, which a crash may have kept from the journal."""
+    return job.verdict is filejobs.Outcome.SUCCEEDED or job.run >= record.job_run
 
 
 def _end_of(job: job_records.Job) -> records.JobEnd:

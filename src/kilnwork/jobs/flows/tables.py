@@ -108,6 +108,7 @@ _ORDER = (
     "insert_flow_run",
     "update_flow_run",
     "update_flow_definition",
+    "drop_flow_step",
     "put_flow_step",
     "put_flow_value",
     "put_flow_memo",
@@ -116,7 +117,8 @@ _ORDER = (
     "delete_flow_steps",
     "delete_flow_run",
 )
-"""What is new goes before what changes it, and that before what deletes it."""
+"""What is new goes before what changes it, and that before what deletes it; but a step that was
+dropped may begin anew."""
 
 
 class FlowWrites:
@@ -144,12 +146,15 @@ class FlowWrites:
             self._add("update_flow_run", _encode(run.state), run.state.finished, run.row)
         if run.redefined:
             self._add("update_flow_definition", _encode(run.new), run.row)
+        for key in run.dropped:
+            self._add("drop_flow_step", run.row, key)
         for key in run.changed:
             self._add("put_flow_step", run.row, key, _encode(run.records[key]))
         for key, value in run.changed_values.items():
             self._add("put_flow_value", run.row, key, value)
         run.dirty = run.redefined = False
         run.changed.clear()
+        run.dropped.clear()
 
     def delete(self, run: records.Run) -> None:
         """Nothing of a run is left; results that only it and earlier ones have used neither."""

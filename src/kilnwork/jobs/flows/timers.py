@@ -5,6 +5,7 @@ ran.
 """
 
 import heapq
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from kilnwork.kit import clock as clocks
@@ -26,6 +27,11 @@ class Timers(Generic[K]):
         left_s = min(max(seconds - ran_s, 0.0), seconds)
         self._count += 1
         heapq.heappush(self._heap, (self._clock.monotonic() + left_s, self._count, key))
+
+    def drop(self, belongs: Callable[[K], bool]) -> None:
+        """Forget the times of keys that are to begin anew."""
+        self._heap = [one for one in self._heap if not belongs(one[2])]
+        heapq.heapify(self._heap)
 
     def due(self) -> list[K]:
         """Return the keys whose time is up, each once."""

@@ -31,6 +31,7 @@ def of_run(run: records.Run) -> model.FlowRunView:
         suspended=state.suspended,
         started=state.started,
         finished=state.finished,
+        run=state.run,
         steps={path: _step(run, path) for path in nodes(run.program)},
         value=run.value("") if over and state.phase is model.Phase.SUCCEEDED else None,
     )

@@ -343,6 +343,91 @@ def test_reason_of_a_kill_says_how_the_set_ends() -> None:
         assert (decided.status.phase, decided.status.reason) == (phase, reason)
 
 
+# What failed runs again
+
+
+def failed(*, run: int = 2, **flow: Any) -> tuple[sync_set.SyncSet, plan.Facts]:
+    """A generation whose flow has failed, and of which a run is asked for."""
+    seen = pinned(deadlineSeconds=60)
+    ended = view(model.Phase.FAILED, reason="Raised", message="no price", **flow)
+    seen = moved(seen, plan.decide(facts(seen, flow=ended)))
+    seen = msgspec.structs.replace(seen, spec=msgspec.structs.replace(seen.spec, run=run))
+    return seen, facts(seen, flow=ended, now=NOW + 100, gang=gang(), readiness={"a": READY})
+
+
+def own(**more: Any) -> model.NewFlowRun:
+    """What the flow was started with: other than the spec would have it by now."""
+    snapshots = {"trades": model.SnapshotRef(name="trades", digest=MANIFEST.digest, shards=[{}])}
+    given: dict[str, Any] = {
+        "uid": "u",
+        "namespace": "default",
+        "set_name": "risk",
+        "generation": 1,
+    }
+    return model.NewFlowRun(**given, flow=declared().spec.flow, snapshots=snapshots, **more)
+
+
+def test_next_run_begins_when_nothing_is_left_of_the_one_before() -> None:
+    seen, known = failed()
+    waits = plan.decide(msgspec.structs.replace(known, left=True))
+    assert (waits.release_groups, waits.release_lease, waits.status) == (True, True, None)
+    decided = plan.decide(known)
+    again = moved(seen, decided).status
+    assert (again.phase, again.reason, again.run) == ("Pending", Reason.RETRYING, 2)
+    assert (again.snapshots, again.start_time) == (seen.status.snapshots, seen.status.start_time)
+    assert (again.finish_time, again.generations) == (None, ())
+    assert [one.generation for one in seen.status.generations] == [1]
+
+
+def test_flow_goes_on_exactly_when_gang_and_data_are_ready_again() -> None:
+    """With what it was started with; its deadline counts anew."""
+    seen, known = failed()
+    seen = moved(seen, plan.decide(known))
+    known = msgspec.structs.replace(known, seen=seen, stored_own=own())
+    late = plan.decide(msgspec.structs.replace(known, readiness={}))
+    assert late.status is not None
+    assert (late.retry, late.start, late.status.phase) == (None, None, "Fetching")
+    decided = plan.decide(known)
+    assert (decided.retry, decided.start) == (2, None)
+    flow = view(run=2)
+    goes_on = plan.decide(msgspec.structs.replace(known, flow=flow))
+    assert goes_on.status is not None
+    assert (goes_on.status.phase, goes_on.kill, goes_on.retry) == ("Running", None, None)
+
+
+@pytest.mark.parametrize(
+    ("flow", "outputs", "why"),
+    [
+        ({"phase": model.Phase.SUCCEEDED}, (), "its flow has succeeded"),
+        ({}, ({"name": "prices", "step": "x"},), "the files of output prices that tasks of step x"),
+    ],
+)
+def test_run_that_would_lack_something_is_refused_once(
+    flow: dict[str, Any], outputs: tuple[dict[str, Any], ...], why: str
+) -> None:
+    seen, known = failed()
+    steps = {"x": model.StepView(total=2, succeeded=1, failed=1)}
+    ended = view(**{"phase": model.Phase.FAILED, "steps": steps} | flow)
+    new = own(outputs=msgspec.convert(outputs, tuple[sync_set.Output, ...]))
+    known = msgspec.structs.replace(known, flow=ended, stored_own=new)
+    refused = moved(seen, plan.decide(known))
+    assert (refused.status.phase, refused.status.run) == ("Failed", 2)
+    assert f"no price; run 2 is refused, {why}" in refused.status.message
+    assert plan.decide(msgspec.structs.replace(known, seen=refused)).status == refused.status
+
+
+def test_generation_that_failed_before_its_flow_begins_again_with_its_digests() -> None:
+    seen = pinned()
+    seen = moved(seen, plan.decide(facts(seen, pins={"trades": PIN}, gang=gang(broken="lost"))))
+    assert seen.status.phase == "Failed"
+    seen = msgspec.structs.replace(seen, spec=msgspec.structs.replace(seen.spec, run=2))
+    seen = moved(seen, plan.decide(facts(seen)))
+    known = facts(seen, pins={"trades": PIN}, gang=gang(), readiness={"a": READY})
+    decided = plan.decide(known)
+    assert decided.start is not None
+    assert (decided.start.run, decided.start.snapshots["trades"].digest) == (2, MANIFEST.digest)
+
+
 # Shares of the data
 
 SHARED: dict[str, Any] = {

@@ -23,9 +23,27 @@ def price(s: int) -> int:
     return s * 10
 
 
+BROKEN: set[str] = set()
+"""What does not work before somebody mends it."""
+
+
+def quote(s: int) -> int:
+    """As `price`, which can be mended."""
+    return price(s) if "price" in BROKEN else s * 10
+
+
+def check() -> bool:
+    """Fail until somebody mends it."""
+    if "check" in BROKEN:
+        raise ValueError("it does not add up")
+    return True
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "f:load": lambda: {"rate": 3},
     "f:price": price,
+    "f:quote": quote,
+    "f:check": check,
     "f:sum": lambda results: sum(one or 0 for one in results),
     "f:fail": lambda: 1 // 0,
     "f:echo": lambda **given: given,
@@ -184,7 +202,53 @@ async def replayed(world: flow_world.FlowWorld) -> None:
     assert priced == ["flow-g2-price-2"]
 
 
-STORIES = [everything, failing, killed_and_forgotten, paused, replayed]
+RETRIED = {
+    "do": [
+        {"load": {"call": "f.load"}},
+        {"price": {"each": "s", "of": "data.trades", "call": "f.quote"}},
+        {"none": {"if": "${ load.value.rate > 3 }", "call": "f.fail"}},
+        {"total": {"join": "price", "call": "f.sum"}},
+        {"checks": {"fork": {"one": {"call": "f.check"}, "two": {"call": "f.load"}}}},
+        {"last": {"call": "f.load"}},
+    ],
+    "result": "${ total.value }",
+    "catch": [{"do": [{"page": {"call": "f.load"}}]}],
+    "finally": [{"clean": {"call": "f.load"}}],
+}
+
+
+async def retried(world: flow_world.FlowWorld) -> None:
+    """A shard fails, then a branch: each time what failed runs again, and what comes after it."""
+    world.dispatcher.slots = 1
+    BROKEN.update({"price", "check"})
+    new = flow_world.new(RETRIED, data={"trades": [1, 2, 4, 3]})
+    await job_world.stubbornly(world, lambda: world.flows.start(new), lambda: world.over(new.key))
+
+    async def again(run: int) -> tuple[model.FlowRunView, Counter[str]]:
+        before = Counter(world.dispatcher.ran)
+        for _ in range(2):  # asked for twice, it happens once
+            await job_world.stubbornly(world, lambda: world.flows.retry(new.key, run=run))
+        await job_world.stubbornly(world, lambda: world.over(new.key))
+        return world.flows.view(new.key), Counter(world.dispatcher.ran) - before
+
+    found = world.flows.view(new.key)
+    assert (found.phase, found.run, found.steps["price"].succeeded) == (_P.FAILED, 1, 3)
+    BROKEN.remove("price")
+    found, ran = await again(2)
+    assert (found.phase, found.reason, found.run) == (_P.FAILED, "Raised", 2)
+    ends = ["flow-g1-catch-0-page", "flow-g1-finally-clean"]
+    assert ran == Counter(["flow-g1-price-3", "flow-g1-total", "flow-g1-checks-one", *ends])
+    BROKEN.remove("check")
+    found, ran = await again(3)
+    assert (found.phase, found.reason, found.run, found.value) == (_P.SUCCEEDED, "", 3, 100)
+    checks = ["flow-g1-checks-one", "flow-g1-checks-two", "flow-g1-last"]
+    assert ran == Counter([*checks, "flow-g1-finally-clean"])
+    assert found.steps["price"] == model.StepView(total=4, succeeded=4, state=_S.SUCCEEDED)
+    assert found.steps["catch[0].page"].state is _S.WAITING
+    assert await again(4) == (found, Counter())  # nothing of it failed
+
+
+STORIES = [everything, failing, killed_and_forgotten, paused, replayed, retried]
 
 
 @pytest.mark.parametrize("story", STORIES)

@@ -24,6 +24,10 @@ FROM (VALUES (?, ?)) AS v WHERE flow_run.row = v.column2;
 INSERT INTO flow_step (run, key, record) VALUES (?, ?, ?)
 ON CONFLICT (run, key) DO UPDATE SET record = excluded.record;
 
+-- name: drop_flow_step
+-- A step instance that may begin anew: run, key.
+DELETE FROM flow_step WHERE run = ? AND key = ?;
+
 -- name: put_flow_value
 -- The value of a step instance; its record stays.
 INSERT INTO flow_step (run, key, value) VALUES (?, ?, ?)
