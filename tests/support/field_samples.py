@@ -159,6 +159,8 @@ VALUES: dict[str, Any] = {
     },
     "spec.resources.groups[].onPodFailed": "fail",
     "spec.resources.groups[].template": {"spec": {"containers": [{"name": "worker"}]}},
+    "spec.strategy.rollingUpdate.maxSurge": 1,
+    "spec.strategy.rollingUpdate.maxUnavailable": 1,
     "spec.outputType": "bytes",
     "[].retry.on[]": "timeout",
     "spec.inputs[].name": "x",
