@@ -200,7 +200,7 @@ def test_the_commands_know_calls(server: up_support.Up, tmp_path: Path) -> None:
         children = server.kiln("tasks", "--parent", family.id, "--no-headers").stdout
         assert len(children.splitlines()) == 2
         gate.touch()
-        assert "starts anew as run 2" in server.kiln("retry", "--wait", bad.id).stdout
+        assert "starts again as run 2" in server.kiln("retry", "--wait", bad.id).stdout
         assert kiln.future(bad.id).result(30) == "found"
         refused = server.kiln("retry", bad.id, good.id, check=False)
         assert refused.returncode == 1
@@ -278,7 +278,7 @@ def test_a_task_object_may_be_a_call(server: up_support.Up) -> None:
     assert "Traceback" in why
     assert "No module named 'no'" in server.kiln("why", "nowhere").stdout
     done = server.kiln("retry", "--force", "--wait", "parsed").stdout
-    assert done == "parsed starts anew as run 2\n"
+    assert done == "parsed starts again as run 2\n"
     both = server.kiln("apply", "-f", "-", stdin=BOTH, check=False)
     assert "give either call, or command with args" in both.stderr
 

@@ -107,6 +107,19 @@ def start_program(reader: page_reader.Reader, *argv: str) -> None:
     reader.cleanup.callback(program.terminate)
 
 
+RETRY = page_reader.Page(
+    path=pages.DOCS / "how-to" / "retry-what-failed.md",
+    instead={"$ID": "$(kiln tasks --data runs --function __main__:report -o name)"},
+)
+
+FULL_DISK = page_reader.Page(
+    path=pages.DOCS / "how-to" / "clean-up-a-full-disk.md",
+    left_out={"kiln up --keep-for": "never ends: tests/integration/test_cli_prune.py starts it"},
+    instead={"~/.local/share/kilnwork/*": "$(dirname $KUBECONFIG)/*"},
+)
+
+USE_SECRETS = page_reader.Page(path=pages.DOCS / "how-to" / "use-secrets.md")
+
 YOUR_OWN_EXECUTOR = page_reader.Page(
     path=pages.DOCS / "how-to" / "write-your-own-executor.md",
     left_out={
@@ -131,8 +144,11 @@ PAGES = [
     *COMERS,
     MAP_A_FILE,
     YOUR_OWN_EXECUTOR,
+    RETRY,
+    FULL_DISK,
     pytest.param(EXECUTORS, marks=pytest.mark.kubectl, id="executors"),
     pytest.param(USE_KUBECTL, marks=pytest.mark.kubectl, id="use-kubectl"),
+    pytest.param(USE_SECRETS, marks=pytest.mark.kubectl, id="use-secrets"),
 ]
 
 ELSEWHERE = {
@@ -163,7 +179,10 @@ def test_files_and_commands_do_what_the_page_says(
 
 
 def test_every_tutorial_and_how_to_is_read_by_a_test() -> None:
-    whole = (README, *TUTORIALS, *COMERS, MAP_A_FILE, YOUR_OWN_EXECUTOR, USE_KUBECTL, TROUBLESHOOT)
+    whole = (
+        README, *TUTORIALS, *COMERS, MAP_A_FILE, YOUR_OWN_EXECUTOR, USE_KUBECTL, USE_SECRETS,
+        TROUBLESHOOT, RETRY, FULL_DISK,
+    )  # fmt: skip
     read = {page.path for page in whole}
     read |= {pages.DOCS / name for name in ELSEWHERE}
     written = {

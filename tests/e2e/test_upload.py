@@ -293,7 +293,7 @@ def test_only_failed_parts_run_again(server: up_support.Up) -> None:
     done = server.kiln(*upload, "--watch", check=False)
     job = job_of(done)
     assert done.returncode == exits.Exit.TASK_FAILED
-    assert f"`kiln redrive {job}` runs again what failed" in done.stderr
+    assert f"`kiln retry {job} --failed` runs again what failed" in done.stderr
     [failed] = server.kiln(
         "files", job, "--parts", "--state", "Failed", "--no-headers"
     ).stdout.splitlines()
@@ -337,8 +337,8 @@ def test_tasks_of_a_job_are_like_all_others(server: up_support.Up) -> None:
     refused = server.kiln("retry", failed, check=False)
     assert refused.returncode == exits.Exit.FAILED
     assert refused.stderr == (
-        f"error: task {failed} is part of file job {job}: `kiln redrive {job}` runs again what "
-        "has failed\n"
+        f"error: task {failed} is part of file job {job}: `kiln retry {job} --failed` runs "
+        "again what has failed\n"
     )
     assert phase(server, job) == "Failed"
     token = (server.data / "token").read_text().strip()

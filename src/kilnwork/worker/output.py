@@ -3,9 +3,9 @@
 Used by `attempt`. What the dispatcher has not kept yet is kept here, to be sent again on a new
 link; while that is `KEPT_BYTES`, further output waits here too, and of more than `TAIL_BYTES` the
 oldest is dropped. A task that prints faster than its output can be kept goes on like that, and its
-log says how much is missing. But nothing is dropped while the dispatcher takes nothing: then the
-pipe is not read and the task waits, as it would for a slow disk. So a task may print any amount
-without this process growing.
+log says how much is missing. But nothing is dropped of the first `WHOLE_BYTES`, nor while the
+dispatcher takes nothing: then the pipe is not read and the task waits, as it would for a slow disk.
+So a task may print any amount without this process growing.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ PIPE_BYTES = 1 << 20
 """So much may be printed between two reads, by a task that prints much; Linux allows it to
 everybody."""
 
-TAIL_BYTES = 1 << 20
+TAIL_BYTES = 2 << 20
 """What waits to be sent when much is printed: the end of the output is there in one piece."""
 
 BEHIND_BYTES = TAIL_BYTES // 2
@@ -36,6 +36,9 @@ BEHIND_S = 0.05
 BEHIND_PIECE_BYTES = 256 * 1024
 """With so much waiting, a piece is sent now and then, so that followers see something: each that
 is sent costs the time in which much more could be read."""
+
+WHOLE_BYTES = 16 << 20
+"""Of so much nothing is dropped, however slowly it is kept: the log holds it all by default."""
 
 DROPPED_PER_BYTE = 256
 """How much may be dropped for each byte that the dispatcher has kept: it decides whether a task
@@ -65,7 +68,7 @@ class Output:
         self._kept: collections.deque[tuple[int, bytes]] = collections.deque()
         self._kept_bytes = 0
         self._kept_from = 0
-        self._late: collections.deque[bytes] = collections.deque()
+        self._late: collections.deque[bytes | memoryview] = collections.deque()
         self._late_bytes = 0
         self._read_up_to = 0
         self._dropped = 0
@@ -118,10 +121,15 @@ class Output:
         """More can be passed on."""
         return self._kept_bytes < KEPT_BYTES and not self._mirror.full
 
+    @property
+    def _drops(self) -> bool:
+        """Output that finds no room may be dropped."""
+        return self._may_drop > 0 and self._read_up_to >= WHOLE_BYTES
+
     def _resume(self) -> None:
         if not self._open or self._reading or self._lingers is not None:
             return
-        if self._has_room or self._may_drop > 0:
+        if self._has_room or self._drops:
             self._reading = True
             self._loop.add_reader(self._descriptor, self._readable)
         elif self._kept_bytes < KEPT_BYTES:
@@ -152,7 +160,7 @@ class Output:
             self._loop.remove_reader(self._descriptor)
 
     def _readable(self) -> None:
-        if not self._has_room and self._may_drop <= 0:
+        if not self._has_room and not self._drops:
             self._pause()
             self._resume()  # as soon as there is room again
             return
@@ -160,7 +168,7 @@ class Output:
         self._pass_on()
         if count < SMALL_BYTES and self._open:
             self._linger()
-        elif count == READ_BYTES and self._may_drop > 0 and not self._is_enlarged:
+        elif count == READ_BYTES and self._drops and not self._is_enlarged:
             self._is_enlarged = True
             with contextlib.suppress(OSError):  # somebody has too many large pipes already
                 fcntl.fcntl(self._descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
@@ -186,7 +194,7 @@ class Output:
 
     def _pass_on(self) -> None:
         """Send what was read, as far as there is room: at once, unless we are far behind."""
-        if self._late_bytes < BEHIND_BYTES:
+        if self._late_bytes < BEHIND_BYTES or not self._drops:
             while self._late and self._has_room:
                 self._send_late(1)
         elif self._catching_up is None:
@@ -207,10 +215,12 @@ class Output:
             self._lines.write(attempts.dropped_line(self._dropped))
             self._dropped = 0
         while self._late and most > 0:
-            data = self._late.popleft()
-            if len(data) > READ_BYTES:
-                self._late.appendleft(data[READ_BYTES:])
-                data = data[:READ_BYTES]
+            first = self._late.popleft()
+            if len(first) > READ_BYTES:
+                view = memoryview(first)  # the rest is not copied for each piece that is cut off
+                self._late.appendleft(view[READ_BYTES:])
+                first = view[:READ_BYTES]
+            data = bytes(first)
             offset = self._read_up_to - self._late_bytes
             self._late_bytes -= len(data)
             most -= len(data)

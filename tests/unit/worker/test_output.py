@@ -101,8 +101,20 @@ async def test_the_rest_is_read_at_the_end_even_if_much_is_kept(pipe: Pipe) -> N
     pipe.output.finish()
 
 
-async def test_more_than_can_be_kept_is_dropped_while_some_is_taken(pipe: Pipe) -> None:
+async def test_nothing_is_dropped_of_what_a_log_holds(pipe: Pipe) -> None:
+    block, total = bytes(range(256)) * 256, 0
+    while total < 8 << 20:
+        total += await pipe.print(block)
+        pipe.output.kept_up_to(sum(len(data) for _, data in pipe.sent))
+    pipe.output.finish()
+    assert len(pipe.data()) == total
+
+
+async def test_more_than_can_be_kept_is_dropped_while_some_is_taken(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The beginning and the end are there, and the offsets say how much is missing."""
+    monkeypatch.setattr(output, "WHOLE_BYTES", 0)
     block = bytes(range(256)) * 1024
     total = 0
     for number in range(64):
