@@ -1,4 +1,9 @@
-"""SyncSets and DataPonds on `kiln up`: data, workers and flow as one object."""
+"""SyncSets and DataPonds on `kiln up`: data, workers and flow as one object.
+
+"Statement N" in docstrings: one of what a SyncSet promises (docs/decisions/0043-sync-sets.md). The
+same on two kubelets: tests/cluster/test_sync_sets.py. The seventh: tests/faults/test_sync_sets.py;
+the first on the rendered Job of Volcano: tests/unit/cli/test_set_rendering.py.
+"""
 
 import json
 import os
@@ -8,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import kilnwork as kiln
 from kilnwork.kube import config
-from support import up, waiting
+from support import kube_sets, up, waiting
 
 FLOW = """
     do:
@@ -111,7 +117,7 @@ def conditions(found: dict[str, Any]) -> dict[str, str]:
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
 def test_flow_runs_on_pinned_data_when_all_are_there(server: up.Up, backend: str) -> None:
-    """Facts 1 to 3: one object; no step before all workers and their data; workers at the data."""
+    """Statements 1 to 3: one object; no step before all workers and data; workers at the data."""
     apply(server, backend=backend)
     found = wait_phase(server, "Succeeded")
     digest = found["snapshots"]["trades"]["digest"]
@@ -135,7 +141,7 @@ def test_flow_runs_on_pinned_data_when_all_are_there(server: up.Up, backend: str
 
 @pytest.mark.parametrize("backend", ["local", "pods"])
 def test_source_that_changes_changes_no_generation(server: up.Up, backend: str) -> None:
-    """Fact 4: all read the same, and a replay reads it again, whatever the source has by then."""
+    """Statement 4: all read the same, and so does a replay, whatever the source has by then."""
     flow = """
     do:
       - first: {command: [sh, -c, 'cat $KILN_DATA/trades/*.csv | wc -l > $KILN_OUTPUT']}
@@ -157,6 +163,55 @@ def test_source_that_changes_changes_no_generation(server: up.Up, backend: str) 
     fresh = wait_phase(server, "Succeeded", generation=3)
     assert fresh["result"]["value"] == 80
     assert [one["generation"] for one in fresh["generations"]] == [3, 2, 1]
+
+
+@pytest.mark.parametrize("backend", ["local", "pods"])
+def test_other_number_of_workers_divides_the_same_data_anew(server: up.Up, backend: str) -> None:
+    """Statement 5: as many shards as workers, of one digest; what the node has is not fetched."""
+    made = yaml.safe_load_all(SET.format(lake=lake(server), backend=backend, flow=FLOW))
+    pond, declared = made
+    declared["spec"]["data"]["snapshots"][0]["shard"] = {"by": "files", "group": "worker"}
+    declared["spec"]["flow"] = kube_sets.flow()
+    server.kiln("apply", "-f", "-", stdin=f"{json.dumps(pond)}\n---\n{json.dumps(declared)}")
+    first = wait_phase(server, "Succeeded")["result"]["value"]
+    assert first["parts"] == [20, 20]
+    fetched = counters(server)
+    declared["spec"]["generation"] = 2
+    declared["spec"]["resources"]["groups"][0]["replicas"] = 4
+    server.kiln("apply", "-f", "-", stdin=json.dumps(declared))
+    second = wait_phase(server, "Succeeded", generation=2)["result"]["value"]
+    assert second == {"parts": [10, 10, 10, 10], "digest": first["digest"]}
+    assert counters(server) == fetched
+
+
+def counters(server: up.Up) -> dict[str, int]:
+    """Bytes that the node has fetched, by where from."""
+    said = json.loads(server.kiln("data", "default", "-o", "json").stdout)
+    [node] = said["ponds"]["default"]
+    return {name: count for name, count in node["counters"].items() if name.startswith("fetched")}
+
+
+@pytest.mark.parametrize("backend", ["local", "pods"])
+def test_set_owns_objects_that_are_no_pods(server: up.Up, backend: str) -> None:
+    """Statement 6: made before the flow begins, and gone with the set."""
+    made = yaml.safe_load_all(SET.format(lake=lake(server), backend=backend, flow=FLOW))
+    pond, declared = made
+    config_map = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "rates"},
+        "data": {"eur": "0.92"},
+    }
+    declared["spec"]["resources"]["objects"] = [config_map]
+    server.kiln("apply", "-f", "-", stdin=f"{json.dumps(pond)}\n---\n{json.dumps(declared)}")
+    wait_phase(server, "Succeeded")
+    [owner] = server.core("configmaps", "rates")["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["name"]) == ("SyncSet", "risk")
+    server.kiln("delete", "syncset", "risk")
+    waiting.wait_until(
+        lambda: "rates" not in server.kubectl("get", "configmaps").stdout,
+        what="the object is gone with its set",
+    )
 
 
 def test_set_is_paused_resumed_and_cancelled(server: up.Up) -> None:

@@ -70,7 +70,7 @@ def test_volcano_gang_counts_because_every_pod_has_requests() -> None:
 
 
 def test_one_object_gives_groups_flow_and_data_as_a_gang() -> None:
-    """The first statement of the source: workers of all groups in one Job, with their data."""
+    """Statement 1: workers of all groups are in one Job, with their data."""
     spec = job()["spec"]
     assert {task["name"]: task["replicas"] for task in spec["tasks"]} == {"worker": 50, "solver": 1}
     for task in spec["tasks"]:
