@@ -19,7 +19,7 @@ SEEDS = [FIRST_SEED] if "KILN_FAULT_SEED" in os.environ else range(FIRST_SEED, F
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_set_under_faults_comes_to_what_one_process_makes_of_it(seed: int) -> None:
-    """Statement 7 (docs/decisions/0043-sync-sets.md), on backend local or pods, as the seed says."""
+    """Statement 7 of docs/decisions/0043-sync-sets.md; the seed says on which backend."""
     report = run.run(seed)
     assert report.kind == "ok", (
         f"{report.kind} after {report.hits}: {report.text}\n"
