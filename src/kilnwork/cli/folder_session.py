@@ -37,7 +37,7 @@ NAMESPACE = "default"
 _FORGETS = "a kiln.start() forgets by itself what was over a week ago; or delete the folder"
 _TASKS = f"/v1/namespaces/{NAMESPACE}/tasks"
 JOIN_S = 20.0
-"""How long a worker may take to start before nobody waits for it any more."""
+"""How long a worker may take to start before the manager stops waiting for it."""
 
 _LOOK_S = 0.05
 _COUNTS = f"/v1/namespaces/{NAMESPACE}/task-counts"

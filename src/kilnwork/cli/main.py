@@ -45,7 +45,7 @@ COMMANDS: dict[str, Entry] = {
     "cancel": Entry("Tasks", "Stop tasks; their objects and logs stay."),
     "suspend": Entry("Tasks", "Start nothing more of tasks, Jobs, SyncSets or file jobs."),
     "resume": Entry("Tasks", "Go on with what was suspended."),
-    "retry": Entry("Tasks", "Start anew what failed; --failed reuses what succeeded."),
+    "retry": Entry("Tasks", "Start again what failed; --failed reuses what succeeded."),
     "prune": Entry("Tasks", "Forget tasks that are over, with their output and results."),
     "deploy": Entry("Jobs", "Make JobConfigs of the jobs that a Python module declares."),
     "run-job": Entry("Jobs", "Run a JobConfig now or later: make a Job of it."),

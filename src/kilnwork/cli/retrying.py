@@ -121,19 +121,30 @@ def _check(name: str, state: str) -> None:
         )
 
 
+async def _over(
+    s: session.Session,
+    subject: waiting.Subject,
+    is_over: Callable[[dict[str, Any]], bool],
+    *,
+    timeout_s: float | None,
+) -> dict[str, Any] | None:
+    """Wait until an object is over: as it is then, None once it is gone."""
+    return await waiting.until(
+        s,
+        subject,
+        lambda seen: seen is None or is_over(seen),
+        text=f"waiting for {subject.resource.kind} {subject.name} to be over",
+        timeout_s=timeout_s,
+    )
+
+
 async def sync_set(s: session.Session, name: str) -> Started:
     """A run of what failed of the newest generation of a SyncSet, and of what comes after it."""
     run = await set_objects.retry(s, name)
 
     async def end(timeout_s: float | None) -> str:
         subject = waiting.Subject(api_kinds.SYNC_SETS, name, s.one_namespace())
-        over = await waiting.until(
-            s,
-            subject,
-            lambda seen: seen is None or set_objects.is_over(seen),
-            text=f"waiting for SyncSet {name} to be over",
-            timeout_s=timeout_s,
-        )
+        over = await _over(s, subject, set_objects.is_over, timeout_s=timeout_s)
         return "Deleted" if over is None else set_objects.phase(over)
 
     return Started(f"syncset/{name}", f"SyncSet {name}: what failed starts again as run {run}", end)
@@ -160,13 +171,7 @@ async def job(s: session.Session, found: job_names.Item, *, failed: bool) -> Sta
 
     async def end(timeout_s: float | None) -> str:
         subject = waiting.Subject(api_kinds.JOBS, name, s.one_namespace())
-        over = await waiting.until(
-            s,
-            subject,
-            lambda seen: seen is None or job_objects.is_over(seen),
-            text=f"waiting for Job {name} to be over",
-            timeout_s=timeout_s,
-        )
+        over = await _over(s, subject, job_objects.is_over, timeout_s=timeout_s)
         return "Deleted" if over is None else job_objects.phase(over)
 
     return Started(f"job/{name}", f"job/{name} starts again as run {run}{more}", end)

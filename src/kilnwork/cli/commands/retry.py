@@ -35,7 +35,7 @@ from kilnwork.cli import (
 @click.option("--wait", is_flag=True, help="Wait until they are over; 6 if one ends badly.")
 @click.option("--timeout", type=options.DURATION, default=None, help="Wait no longer than this.")
 def command(tasks: tuple[str, ...], timeout: float | None, **asked: bool) -> None:
-    """Start anew what has failed or was killed: a new run with new budgets.
+    """Start again what has failed or was killed: a new run with new budgets.
 
     \b
     kiln retry hello
@@ -53,7 +53,7 @@ def command(tasks: tuple[str, ...], timeout: float | None, **asked: bool) -> Non
     --failed also the Jobs that failed because of a Job.
 
     Of a SyncSet (--failed only) the failed shards and steps of its newest generation run again, and
-    what comes after them, on the same data; `kiln replay` runs a generation anew.
+    what comes after them, on the same data; `kiln replay` runs a whole generation again.
 
     Runs before it stay readable: `kiln logs --run N`.
     """

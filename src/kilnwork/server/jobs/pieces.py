@@ -27,7 +27,7 @@ less costs more to hand over than to read, more is held as often as there are cl
 STALL_S = 60.0
 """A client that reads nothing for so long is cut off."""
 
-MOST_OPEN = 32
+MAX_OPEN = 32
 """Files of an answer that are open at once: those may be deleted while it is sent."""
 
 
@@ -57,7 +57,7 @@ class Joined:
     def open(self) -> None:
         """Look at the next files, so that what is wrong with them is said before an answer begins,
         and that they may be deleted while it is sent."""
-        for each in itertools.islice(self._left, len(self._ahead), MOST_OPEN):
+        for each in itertools.islice(self._left, len(self._ahead), MAX_OPEN):
             self._ahead.append(self._opened(*each))
 
     def _opened(self, piece: Piece, start: int, end: int) -> port.Reading:
