@@ -42,11 +42,11 @@ class World:
         self.tell(inputs.Submit(submission))
         return self.memory.tasks[TASK]
 
-    def join(self) -> None:
+    def join(self, pod_uid: str = "uid", *, link: int = 1) -> None:
         self.tell(
             inputs.Join(
-                link=1, session=bytes(16), namespace="ns", cluster="default", name="w",
-                pod_uid="uid", node="n", slots=1,
+                link=link, session=bytes([link] * 16), namespace="ns", cluster="default", name="w",
+                pod_uid=pod_uid, node="n", slots=1,
             )
         )  # fmt: skip
 

@@ -153,7 +153,8 @@ class TaskView(TaskFacts, frozen=True, kw_only=True):  # type: ignore[misc] # ms
 
     @property
     def attempts(self) -> int:
-        """How many attempts have begun, or are about to: not those that were taken back."""
+        """How many attempts have begun, may have begun, or are about to: not those that were taken
+        back."""
         return self.attempt - self.unstarted
 
 

@@ -124,3 +124,22 @@ def test_a_server_that_stops_starts_nothing_and_counts_no_loss() -> None:
     world.report(task, attempts.Outcome(attempts.Ending.LOST, "WorkerLost", "the Pod was ended"))
     assert (said(task)[0], task.losses) == ("Pending", 0)
     assert world.runs == 1
+
+
+def test_an_attempt_that_its_lost_worker_may_have_started_is_counted() -> None:
+    world = told_machine.World()
+    world.join()
+    task = world.submit()
+    assert (task.attempt_state, task.attempt) == (transitions.AttemptState.RESERVED, 1)
+    world.tell(inputs.WorkerGone("uid"))
+    world.join("pod2", link=2)
+    assert (task.attempt, task.unstarted, task.losses) == (2, 0, 0)
+
+
+def test_an_attempt_that_its_worker_had_not_started_is_not_counted() -> None:
+    world = told_machine.World()
+    world.join()
+    task = world.submit()
+    world.report(task, attempts.Outcome(attempts.Ending.LOST, "WorkerStopping", proof=True))
+    world.join("pod2", link=2)
+    assert (task.attempt, task.unstarted, task.losses) == (2, 1, 0)

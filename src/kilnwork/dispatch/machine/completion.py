@@ -132,7 +132,8 @@ def conclude(
         # and again.
         made = task.cluster.is_executor and task.spec.executor not in api_task.OUTSIDE
         unstarted = before_start and not made
-        task.unstarted += unstarted
+        # A worker that is gone may have started it and not come to say so.
+        task.unstarted += unstarted and reported
         excused = excused or unstarted or mem.closing or _by_us(task.worker, outcome)
         _lose(mem, task, outcome, now, excused=excused)
 
