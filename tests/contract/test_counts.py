@@ -74,8 +74,8 @@ class Operations(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = tempfile.TemporaryDirectory()
-        self.path = Path(self.folder.name) / "journal.db"
+        self.directory = tempfile.TemporaryDirectory()
+        self.path = Path(self.directory.name) / "journal.db"
         self.store = start(self.path)
         self.rows = self.next_template = 1
         self.templates: dict[tuple[str, str], records.Template] = {}
@@ -84,7 +84,7 @@ class Operations(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.store.close()
-        self.folder.cleanup()
+        self.directory.cleanup()
 
     def template(self, namespace: str, function: str) -> records.Template:
         key = namespace, function

@@ -23,16 +23,16 @@ async def dispatcher(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIte
         yield started
 
 
-def socket_in(folder: Path) -> Path:
-    return folder / "run" / "channel.sock"
+def socket_in(directory: Path) -> Path:
+    return directory / "run" / "channel.sock"
 
 
-def a_worker(folder: Path, *, slots: int = 1) -> raw_worker.RawWorker:
-    return raw_worker.RawWorker(socket_in(folder), slots=slots)
+def a_worker(directory: Path, *, slots: int = 1) -> raw_worker.RawWorker:
+    return raw_worker.RawWorker(socket_in(directory), slots=slots)
 
 
-def a_driver(folder: Path) -> raw_calls.RawDriver:
-    return raw_calls.RawDriver(socket_in(folder))
+def a_driver(directory: Path) -> raw_calls.RawDriver:
+    return raw_calls.RawDriver(socket_in(directory))
 
 
 async def test_a_call_runs_and_its_result_comes_back(dispatcher: hub.Hub, tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ async def test_a_call_runs_and_its_result_comes_back(dispatcher: hub.Hub, tmp_pa
 
 
 async def a_slot_at_work(
-    folder: Path, worker: raw_worker.RawWorker, driver: raw_calls.RawDriver
+    directory: Path, worker: raw_worker.RawWorker, driver: raw_calls.RawDriver
 ) -> tuple[raw_calls.RawSlot, calls.CallRun]:
     """A slot that has been given the driver's first call."""
     driver.template()

@@ -30,7 +30,7 @@ def new(
         set_name="set",
         generation=1,
         flow=declared,
-        params={"directory": str(house.folder)},
+        params={"directory": str(house.directory)},
         snapshots={"d": shards},
         clusters={"workers": "counter"},
     )
@@ -83,7 +83,7 @@ async def test_a_command_reads_its_inputs_and_writes_its_result(tmp_path: Path) 
         wanted = new(house, steps, 2, result="${ many.results }")
         await house.services.flows.start(wanted)
         found = await over(house, wanted.key)
-        directory = str(house.folder)
+        directory = str(house.directory)
         assert found.value == [{"n": n, "before": {"b": directory}} for n in range(2)], found
 
 

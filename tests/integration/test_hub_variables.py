@@ -50,8 +50,8 @@ async def dispatcher(tmp_path: Path, secrets: Secrets) -> AsyncIterator[hub.Hub]
         yield started
 
 
-def _worker(folder: Path, name: str) -> raw_worker.RawWorker:
-    return raw_worker.RawWorker(folder / "run" / "channel.sock", name=name, slots=2)
+def _worker(directory: Path, name: str) -> raw_worker.RawWorker:
+    return raw_worker.RawWorker(directory / "run" / "channel.sock", name=name, slots=2)
 
 
 def _task() -> model.Submission:

@@ -64,8 +64,8 @@ async def test_an_old_task_is_forgotten_with_its_output(
     dispatcher: hub.Hub, worker: raw_worker.RawWorker, clock: clocks.ManualClock
 ) -> None:
     task = await run_one(dispatcher, worker, prints=b"hello\n")
-    folder = dispatcher.log_file(task, run=1, attempt=1).parent
-    assert folder.exists()
+    directory = dispatcher.log_file(task, run=1, attempt=1).parent
+    assert directory.exists()
     await dispatcher.release([task])
     clock.advance(WEEK_S - 1)
     await dispatcher.forget_old()
@@ -73,7 +73,7 @@ async def test_an_old_task_is_forgotten_with_its_output(
     clock.advance(2)
     await dispatcher.forget_old()
     assert dispatcher.view(task) is None
-    assert not folder.exists()
+    assert not directory.exists()
 
 
 async def test_a_task_whose_object_exists_is_kept_for_ever(

@@ -70,7 +70,7 @@ class World(pod_world.World):
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    made = World(short.folder())
+    made = World(short.directory())
     await made.plane.start()
     try:
         async with client.Client(made.plane.admin_config(), user_agent="test") as made.kube:
@@ -153,7 +153,7 @@ async def test_outcomes(
     elif result == LARGE:
         assert view.result is not None
         assert view.result.size == len(LARGE) + 2
-        [stored] = [path for path in (world.folder / "blobs").rglob("*") if path.is_file()]
+        [stored] = [path for path in (world.directory / "blobs").rglob("*") if path.is_file()]
         assert stored.read_bytes() == msgspec.json.encode(LARGE)
     else:
         assert view.result is not None

@@ -363,16 +363,16 @@ class _Dispatcher:
 
 
 @contextlib.asynccontextmanager
-async def _dispatcher(kube: client.Client, folder: Path) -> AsyncIterator[_Dispatcher]:
+async def _dispatcher(kube: client.Client, directory: Path) -> AsyncIterator[_Dispatcher]:
     made = controllers.Controllers(kube, controlled.SETTINGS, time=clock.SystemClock())
     hub = hubs.Hub(
-        journal.Journal(folder / "journal.db"),
+        journal.Journal(directory / "journal.db"),
         clock=clock.SystemClock(),
         verifier=verifiers.NoDrivers(made.verifier),
-        logs_dir=folder / "logs",
+        logs_dir=directory / "logs",
         entropy=ids.system_entropy(),
     )
-    await hub.start(folder / "channel.sock")
+    await hub.start(directory / "channel.sock")
     watcher, crew = _Dispatcher(hub), coroutines.Crew("test")
     await made.start(hub, no_jobs.engine())
     crew.start("follow", watcher.follow())

@@ -25,8 +25,8 @@ _PROGRESS = model.FileProgress.__struct_fields__
 class ToldJobs(service.Jobs):
     """`created`: in order. `fail`: raised by the next `create`."""
 
-    def __init__(self, folder: Path) -> None:
-        self.store = local.LocalStore(folder)
+    def __init__(self, directory: Path) -> None:
+        self.store = local.LocalStore(directory)
         self.created: list[model.NewJob] = []
         self.fail: Exception | None = None
         self.acts: list[tuple[str, str]] = []
@@ -196,7 +196,7 @@ class ToldJobs(service.Jobs):
         )
 
     def _put(self, job: str, key: str, data: bytes) -> filejobs.StoredFile:
-        self.store.put(f"{self.told_views[job].folder}/{key}", data)
+        self.store.put(f"{self.told_views[job].directory}/{key}", data)
         return _file(key, data)
 
     def _act(self, name: str, job: str, phase: filejobs.Phase) -> model.JobView:

@@ -42,10 +42,12 @@ def main() -> int:
 
 def _store(given: settings.Settings) -> port.Store:
     """SQLite is imported only where it is used."""
-    if given.folder is None:
+    if given.directory is None:
         return memory_store.MemoryStore()
     journal = importlib.import_module("kilnwork.dispatch.journal.sqlite.journal")
-    made: port.Store = journal.Journal(given.folder / "journal.db", sync_delay_s=given.sync_delay_s)
+    made: port.Store = journal.Journal(
+        given.directory / "journal.db", sync_delay_s=given.sync_delay_s
+    )
     return made
 
 

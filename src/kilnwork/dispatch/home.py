@@ -69,12 +69,12 @@ class Home:
         self._leaving_soon = asyncio.Event()
         self._why: asyncio.Future[str]
         self._background = coroutines.Crew("home")
-        folder = given.folder
+        directory = given.directory
         self._hub = hub.Hub(
             kept,
             clock=clock.SystemClock(),
             verifier=OneToken(given.token_file.read_text("utf-8").strip()),
-            logs_dir=None if folder is None else folder / "logs",
+            logs_dir=None if directory is None else directory / "logs",
             entropy=ids.system_entropy(),
             options=hub.Options(
                 executors=False,
@@ -82,7 +82,7 @@ class Home:
                 variables=None
                 if given.secrets is None
                 else secret_files.SecretFiles(given.secrets),
-                clock_file=None if folder is None else folder / "journal.clock",
+                clock_file=None if directory is None else directory / "journal.clock",
                 on_failure=self._failed,
             ),
         )

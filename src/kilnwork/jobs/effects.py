@@ -49,7 +49,7 @@ class Owner(Protocol):
 
 
 class Effects:
-    """Carries out steps. `blobs`: folder of the blobs, by namespace. `retry_s`: between tries of
+    """Carries out steps. `blobs`: directory of the blobs, by namespace. `retry_s`: between tries of
     what failed."""
 
     def __init__(self, owner: Owner, hub: task_hub.TaskHub, *, blobs: Path, retry_s: float) -> None:

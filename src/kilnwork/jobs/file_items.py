@@ -243,11 +243,11 @@ class FileItems:
         return opening.inside(self._sources.worker_url, *directory.split("/"))
 
     def _part_work(self, job: records.Job, part: int) -> filejobs.PartWork:
-        spec, directory, name = _file_spec(job.spec), None, model.FOLDER_INPUT
+        spec, directory, name = _file_spec(job.spec), None, model.DIRECTORY_INPUT
         if self.progress.source is not None:
             directory, _, name = self.progress.source.rpartition("/")
         return filejobs.PartWork(
-            store=self._url(job.folder),
+            store=self._url(job.directory),
             job=job.id.text,
             input=name,
             format=spec.input,
@@ -261,7 +261,7 @@ class FileItems:
 
     def _reduce_work(self, job: records.Job) -> filejobs.ReduceWork:
         return filejobs.ReduceWork(
-            store=self._url(job.folder),
+            store=self._url(job.directory),
             job=job.id.text,
             parts=tuple((n, job.run_of(n)) for n in range(1, job.size + 1)),
             run=job.run,
@@ -402,7 +402,7 @@ class FileItems:
 
     def purge(self, job: records.Job) -> Callable[[], None]:
         """Delete the directory."""
-        store, prefix = self._sources.store, f"{job.folder}/"
+        store, prefix = self._sources.store, f"{job.directory}/"
         return lambda: job_directory.purge(store, prefix)
 
     def _directory(self, job: records.Job) -> port.Store:

@@ -212,7 +212,7 @@ class Job:
         was none, or it is gone."""
 
     @property
-    def folder(self) -> str:
+    def directory(self) -> str:
         """Prefix of its objects in the store, without a slash at the end."""
         return f"{self.namespace}/{self.id.dashed}"
 

@@ -350,7 +350,7 @@ class Jobs:
 
     def where(self, view: model.JobView) -> str:
         """Prefix of its objects in the store, with a slash at the end."""
-        return f"{view.folder}/"
+        return f"{view.directory}/"
 
     def _current(self, row: rows.JobRow) -> model.JobView:
         """Return the newest view; memory is newer than the journal."""

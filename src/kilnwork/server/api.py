@@ -71,7 +71,7 @@ _Handler = Callable[[asgi.Request, model.TaskView, asgi.Response], Awaitable[Non
 
 
 class Api:
-    """The app. `channel`: path of the dispatcher's Unix socket; `blobs`: root of the folders of
+    """The app. `channel`: path of the dispatcher's Unix socket; `blobs`: root of the directories of
     blobs; `worker_dir`: where workers on this machine run, with this Python; `time`: only for
     sentences and deadlines; the others are ports."""
 

@@ -32,8 +32,8 @@ def view(one: ids.TaskId, name: str, **changed: Any) -> model.TaskView:
 class Journal:
     """A journal in memory."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
         self.views: dict[ids.TaskId, model.TaskView] = {}
         self.wanted = model.Wanted()
 
@@ -65,7 +65,7 @@ class Journal:
         ]
 
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
-        return self.folder / f"{run}-{attempt}.log"
+        return self.directory / f"{run}-{attempt}.log"
 
     async def kill(self, task: ids.TaskId) -> None:
         self.change(task, state=task_state.KILLING, reason="Killed")
@@ -285,7 +285,7 @@ def app(journal: Journal, outputs: Outputs) -> api.Api:
         flows=Flows(),
         ponds=ponds.Ponds(ledger.Ledger(clock.ManualClock()), Rights(), time=clock.ManualClock()),
         channel="/run/channel.sock",
-        blobs=journal.folder / "blobs",
+        blobs=journal.directory / "blobs",
         worker_dir="/work",
         time=clock.ManualClock(),
     )

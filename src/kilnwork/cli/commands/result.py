@@ -18,10 +18,10 @@ from kilnwork.api import kinds as api_kinds
 from kilnwork.api import task as api_task
 from kilnwork.cli import (
     completing,
+    directories,
     downloading,
     errors,
     file_names,
-    folders,
     job_logs,
     job_names,
     job_objects,
@@ -72,8 +72,8 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @options.target
 @click.option("-o", "--output", default=downloading.STDOUT, metavar="FILE",
               help="Write it there; default standard output.")  # fmt: skip
-@click.option("--data", "--from", "directory", type=folders.Folder(), metavar="FOLDER",
-              help="Of a kiln.start(FOLDER), whether that runs or not.")  # fmt: skip
+@click.option("--data", "--from", "directory", type=directories.Directory(), metavar="DIRECTORY",
+              help="Of a kiln.start(DIRECTORY), whether that runs or not.")  # fmt: skip
 def command(name: str, output: str, directory: Path | None) -> None:
     """Bring the result of a task that has succeeded, as the bytes that it is.
 

@@ -114,7 +114,7 @@ class Dispatcher:
         self.term: int | None = None
         """The epoch of the leadership that it runs under; None where there is no election."""
         self.blobs = data_dir / "blobs"
-        """Large values, a folder for each namespace."""
+        """Large values, a directory for each namespace."""
         self._data_dir = data_dir
         self._journal = journal.Journal(data_dir / "journal.db")
         self._clock = time

@@ -50,7 +50,7 @@ def where_written(instances: Iterable[flow_model.InstanceView]) -> Written:
             continue
         if not (one.node and one.task and one.attempt):
             return Written(unknown=one.key)
-        name = worker_variables.output_folder(one.task, run=one.run, attempt=one.attempt)
+        name = worker_variables.output_directory(one.task, run=one.run, attempt=one.attempt)
         found.setdefault(one.node, []).append(name)
     return Written(attempts={node: tuple(names) for node, names in sorted(found.items())})
 

@@ -430,7 +430,7 @@ class Hub:
 
 
 def _make_room(socket: Path) -> None:
-    """A folder that only we can enter, and no socket of an earlier life in it."""
+    """A directory that only we can enter, and no socket of an earlier life in it."""
     socket.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     socket.unlink(missing_ok=True)
 

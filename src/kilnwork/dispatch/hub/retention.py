@@ -177,18 +177,20 @@ class Retention:
 
     def _used_bytes(self) -> int:
         """What is kept takes so much: files of the journal, output, blobs. Blocks on the disk."""
-        folders = [folder for folder in (self._logs.logs_dir, self._blobs) if folder is not None]
-        return self._core.store.used_bytes() + sum(map(_size_of, folders))
+        directories = [
+            directory for directory in (self._logs.logs_dir, self._blobs) if directory is not None
+        ]
+        return self._core.store.used_bytes() + sum(map(_size_of, directories))
 
     def _delete_logs(self, tasks: tuple[ids.TaskId, ...]) -> None:
         for task in tasks:
             self._logs.delete(task)
 
 
-def _size_of(folder: Path) -> int:
+def _size_of(directory: Path) -> int:
     """Bytes of all files below it."""
     found = 0
-    for where, _, names in os.walk(folder):
+    for where, _, names in os.walk(directory):
         for name in names:
             with contextlib.suppress(OSError):  # gone meanwhile
                 found += os.stat(os.path.join(where, name)).st_size  # noqa: PTH116, PTH118 - many

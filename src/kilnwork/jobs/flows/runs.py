@@ -51,7 +51,7 @@ MAX_REMEMBERED = 512
 
 class FlowRuns:
     """The runs of a data directory. `moved_by`: an engine that is not started yet; `blobs`: the
-    folder of large values, by namespace."""
+    directory of large values, by namespace."""
 
     def __init__(
         self,

@@ -72,7 +72,7 @@ _decode_spec = msgspec.json.Decoder(index_items.IndexSpec).decode
 
 
 class StepSources:
-    """Makes the sources of steps (`rows.SourceKind`). `blobs`: the folder of large values, by
+    """Makes the sources of steps (`rows.SourceKind`). `blobs`: the directory of large values, by
     namespace; `read_result`: asked as tasks end."""
 
     nouns = "shards"
