@@ -12,7 +12,7 @@ from typing import NamedTuple
 from kilnwork.api import filejobs
 from kilnwork.data import commits, errors
 from kilnwork.data.stores import port
-from kilnwork.jobs.work import ahead
+from kilnwork.jobs.work import read_ahead
 
 
 class Output(NamedTuple):
@@ -122,7 +122,7 @@ class Reader:
 
     def _pieces(self, files: Iterator[_File]) -> Iterator[bytes]:
         verified = (piece for file in files for piece in _verified(self._store, *file))
-        for piece in ahead.pieces(verified, self._aside):
+        for piece in read_ahead.pieces(verified, self._aside):
             self.check()
             self._read_bytes += len(piece)
             yield piece
