@@ -10,7 +10,7 @@ from kilnwork.jobs.work import (
     commands,
     encoding,
     errors,
-    finding,
+    function_import,
     functions,
     mapping,
     outputs,
@@ -34,7 +34,7 @@ def opened(mapper: filejobs.Mapper, out: outputs.Outputs, place: Place) -> mappi
     if mapper.builtin is not None:
         return _builtin(mapper.builtin, out, place)
     if mapper.function is not None:
-        function = finding.find(mapper)
+        function = function_import.import_function(mapper)
         return calling(function, out, place, batch_records=mapper.batch_records)
     if mapper.command:
         spec = place.setting.spec

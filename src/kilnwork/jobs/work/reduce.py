@@ -23,7 +23,7 @@ from kilnwork.jobs.work import (
     commands,
     encoding,
     errors,
-    finding,
+    function_import,
     functions,
     merging,
     outputs,
@@ -163,7 +163,7 @@ def _check_builtin(reducer: filejobs.Mapper | None) -> None:
 def _call(work: filejobs.ReduceWork, results: Iterator[bytes], out: outputs.Outputs) -> None:
     """A function: one call, with an iterator of results."""
     reducer = work.reducer or filejobs.Mapper()
-    function = finding.find(reducer)
+    function = function_import.import_function(reducer)
     spec = filejobs.InputSpec(format=_format(work))
     decode = values.decoder(spec)
     given = (decode(line) for block in lines.whole(results) for line in lines.of(block))
