@@ -35,7 +35,7 @@ class PerRecord:
         *,
         decode: mapping.Decode,
         encode: encoding.Encode,
-        setting: mapping.Setting,
+        setting: mapping.MapperSettings,
     ) -> None:
         self._function = function
         self._out = out
@@ -101,7 +101,7 @@ class PerBatch:
         size: int,
         decode: mapping.Decode,
         encode: encoding.Encode,
-        setting: mapping.Setting,
+        setting: mapping.MapperSettings,
     ) -> None:
         self._function = function
         self._out = out
