@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from kilnwork.api import attempts
 from kilnwork.data import blobs
 from kilnwork.data import errors as data_errors
-from kilnwork.jobs import facts, gathering, item_source, records, steps, task_hub
+from kilnwork.jobs import facts, gathered_results, item_source, records, steps, task_hub
 from kilnwork.kit import ids
 
 log = logging.getLogger(__name__)
@@ -110,7 +110,7 @@ class Effects:
     def _gather(self, job: records.Job, _: steps.Gather) -> None:
         """Look up results on the loop, some at a time: the journal is read here only."""
         run = job.run
-        results = gathering.Results(job, self._hub, job.source.around_results(run))
+        results = gathered_results.GatheredResults(job, self._hub, job.source.around_results(run))
 
         def go_on() -> None:
             if self._owner.over:

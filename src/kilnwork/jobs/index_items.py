@@ -24,7 +24,16 @@ from kilnwork.api import (
 )
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
-from kilnwork.jobs import completion, errors, gathering, item_source, items, records, rows, steps
+from kilnwork.jobs import (
+    completion,
+    errors,
+    gathered_results,
+    item_source,
+    items,
+    records,
+    rows,
+    steps,
+)
 
 KIND = "index"
 
@@ -281,7 +290,7 @@ class IndexItems:
             found.append(item_source.ExtraTask(key, name, spec))
         return found
 
-    def around_results(self, run: int) -> gathering.Around | None:
+    def around_results(self, run: int) -> gathered_results.Around | None:
         """Return the arguments of the finalizer without the results, if it is a call."""
         try:
             call = self._finalizer(run).call
@@ -291,7 +300,7 @@ class IndexItems:
             return None
         given = b"".join(b"%b:%b," % (_encode(k), _encode(v)) for k, v in call.kwargs.items())
         head = b'[%b,{%b"%b":' % (_encode(call.args), given, RESULTS.encode())
-        return gathering.Around(head, b"}]")
+        return gathered_results.Around(head, b"}]")
 
     def _variables(self, run: int, name: str | None = None) -> dict[str, Any]:
         """Return the variables that all tasks of a run have, and the name of one that has its

@@ -15,7 +15,7 @@ from kilnwork.api import task as api_task
 from kilnwork.jobs import steps
 
 if TYPE_CHECKING:
-    from kilnwork.jobs import gathering, records
+    from kilnwork.jobs import gathered_results, records
 
 
 class Policy(Protocol):
@@ -135,7 +135,7 @@ class ItemSource(Protocol):
         """Return the tasks that follow a change of the job's phase."""
         ...
 
-    def around_results(self, run: int) -> "gathering.Around | None":
+    def around_results(self, run: int) -> "gathered_results.Around | None":
         """Return the arguments of the finalizer without the results, if it is a call."""
         ...
 

@@ -25,7 +25,7 @@ TOO_LARGE = (
 )
 
 
-class Results:
+class StepResults:
     """Reads the results of one job. `keep`: keeps a result for generations to come.
 
     `trouble`: why they cannot be used; then the step has failed.

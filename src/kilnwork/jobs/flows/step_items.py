@@ -18,7 +18,7 @@ from kilnwork.data import errors as data_errors
 from kilnwork.data.pond import shards
 from kilnwork.jobs import (
     errors,
-    gathering,
+    gathered_results,
     index_items,
     item_source,
     records,
@@ -217,7 +217,7 @@ class StepItems:
         """Return nothing: flows have steps for that."""
         return []
 
-    def around_results(self, run: int) -> gathering.Around | None:
+    def around_results(self, run: int) -> gathered_results.Around | None:
         """Return None: it has no finalizer."""
         return None
 

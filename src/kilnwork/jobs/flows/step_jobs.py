@@ -193,7 +193,7 @@ class StepJobs:
         if not work.wanted or not (end.succeeded or work.memo):
             self._hear(run, key, end)
             return
-        reading = results.Results(
+        reading = results.StepResults(
             job,
             self._hub,
             kept=self._tables,
@@ -257,7 +257,9 @@ def _end_of(job: job_records.Job) -> records.JobEnd:
     )
 
 
-def _with_results(end: records.JobEnd, reading: results.Results, *, needed: bool) -> records.JobEnd:
+def _with_results(
+    end: records.JobEnd, reading: results.StepResults, *, needed: bool
+) -> records.JobEnd:
     if reading.trouble and not needed:
         return end
     if reading.trouble:

@@ -39,7 +39,7 @@ class Around(NamedTuple):
     tail: bytes
 
 
-class Results:
+class GatheredResults:
     """What has been found so far. `around`: None for a finalizer that is no call. `trouble`: why
     the finalizer cannot get it."""
 
