@@ -17,7 +17,6 @@ from kilnwork.data.stores import local
 from kilnwork.dispatch.hub import subscriptions
 from kilnwork.jobs import (
     errors,
-    facts,
     file_items,
     item_source,
     items,
@@ -26,6 +25,7 @@ from kilnwork.jobs import (
     records,
     rows,
     steps,
+    transitions,
 )
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
@@ -104,7 +104,7 @@ class Story:
             self.told.append(str(step))
             if isinstance(step, steps.Recover):
                 every = self.job.stage is records.Stage.STOPPING
-                known = [n for n in facts.recoverable(self.job) if n in self.tasks]
+                known = [n for n in transitions.recoverable(self.job) if n in self.tasks]
                 left = [n for n in known if every or not self.tasks[n].state.final]
                 self.under_way.append((step, left))
             else:
@@ -147,9 +147,9 @@ class Story:
         elif name == "kill" and self.tasks:
             self._end(self.dice.choice(list(self.tasks)), _S.KILLED)
         elif name == "cancel":
-            facts.cancel(self.job, "", now=self.now)
+            transitions.cancel(self.job, "", now=self.now)
         elif name in ("pause", "resume") and self.job.stage is not records.Stage.FINISHED:
-            facts.adjust(self.job, model.Adjustment(suspend=name == "pause"), now=self.now)
+            transitions.adjust(self.job, model.Adjustment(suspend=name == "pause"), now=self.now)
         elif name == "redrive":
             self.redrive()
         self.look()
@@ -157,11 +157,11 @@ class Story:
     def resume(self) -> None:
         """Nobody pauses it any more."""
         if self.job.stage is not records.Stage.FINISHED:
-            facts.adjust(self.job, model.Adjustment(suspend=False), now=self.now)
+            transitions.adjust(self.job, model.Adjustment(suspend=False), now=self.now)
 
     def redrive(self) -> None:
         try:
-            facts.redrive(self.job, now=self.now)
+            transitions.redrive(self.job, now=self.now)
         except errors.NotNow:
             return
 
@@ -202,7 +202,7 @@ class Story:
             self._tell(part)
 
     def _tell(self, part: int) -> None:
-        facts.moved(self.job, part, self.tasks[part].change(), now=self.now)
+        transitions.moved(self.job, part, self.tasks[part].change(), now=self.now)
 
     def _commit(self, part: int, run: int, outcome: filejobs.Outcome) -> filejobs.Commit:
         found = self.commits.get((part, run))
@@ -226,7 +226,7 @@ class Story:
         if isinstance(step, _ORDERS):
             self._order(step)
         elif isinstance(step, steps.Prepare):
-            facts.prepared(self.job, now=self.now)
+            transitions.prepared(self.job, now=self.now)
         elif isinstance(step, steps.Recover):
             self._recover(more)
         else:
@@ -251,13 +251,13 @@ class Story:
             return
         if not step.item:
             commit = self._commit(0, step.run, step.outcome or _O.FAILED)
-            facts.concluded(self.job, self._result(commit), now=self.now)
+            transitions.concluded(self.job, self._result(commit), now=self.now)
             return
         found = self.commits.get((step.item, step.run))
         if found is None and step.outcome is not None:
             found = self._commit(step.item, step.run, step.outcome)
         result = None if found is None else self._result(found)
-        facts.settled(self.job, step.item, step.run, result, now=self.now)
+        transitions.settled(self.job, step.item, step.run, result, now=self.now)
 
     def _result(self, commit: filejobs.Commit) -> item_source.ItemResult:
         source = self.job.source
@@ -274,7 +274,7 @@ class Story:
             self._result(self.commits[key]) for key in self.commits if runs.get(key[0]) == key[1]
         ]
         changes = [(n, self.tasks[n].change()) for n in left]
-        facts.recovered(self.job, found, changes, now=self.now)
+        transitions.recovered(self.job, found, changes, now=self.now)
 
     def _submit(self, part: int) -> None:
         run = self.job.run_of(part)

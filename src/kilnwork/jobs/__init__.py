@@ -1,7 +1,7 @@
 """Jobs: sets of tasks with one end. A job on a file maps it part by part into one ordered result; a
 Job object runs a template for each index of an index set.
 
-`engine` moves both, on the dispatcher's commits: `facts` takes in what has happened (an item has
+`engine` moves both, on the dispatcher's commits: `transitions` takes in what has happened (an item has
 ended, a run is to be repeated), `plan` decides what comes next, `turns` who may start; all three
 are pure. `tables` keeps the jobs in the journal, `admission` what they wait for. What is particular
 to items is behind `item_source`.

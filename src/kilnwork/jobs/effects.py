@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from kilnwork.api import attempts
 from kilnwork.data import blobs
 from kilnwork.data import errors as data_errors
-from kilnwork.jobs import facts, gathered_results, item_source, records, steps, task_hub
+from kilnwork.jobs import gathered_results, item_source, records, steps, task_hub, transitions
 from kilnwork.kit import ids
 
 log = logging.getLogger(__name__)
@@ -104,7 +104,7 @@ class Effects:
         self._owner.wake(job)
 
     def _again(self, job: records.Job, key: tuple[str, int]) -> None:
-        facts.done(job, *key)
+        transitions.done(job, *key)
         self._owner.wake(job)
 
     def _gather(self, job: records.Job, _: steps.Gather) -> None:
@@ -141,7 +141,7 @@ class Effects:
                 job.source.results = made
             else:
                 trouble = ""  # it was for an older run
-            facts.gathered(job, trouble, now=self._owner.now())
+            transitions.gathered(job, trouble, now=self._owner.now())
 
         loop = asyncio.get_running_loop()
         loop.call_soon(go_on)
@@ -150,7 +150,7 @@ class Effects:
         work, run = job.source.prepare(job, self._owner.inline(job)), job.run
 
         def then(_: None) -> None:
-            facts.prepared(job, now=self._owner.now())
+            transitions.prepared(job, now=self._owner.now())
             if job.run != run:
                 job.prepared = False  # it was for an older run
 
@@ -158,7 +158,7 @@ class Effects:
 
     def _recover(self, job: records.Job, _: steps.Recover) -> None:
         # Tasks first, then results: what is over by now has left its result to be found.
-        named = {task_hub.task_id(job.id.uuid, item): item for item in facts.recoverable(job)}
+        named = {task_hub.task_id(job.id.uuid, item): item for item in transitions.recoverable(job)}
         if job.stage is records.Stage.STOPPING or job.source.ends_with_task:
             left = [task for task in named if self._hub.knows(task)]
         else:
@@ -166,7 +166,7 @@ class Effects:
 
         def then(found: list[item_source.ItemResult]) -> None:
             changes = [(named[one.task], one) for one in self._hub.states(left)]
-            facts.recovered(job, found, changes, now=self._owner.now())
+            transitions.recovered(job, found, changes, now=self._owner.now())
             for item in job.tasks:
                 self._owner.tasks[task_hub.task_id(job.id.uuid, item)] = (job, item)
 
@@ -184,11 +184,11 @@ class Effects:
         def then(found: item_source.ItemResult | item_source.Damage | None) -> None:
             now = self._owner.now()
             if isinstance(found, item_source.Damage):
-                facts.damaged(job, found, now=now)
+                transitions.damaged(job, found, now=now)
             elif step.item:
-                facts.settled(job, step.item, step.run, found, now=now)
+                transitions.settled(job, step.item, step.run, found, now=now)
             else:
-                facts.concluded(job, found, now=now)
+                transitions.concluded(job, found, now=now)
 
         work = job.source.settle(job, step, returned)
         self._in_thread(job, ("Settle", step.item), work, then)

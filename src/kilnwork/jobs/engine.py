@@ -22,7 +22,6 @@ from kilnwork.jobs import (
     admission,
     effects,
     errors,
-    facts,
     item_source,
     items,
     model,
@@ -33,6 +32,7 @@ from kilnwork.jobs import (
     steps,
     tables,
     task_hub,
+    transitions,
     turns,
     waiting,
 )
@@ -255,7 +255,7 @@ class Engine:
     def redefine(self, job: records.Job, source: item_source.ItemSource) -> None:
         """What the items of a job are is known only now; it has not started."""
         self._items += source.size - job.size
-        facts.provide(job, source, now=self.now())
+        transitions.provide(job, source, now=self.now())
         self._pending.redefined.add(job)
         self.wake(job)
 
@@ -386,16 +386,16 @@ class Engine:
             if job is None:
                 continue
             if isinstance(decision, turns.Replace):
-                facts.kill(job, "Replaced", decision.message, now=now)
+                transitions.kill(job, "Replaced", decision.message, now=now)
             elif job.stage is not records.RUNNING:
                 pass  # it was killed meanwhile
             elif isinstance(decision, turns.Start):
-                facts.admit(job, now=now)
+                transitions.admit(job, now=now)
                 self.admission.started(job)
             elif isinstance(decision, turns.Wait):
-                facts.waits_anew(job, now=now)
+                transitions.requeue(job, now=now)
             else:
-                facts.refuse(job, decision.reason, decision.message, now=now)
+                transitions.refuse(job, decision.reason, decision.message, now=now)
             self._ready[job] = None
         self._set_admission_timer()
 
@@ -415,7 +415,7 @@ class Engine:
             job, claim = self._decided(row), self.admission.claim(row)
             if job is not None and claim is not None:
                 message = f"it has run for {claim.job_seconds:g} s, timeouts.jobSeconds"
-                facts.fail(job, "JobTimedOut", message, now=self.now())
+                transitions.fail(job, "JobTimedOut", message, now=self.now())
                 self._ready[job] = None
 
     def _set_admission_timer(self) -> None:
@@ -562,7 +562,7 @@ class Engine:
             if found is None or known.get(change.task) == change:
                 continue
             job, item = found
-            facts.moved(job, item, change, now=now)
+            transitions.moved(job, item, change, now=now)
             moved[job] = change.over or moved.get(job, False)
         for job, over in moved.items():
             job.changed(now)

@@ -1,6 +1,6 @@
 """What memory has of a job that is not over: its items, their tasks, counts.
 
-Mutable and small; changed by `facts` and `plan`, and by the engine as to what is under way. `rows`
+Mutable and small; changed by `transitions` and `plan`, and by the engine as to what is under way. `rows`
 makes rows and views.
 """
 

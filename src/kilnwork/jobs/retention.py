@@ -22,7 +22,6 @@ from kilnwork.data import errors as data_errors
 from kilnwork.data.stores import opening, port
 from kilnwork.jobs import (
     errors,
-    facts,
     file_items,
     job_directory,
     model,
@@ -30,6 +29,7 @@ from kilnwork.jobs import (
     records,
     rows,
     tables,
+    transitions,
 )
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import retention_clock
@@ -314,6 +314,6 @@ def _rebuilt(
         job.counts.cancelled = job.size - job.counts.succeeded - job.counts.failed
         job.end(end.finished)
     else:  # perhaps the journal is gone too, and would number attempts from 1
-        facts.journal_lost(job, now=file.created)
+        transitions.journal_lost(job, now=file.created)
     job.changed(file.created)
     return job

@@ -19,7 +19,6 @@ from kilnwork.data.stores import opening, port
 from kilnwork.jobs import (
     engine,
     errors,
-    facts,
     file_items,
     key_filter,
     listing,
@@ -30,6 +29,7 @@ from kilnwork.jobs import (
     rows,
     tables,
     task_hub,
+    transitions,
 )
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import coroutines, ids, retention_clock
@@ -299,7 +299,7 @@ class Jobs:
         """Stop it: no part commits from now on, what was committed stays. Over already: nothing
         happens. Raises `NoSuchJob`."""
         found = self._load(namespace, job)
-        facts.cancel(found, message, now=self._clock.wall())
+        transitions.cancel(found, message, now=self._clock.wall())
         return await self._engine.settled(found)
 
     async def pause(self, namespace: str, job: str) -> model.JobView:
@@ -314,7 +314,7 @@ class Jobs:
         """Change what may be changed now. Raises `NoSuchJob`, `NotNow`, `InvalidJob`."""
         found = self._load(namespace, job)
         try:
-            facts.adjust(found, change, now=self._clock.wall())
+            transitions.adjust(found, change, now=self._clock.wall())
         finally:
             self._engine.wake(found)
         return await self._engine.settled(found)
@@ -324,7 +324,7 @@ class Jobs:
         Raises `NoSuchJob`, `NotNow`."""
         found = self._load(namespace, job)
         try:
-            facts.redrive(found, now=self._clock.wall())
+            transitions.redrive(found, now=self._clock.wall())
         finally:
             self._engine.wake(found)
         return await self._engine.settled(found)
@@ -333,7 +333,7 @@ class Jobs:
         """It is gone for everybody when this returns; what runs is stopped and what it stored is
         deleted soon after, whatever happens. Raises `NoSuchJob`."""
         found = self._load(namespace, job)
-        facts.delete(found, now=self._clock.wall())
+        transitions.delete(found, now=self._clock.wall())
         await self._engine.settled(found)
 
     async def changed(

@@ -11,7 +11,6 @@ from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.hub import subscriptions
 from kilnwork.jobs import (
-    facts,
     index_items,
     index_model,
     items,
@@ -19,6 +18,7 @@ from kilnwork.jobs import (
     plan,
     records,
     task_hub,
+    transitions,
     turns,
 )
 from support import played_indexes
@@ -149,34 +149,36 @@ def phase(job: records.Job) -> api_job.Phase:
 def test_phases_follow_the_tasks() -> None:
     job = a_job(maxAttempts=3)
     assert phase(job) is _P.QUEUED
-    facts.admit(job, now=1.0)
+    transitions.admit(job, now=1.0)
     assert phase(job) is _P.STARTING
     plan.next_steps(job, ROOM, 1.0)
     assert phase(job) is _P.PENDING
-    facts.moved(job, 1, change(job, 1, _T.STAGING), now=2.0)
+    transitions.moved(job, 1, change(job, 1, _T.STAGING), now=2.0)
     assert (phase(job), job.started) == (_P.PENDING, None)
-    facts.moved(job, 1, change(job, 1, _T.RUNNING), now=3.0)
+    transitions.moved(job, 1, change(job, 1, _T.RUNNING), now=3.0)
     assert (phase(job), job.started) == (_P.RUNNING, 3.0)
-    facts.moved(job, 1, change(job, 1, _T.PENDING, failures=1), now=4.0)
+    transitions.moved(job, 1, change(job, 1, _T.PENDING, failures=1), now=4.0)
     assert phase(job) is _P.RETRY_BACKOFF
-    facts.moved(job, 1, change(job, 1, _T.STAGING, failures=1, attempt=2), now=5.0)
+    transitions.moved(job, 1, change(job, 1, _T.STAGING, failures=1, attempt=2), now=5.0)
     assert phase(job) is _P.RETRYING
-    facts.kill(job, "Killed", "", now=6.0)
+    transitions.kill(job, "Killed", "", now=6.0)
     plan.next_steps(job, ROOM, 6.0)
     assert phase(job) is _P.KILLING
-    facts.moved(job, 1, change(job, 1, _T.KILLED, failures=1, attempt=2, stopped=True), now=7.0)
+    transitions.moved(
+        job, 1, change(job, 1, _T.KILLED, failures=1, attempt=2, stopped=True), now=7.0
+    )
     plan.next_steps(job, ROOM, 7.0)
     assert (phase(job), job.source.detail(job).stopped) == (_P.KILLED, True)
 
 
 def test_an_end_without_proof_is_said() -> None:
     job = a_job(parallelism={"withCount": 2})
-    facts.admit(job, now=1.0)
+    transitions.admit(job, now=1.0)
     plan.next_steps(job, ROOM, 1.0)
-    facts.kill(job, "Killed", "", now=2.0)
+    transitions.kill(job, "Killed", "", now=2.0)
     plan.next_steps(job, ROOM, 2.0)
-    facts.moved(job, 1, change(job, 1, _T.KILLED, stopped=True), now=3.0)
-    facts.moved(job, 2, change(job, 2, _T.KILLED, stopped=False), now=3.0)
+    transitions.moved(job, 1, change(job, 1, _T.KILLED, stopped=True), now=3.0)
+    transitions.moved(job, 2, change(job, 2, _T.KILLED, stopped=False), now=3.0)
     plan.next_steps(job, ROOM, 3.0)
     assert phase(job) is _P.KILLED
     assert job.source.detail(job).stopped is False

@@ -255,7 +255,7 @@ def refuse_again(job: records.Job, run: int, *, now: float) -> None:
     refuse(job, job.reason, job.message, now=now)
 
 
-def waits_anew(job: records.Job, *, now: float) -> None:
+def requeue(job: records.Job, *, now: float) -> None:
     """What it waits for is another than before. Its version is written too: a job that waits is
     dropped from memory, and would else be back at the version that was seen before."""
     job.dirty = True
