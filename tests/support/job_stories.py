@@ -22,9 +22,9 @@ from kilnwork.jobs import (
     items,
     model,
     plan,
+    plan_steps,
     records,
     rows,
-    steps,
     transitions,
 )
 from kilnwork.kit import clock as clocks
@@ -32,7 +32,7 @@ from kilnwork.kit import ids
 
 _O = filejobs.Outcome
 _S = api_task.State
-_ORDERS = (steps.Submit, steps.Suspend, steps.Kill)
+_ORDERS = (plan_steps.Submit, plan_steps.Suspend, plan_steps.Kill)
 LINES = 3
 
 SOURCES = file_items.FileSources(
@@ -70,7 +70,7 @@ class Story:
         self.commits: dict[tuple[int, int], filejobs.Commit] = {}
         self.tasks: dict[int, Task] = {}
         self.zombies: list[tuple[int, int]] = []
-        self.under_way: list[tuple[steps.Step, Any]] = []
+        self.under_way: list[tuple[plan_steps.Step, Any]] = []
         self.told: list[str] = []
         self.pages: dict[int, bytes] = {}
         self.manifest = manifest = filejobs.Manifest(
@@ -102,7 +102,7 @@ class Story:
             self._keep()
         for step in found:
             self.told.append(str(step))
-            if isinstance(step, steps.Recover):
+            if isinstance(step, plan_steps.Recover):
                 every = self.job.stage is records.Stage.STOPPING
                 known = [n for n in transitions.recoverable(self.job) if n in self.tasks]
                 left = [n for n in known if every or not self.tasks[n].state.final]
@@ -225,18 +225,18 @@ class Story:
         step, more = self.under_way.pop(at)
         if isinstance(step, _ORDERS):
             self._order(step)
-        elif isinstance(step, steps.Prepare):
+        elif isinstance(step, plan_steps.Prepare):
             transitions.prepared(self.job, now=self.now)
-        elif isinstance(step, steps.Recover):
+        elif isinstance(step, plan_steps.Recover):
             self._recover(more)
         else:
             self._settle(step)
 
-    def _order(self, step: steps.Submit | steps.Suspend | steps.Kill) -> None:
-        if isinstance(step, steps.Submit):
+    def _order(self, step: plan_steps.Submit | plan_steps.Suspend | plan_steps.Kill) -> None:
+        if isinstance(step, plan_steps.Submit):
             for part in step.items:
                 self._submit(part)
-        elif isinstance(step, steps.Suspend):
+        elif isinstance(step, plan_steps.Suspend):
             for part in step.items:
                 if part in self.tasks:
                     self.tasks[part].suspended = step.suspended
@@ -246,8 +246,8 @@ class Story:
                 if part in self.tasks:
                     self._end(part, _S.KILLED)
 
-    def _settle(self, step: steps.Step) -> None:
-        if not isinstance(step, steps.Settle):
+    def _settle(self, step: plan_steps.Step) -> None:
+        if not isinstance(step, plan_steps.Settle):
             return
         if not step.item:
             commit = self._commit(0, step.run, step.outcome or _O.FAILED)

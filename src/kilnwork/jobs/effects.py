@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from kilnwork.api import attempts
 from kilnwork.data import blobs
 from kilnwork.data import errors as data_errors
-from kilnwork.jobs import gathered_results, item_source, records, steps, task_hub, transitions
+from kilnwork.jobs import gathered_results, item_source, plan_steps, records, task_hub, transitions
 from kilnwork.kit import ids
 
 log = logging.getLogger(__name__)
@@ -60,7 +60,7 @@ class Effects:
         """Begin nothing more; what a thread has begun it ends."""
         await asyncio.to_thread(self._pool.shutdown, wait=True, cancel_futures=True)
 
-    def begin(self, job: records.Job, step: steps.Step) -> None:
+    def begin(self, job: records.Job, step: plan_steps.Step) -> None:
         """Carry out a step; the owner is woken when it is done."""
         _METHODS[type(step)](self, job, step)
 
@@ -107,7 +107,7 @@ class Effects:
         transitions.done(job, *key)
         self._owner.wake(job)
 
-    def _gather(self, job: records.Job, _: steps.Gather) -> None:
+    def _gather(self, job: records.Job, _: plan_steps.Gather) -> None:
         """Look up results on the loop, some at a time: the journal is read here only."""
         run = job.run
         results = gathered_results.GatheredResults(job, self._hub, job.source.around_results(run))
@@ -146,7 +146,7 @@ class Effects:
         loop = asyncio.get_running_loop()
         loop.call_soon(go_on)
 
-    def _prepare(self, job: records.Job, _: steps.Prepare) -> None:
+    def _prepare(self, job: records.Job, _: plan_steps.Prepare) -> None:
         work, run = job.source.prepare(job, self._owner.inline(job)), job.run
 
         def then(_: None) -> None:
@@ -156,7 +156,7 @@ class Effects:
 
         self._in_thread(job, ("Prepare", 0), work, then)
 
-    def _recover(self, job: records.Job, _: steps.Recover) -> None:
+    def _recover(self, job: records.Job, _: plan_steps.Recover) -> None:
         # Tasks first, then results: what is over by now has left its result to be found.
         named = {task_hub.task_id(job.id.uuid, item): item for item in transitions.recoverable(job)}
         if job.stage is records.Stage.STOPPING or job.source.ends_with_task:
@@ -176,7 +176,7 @@ class Effects:
         else:
             self._in_thread(job, ("Recover", 0), job.source.recover(job), then)
 
-    def _settle(self, job: records.Job, step: steps.Settle) -> None:
+    def _settle(self, job: records.Job, step: plan_steps.Settle) -> None:
         def returned() -> bytes | None:
             view = self._hub.view(task_hub.task_id(job.id.uuid, step.item))
             return None if view is None or view.result is None else view.result.data
@@ -193,7 +193,7 @@ class Effects:
         work = job.source.settle(job, step, returned)
         self._in_thread(job, ("Settle", step.item), work, then)
 
-    def _purge(self, job: records.Job, _: steps.Purge) -> None:
+    def _purge(self, job: records.Job, _: plan_steps.Purge) -> None:
         def then(_: None) -> None:
             self._owner.purged(job)
 
@@ -204,9 +204,9 @@ class Effects:
 
 
 _METHODS: dict[type, Callable[[Effects, records.Job, Any], None]] = {
-    steps.Prepare: Effects._prepare,
-    steps.Recover: Effects._recover,
-    steps.Settle: Effects._settle,
-    steps.Purge: Effects._purge,
-    steps.Gather: Effects._gather,
+    plan_steps.Prepare: Effects._prepare,
+    plan_steps.Recover: Effects._recover,
+    plan_steps.Settle: Effects._settle,
+    plan_steps.Purge: Effects._purge,
+    plan_steps.Gather: Effects._gather,
 }

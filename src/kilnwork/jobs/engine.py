@@ -26,10 +26,10 @@ from kilnwork.jobs import (
     items,
     model,
     plan,
+    plan_steps,
     prepare_queue,
     records,
     rows,
-    steps,
     tables,
     task_hub,
     transitions,
@@ -70,7 +70,7 @@ class _Joined:
     """What follows from what was added to a batch, once that is on disk."""
 
     def __init__(self) -> None:
-        self.effects: list[tuple[records.Job, steps.Step]] = []
+        self.effects: list[tuple[records.Job, plan_steps.Step]] = []
         self.shown: list[tuple[records.Job, model.View[Any, Any]]] = []
         self.waiters: list[asyncio.Future[None]] = []
         self.purged: list[records.Job] = []
@@ -525,8 +525,8 @@ class Engine:
                 self.tasks.pop(_id_of(job, item, task), None)
         job.dropped.clear()
 
-    def _carry_out(self, job: records.Job, step: steps.Step, joined: "_Joined") -> None:
-        if isinstance(step, steps.Submit):
+    def _carry_out(self, job: records.Job, step: plan_steps.Step, joined: "_Joined") -> None:
+        if isinstance(step, plan_steps.Submit):
             wanted = []
             for item in step.items:
                 task = task_hub.task_id(job.id.uuid, item)
@@ -538,13 +538,13 @@ class Engine:
             new = job.fresh and job.run == 1
             shown = job.size <= job.source.shown_tasks
             joined.existing += self._hub.submit_now(wanted, new=new, shown=shown)
-        elif isinstance(step, steps.Suspend):
+        elif isinstance(step, plan_steps.Suspend):
             named = [task_hub.task_id(job.id.uuid, item) for item in step.items]
             self._hub.suspend_now(named, suspended=step.suspended)
-        elif isinstance(step, steps.Kill):
+        elif isinstance(step, plan_steps.Kill):
             named = [task_hub.task_id(job.id.uuid, item) for item in step.items]
             self._hub.kill_now(named, reason="Killed", message=step.message)
-        elif isinstance(step, steps.Follow):
+        elif isinstance(step, plan_steps.Follow):
             found = job.source.hooks(job, step.event)
             self._hub.submit_now(task_hub.extra_submission(job, one) for one in found)
         else:

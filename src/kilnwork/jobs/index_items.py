@@ -30,9 +30,9 @@ from kilnwork.jobs import (
     gathered_results,
     item_source,
     items,
+    plan_steps,
     records,
     rows,
-    steps,
 )
 
 KIND = "index"
@@ -412,7 +412,7 @@ class IndexItems:
         raise NotImplementedError
 
     def settle(
-        self, job: records.Job, step: steps.Settle, returned: Callable[[], bytes | None]
+        self, job: records.Job, step: plan_steps.Settle, returned: Callable[[], bytes | None]
     ) -> Callable[[], item_source.ItemResult | item_source.Damage | None]:
         """Find nothing: the tasks say how indexes ended."""
         raise NotImplementedError

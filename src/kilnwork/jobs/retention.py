@@ -254,7 +254,7 @@ def rebuild(sources: file_items.FileSources, *, ttl_s: float | None) -> tables.W
     """Return the rows of all jobs that are in the store, for a journal that has none. `ttl_s`: as
     of `service.Options`.
 
-    What a job's parts have committed is read when it is taken up (`steps.Recover`); of one that is
+    What a job's parts have committed is read when it is taken up (`plan_steps.Recover`); of one that is
     over, here.
     """
     count, writes, store = 0, tables.Writes(), sources.store

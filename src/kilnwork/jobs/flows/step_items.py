@@ -21,9 +21,9 @@ from kilnwork.jobs import (
     gathered_results,
     index_items,
     item_source,
+    plan_steps,
     records,
     rows,
-    steps,
 )
 from kilnwork.jobs.flows import model, seen_results, step_inputs
 from kilnwork.kit import ids
@@ -254,7 +254,7 @@ class StepItems:
         raise NotImplementedError
 
     def settle(
-        self, job: records.Job, step: steps.Settle, returned: Callable[[], bytes | None]
+        self, job: records.Job, step: plan_steps.Settle, returned: Callable[[], bytes | None]
     ) -> Callable[[], item_source.ItemResult | item_source.Damage | None]:
         """Find nothing: the tasks say how items ended."""
         raise NotImplementedError
