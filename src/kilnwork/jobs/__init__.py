@@ -2,7 +2,7 @@
 Job object runs a template for each index of an index set.
 
 `engine` moves both, on the dispatcher's commits: `transitions` takes in what has happened (an item has
-ended, a run is to be repeated), `plan` decides what comes next, `turns` who may start; all three
+ended, a run is to be repeated), `plan` decides what comes next, `start_queue` who may start; all three
 are pure. `tables` keeps the jobs in the journal, `admission` what they wait for. What is particular
 to items is behind `item_source`.
 

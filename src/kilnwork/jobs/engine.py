@@ -30,10 +30,10 @@ from kilnwork.jobs import (
     prepare_queue,
     records,
     rows,
+    start_queue,
     tables,
     task_hub,
     transitions,
-    turns,
     waiting,
 )
 from kilnwork.kit import clock as clocks
@@ -385,14 +385,14 @@ class Engine:
             job = self._decided(decision.row)
             if job is None:
                 continue
-            if isinstance(decision, turns.Replace):
+            if isinstance(decision, start_queue.Replace):
                 transitions.kill(job, "Replaced", decision.message, now=now)
             elif job.stage is not records.RUNNING:
                 pass  # it was killed meanwhile
-            elif isinstance(decision, turns.Start):
+            elif isinstance(decision, start_queue.Start):
                 transitions.admit(job, now=now)
                 self.admission.started(job)
-            elif isinstance(decision, turns.Wait):
+            elif isinstance(decision, start_queue.Wait):
                 transitions.requeue(job, now=now)
             else:
                 transitions.refuse(job, decision.reason, decision.message, now=now)

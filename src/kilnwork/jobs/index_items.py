@@ -2,7 +2,7 @@
 
 Used by `index_jobs`, which hands `IndexSources` to the engine. An index ends as its task does; its
 result stays with that task in the journal. Not the meaning of a template (`api.job_settings`,
-`api.job_templates`), nor when the job starts (`turns`).
+`api.job_templates`), nor when the job starts (`start_queue`).
 """
 
 import itertools

@@ -24,10 +24,10 @@ from kilnwork.jobs import (
     records,
     rows,
     schedule_rows,
+    start_queue,
     tables,
     task_hub,
     transitions,
-    turns,
 )
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
@@ -151,7 +151,7 @@ class IndexJobs:
                 self._engine.admission.change(job.row, claim)
         await self._engine.settled(job)
 
-    async def set_hold(self, uid: str, hold: turns.Hold | None) -> None:
+    async def set_hold(self, uid: str, hold: start_queue.Hold | None) -> None:
         """Do not let a Job start, or let it when its turn comes; one that has started goes on."""
         await self._change_claim(uid, hold=hold)
 
@@ -253,7 +253,7 @@ class IndexJobs:
             transitions.delete(job, now=self._clock.wall())
             await self._engine.settled(job)
 
-    def limit(self, group: turns.Group) -> None:
+    def limit(self, group: start_queue.Group) -> None:
         """A JobConfig has other limits; not stored, so to be said at each start."""
         self._engine.admission.turns.set_limits(group)
         self._hub.wake()
@@ -463,8 +463,8 @@ def _spec(new: index_model.NewIndexJob, source: index_items.IndexItems) -> index
     )
 
 
-def _claim(new: index_model.NewIndexJob, source: index_items.IndexItems) -> turns.Claim:
-    return turns.Claim(
+def _claim(new: index_model.NewIndexJob, source: index_items.IndexItems) -> start_queue.Claim:
+    return start_queue.Claim(
         priority=new.spec.priority,
         group=new.group,
         locks=new.spec.locks,

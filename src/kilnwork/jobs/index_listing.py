@@ -20,9 +20,9 @@ from kilnwork.jobs import (
     model,
     records,
     rows,
+    start_queue,
     tables,
     task_hub,
-    turns,
 )
 from kilnwork.kit import ids
 
@@ -132,7 +132,7 @@ def counts(view: _View) -> index_model.IndexCounts:
 
 def why(
     view: _View,
-    waiting: turns.Hold | None,
+    waiting: start_queue.Hold | None,
     *,
     live: records.Job | None,
     find: FindTask,

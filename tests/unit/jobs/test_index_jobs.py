@@ -17,22 +17,22 @@ from kilnwork.jobs import (
     model,
     plan,
     records,
+    start_queue,
     task_hub,
     transitions,
-    turns,
 )
 from support import played_indexes
 
 _P, _T = api_job.Phase, api_task.State
 CONFIG = str(uuid.UUID(int=7))
-GROUP = turns.Group(
+GROUP = start_queue.Group(
     config=CONFIG, name="c", policy=api_job.ConcurrencyPolicy.ENQUEUE, max_queued=10_000
 )
 ROOM = plan.Room(window=8, slots=2, prepare=True)
 
 
 def new(
-    number: int, *, group: turns.Group | None = None, **template: Any
+    number: int, *, group: start_queue.Group | None = None, **template: Any
 ) -> index_model.NewIndexJob:
     spec = {"template": {"taskTemplate": {"command": ["true"]}, **template}}
     return index_model.NewIndexJob(
@@ -185,10 +185,10 @@ def test_an_end_without_proof_is_said() -> None:
 
 
 async def test_a_waiting_job_that_is_killed_replaces_nobody(tmp_path: Path) -> None:
-    group = turns.Group(config=CONFIG, name="c", policy=api_job.ConcurrencyPolicy.REPLACE)
+    group = start_queue.Group(config=CONFIG, name="c", policy=api_job.ConcurrencyPolicy.REPLACE)
     async with played_indexes.IndexWorld(tmp_path) as world:
         jobs = world.services.indexes
-        held = turns.Hold(reason="Wait")
+        held = start_queue.Hold(reason="Wait")
         first = new(1, group=group)
         second = msgspec.structs.replace(new(2, group=group), hold=held)
         await jobs.put(first)
