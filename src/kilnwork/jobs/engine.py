@@ -34,7 +34,7 @@ from kilnwork.jobs import (
     tables,
     task_hub,
     transitions,
-    waiting,
+    waiters,
 )
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
@@ -157,7 +157,7 @@ class Engine:
         self._purged: list[records.Job] = []
         self._stale: dict[records.Job, None] = {}
         self._stale_timer: asyncio.TimerHandle | None = None
-        self._queue, self.waiters = prepare_queue.PrepareQueue(), waiting.Waiters()
+        self._queue, self.waiters = prepare_queue.PrepareQueue(), waiters.Waiters()
         self._effects = effects.Effects(self, hub, blobs=blobs, retry_s=retry_s)
         self._joined: _Joined | None = None
         self.stopped: errors.JobsStopped | None = None
