@@ -3,7 +3,7 @@
 from typing import Any
 
 from kilnwork.dispatch import model
-from kilnwork.dispatch.hub import pruning
+from kilnwork.dispatch.hub import prune_selection
 from kilnwork.kit import ids
 from support import told_calls
 
@@ -20,7 +20,7 @@ def a_run(number: int, **facts: Any) -> model.OldRun:
 def chosen(
     *runs: model.OldRun, over: int = 100, needed: set[ids.TaskId] | None = None, **asked: Any
 ) -> list[int]:
-    choice = pruning.Choice(
+    choice = prune_selection.PruneSelection(
         model.Pruning(**{"older_s": 0.0, **asked}), over=over, needed=needed or set()
     )
     return [int.from_bytes(task, "big") for task in choice.take(runs, {an_id(1): 1000})]
@@ -61,4 +61,4 @@ def test_what_an_unfinished_task_takes_is_needed() -> None:
     world, task = told_calls.with_call()
     record = world.task(task)
     record.needs, record.delegate = (an_id(7),), an_id(8)
-    assert pruning.needed_by([record]) == {an_id(7), an_id(8)}
+    assert prune_selection.needed_by([record]) == {an_id(7), an_id(8)}

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import errors, model
-from kilnwork.dispatch.hub import attempt_logs, blob_collection, commits, pruning
+from kilnwork.dispatch.hub import attempt_logs, blob_collection, commits, prune_selection
 from kilnwork.dispatch.journal import task_rows
 from kilnwork.dispatch.machine import inputs
 from kilnwork.kit import ids, retention_clock
@@ -125,10 +125,10 @@ class Retention:
         self, asked: model.Pruning, *, dry_run: bool = False, pause_s: float = 0.0
     ) -> model.Pruned:
         """Forget what is asked for, or only say what that would be."""
-        choice = pruning.Choice(
+        choice = prune_selection.PruneSelection(
             asked,
             over=self._count_over(asked.namespace),
-            needed=pruning.needed_by(list(self._core.machine.memory.tasks.values())),
+            needed=prune_selection.needed_by(list(self._core.machine.memory.tasks.values())),
         )
         before = self._ages.old_before(max(asked.older_s, MIN_AGE_S))
         above = 0
@@ -163,7 +163,7 @@ class Retention:
         parent = None if row.parent is None else memory.tasks.get(row.parent)
         if parent is not None:
             return f"the parent of task {name} is {parent.state} and may ask for it again"
-        if row.task in pruning.needed_by(list(memory.tasks.values())):
+        if row.task in prune_selection.needed_by(list(memory.tasks.values())):
             return f"a task that is not over takes the result of task {name}"
         for run in range(1, row.run + 1):
             states = self._core.reader.child_states(row.task, run)

@@ -11,7 +11,7 @@ from kilnwork.dispatch.machine import records
 from kilnwork.kit import ids
 
 
-class Choice:
+class PruneSelection:
     """What is to go of one look at all that is old.
 
     `over`: how many tasks of that namespace are over; `needed`: see `needed_by`.
