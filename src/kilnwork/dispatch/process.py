@@ -59,7 +59,7 @@ class OneToken:
         return hmac.compare_digest(credential.encode(), self._token)
 
 
-class Home:
+class DispatcherProcess:
     """Serves until there is a reason to leave. Raises what `hub.Hub.start` does."""
 
     def __init__(self, given: settings.Settings, kept: port.Store) -> None:
@@ -162,4 +162,4 @@ def run(
 ) -> None:
     """Serve on a loop of its own."""
     with asyncio.Runner(loop_factory=make_loop) as runner:
-        runner.run(Home(given, kept).serve())
+        runner.run(DispatcherProcess(given, kept).serve())
