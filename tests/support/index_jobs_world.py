@@ -45,7 +45,7 @@ class House:
         self.jobs: index_jobs.IndexJobs
 
     async def start(self) -> None:
-        options = hub.Options(blobs_dir=self.directory / "blobs")
+        options = hub.HubOptions(blobs_dir=self.directory / "blobs")
         self.hub = hubs.make(self.directory, clock=self.time, secret="opensesame", options=options)
         await self.hub.start(self.socket)
         self.services = assembly.JobServices(

@@ -40,7 +40,7 @@ def main() -> int:
     return 0
 
 
-def _store(given: settings.Settings) -> port.Store:
+def _store(given: settings.DispatcherSettings) -> port.Store:
     """SQLite is imported only where it is used."""
     if given.directory is None:
         return memory_store.MemoryStore()

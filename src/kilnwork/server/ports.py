@@ -131,7 +131,7 @@ class Journal(Protocol):
         ...
 
     def tasks(
-        self, namespace: str | None, *, wanted: model.Wanted, limit: int, below: int | None
+        self, namespace: str | None, *, wanted: model.TaskQuery, limit: int, below: int | None
     ) -> Page:
         """At most `limit` tasks of a namespace, or of all (None); `below` is `more` of the page
         before.

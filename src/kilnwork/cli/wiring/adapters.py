@@ -336,7 +336,7 @@ class HubJournal:
         return await asyncio.to_thread(find)
 
     def tasks(
-        self, namespace: str | None, *, wanted: model.Wanted, limit: int, below: int | None
+        self, namespace: str | None, *, wanted: model.TaskQuery, limit: int, below: int | None
     ) -> ports.Page:
         """Tasks of a namespace, newest first, with the facts of the moment."""
         found, more = self._reader.tasks(namespace, wanted=wanted, limit=limit, below=below)

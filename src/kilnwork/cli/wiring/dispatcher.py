@@ -106,7 +106,7 @@ class Dispatcher:
         known: Callable[[], caches.Caches],
         fail: Callable[[str, BaseException], None],
         files: Files,
-        keep: retention.Limits,
+        keep: retention.RetentionLimits,
     ) -> None:
         self.socket = paths.runtime_dir(data_dir) / "channel.sock"
         """Where workers and drivers of this machine connect."""
@@ -182,7 +182,7 @@ class Dispatcher:
             verifier=callers.verifier,
             logs_dir=data / "logs",
             entropy=ids.system_entropy(),
-            options=hub.Options(
+            options=hub.HubOptions(
                 lease_s=terms.lease_s,
                 renew_s=terms.renew_s,
                 on_failure=lambda error: self._fail("dispatcher", error),

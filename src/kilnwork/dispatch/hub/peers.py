@@ -30,7 +30,7 @@ Join = Callable[[links.Link, Any], links.Receive]
 
 
 class Peers:
-    """`links.Owner`. `greeted`: drivers that have joined since the start. `view`: as the hub's."""
+    """`links.LinkOwner`. `greeted`: drivers that have joined since the start. `view`: as the hub's."""
 
     def __init__(  # noqa: PLR0913  made once, by the hub
         self,

@@ -42,7 +42,7 @@ ROUND_S = 600.0
 _SAMPLES_A_ROUND = round(ROUND_S / retention_clock.SAMPLE_S)
 
 
-class Limits(NamedTuple):
+class RetentionLimits(NamedTuple):
     """How much is kept of what is over: until so many seconds after its end; the newest so many
     tasks; so many bytes of journal, output and blobs together. None: any number."""
 
@@ -60,7 +60,7 @@ class Retention:
         logs: attempt_logs.AttemptLogs,
         *,
         blobs: Path | None,
-        limits: Limits,
+        limits: RetentionLimits,
         clock_file: Path | None = None,
     ) -> None:
         self._core = core

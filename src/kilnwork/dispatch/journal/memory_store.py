@@ -193,7 +193,7 @@ class MemoryStore(row_reader.RowReader):
         return (_row(task) for task in followed if task.id not in self._released)
 
     def page(
-        self, namespace: str | None, wanted: model.Wanted, *, limit: int, below: int | None
+        self, namespace: str | None, wanted: model.TaskQuery, *, limit: int, below: int | None
     ) -> tuple[list[task_rows.TaskRow], int | None]:
         found = [
             one
@@ -386,7 +386,7 @@ def _spec(task: "records.Task | _Ended") -> api_task.TaskSpec:
     return task.spec if isinstance(task, records.Task) else task.template.spec
 
 
-def _is_wanted(task: "records.Task | _Ended", wanted: model.Wanted) -> bool:
+def _is_wanted(task: "records.Task | _Ended", wanted: model.TaskQuery) -> bool:
     called, parent = _spec(task).call, task.parent if isinstance(task, records.Task) else None
     return (
         wanted.state in (None, task.state)

@@ -129,7 +129,7 @@ class ListReader(Protocol):
         self,
         namespace: str | None,
         *,
-        wanted: model.Wanted = ...,
+        wanted: model.TaskQuery = ...,
         limit: int = ...,
         below: int | None = ...,
     ) -> tuple[list[model.TaskView], int | None]:

@@ -88,7 +88,7 @@ class Queries(row_reader.RowReader):
         return self._task_rows("declared", ())
 
     def page(
-        self, namespace: str | None, wanted: model.Wanted, *, limit: int, below: int | None
+        self, namespace: str | None, wanted: model.TaskQuery, *, limit: int, below: int | None
     ) -> tuple[list[task_rows.TaskRow], int | None]:
         """Look at `PAGE_ROWS` rows at most, of those alone that an index knows by their state."""
         below = below or _NEWEST
@@ -175,7 +175,7 @@ def _index_of(state: api_task.State | None) -> str:
     return "_unfinished" if waiting else "_unusual"
 
 
-def _filters(wanted: model.Wanted) -> tuple[instructions.Value, ...]:
+def _filters(wanted: model.TaskQuery) -> tuple[instructions.Value, ...]:
     return (wanted.state, wanted.declared, wanted.parent, wanted.function)
 
 
