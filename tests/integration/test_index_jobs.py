@@ -642,4 +642,4 @@ async def test_lists_of_files_have_no_jobs_of_indexes(tmp_path: Path) -> None:
 
 
 def _named(name: str) -> Any:
-    return model.Wanted(name=name)
+    return model.JobQuery(name=name)

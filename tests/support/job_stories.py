@@ -96,7 +96,7 @@ class Story:
 
     def look(self) -> None:
         """A round: what has changed is kept, what is to be done is under way."""
-        room = plan.Room(self.dice.choice([1, 4, 256]), self.dice.choice([0, 2]), prepare=True)
+        room = plan.TaskRoom(self.dice.choice([1, 4, 256]), self.dice.choice([0, 2]), prepare=True)
         found = plan.next_steps(self.job, room, self.now)
         if self.job.dirty or self.job.items.changed_pages:
             self._keep()
@@ -268,7 +268,7 @@ class Story:
         runs = {
             n: self.job.run_of(n)
             for n in range(self.job.size + 1)
-            if n == 0 or self.job.items.states[n] < items.State.SUCCEEDED
+            if n == 0 or self.job.items.states[n] < items.ItemState.SUCCEEDED
         }
         found = [
             self._result(self.commits[key]) for key in self.commits if runs.get(key[0]) == key[1]
@@ -290,7 +290,7 @@ class Story:
         counts = job.counts
         assert counts.closed <= job.size
         assert counts.succeeded == sum(
-            job.items.states[n] == items.State.SUCCEEDED for n in range(1, job.size + 1)
+            job.items.states[n] == items.ItemState.SUCCEEDED for n in range(1, job.size + 1)
         )
         found = job.source.progress.records
         assert found.total == found.succeeded == counts.succeeded * LINES
@@ -298,7 +298,7 @@ class Story:
         view = rows.view(job)
         assert view.parts.pending >= 0
         for number in range(1, job.size + 1):
-            if job.items.states[number] == items.State.SUCCEEDED:
+            if job.items.states[number] == items.ItemState.SUCCEEDED:
                 record = self.commits[number, job.run_of(number)]
                 assert record.outcome is _O.SUCCEEDED, (number, self.told[-12:])
         if job.stage is records.Stage.FINISHED:
@@ -318,6 +318,6 @@ class Story:
                 number
                 for (number, run), commit in self.commits.items()
                 if number and run == job.run_of(number) and commit.outcome is _O.SUCCEEDED
-                if job.items.states[number] != items.State.SUCCEEDED
+                if job.items.states[number] != items.ItemState.SUCCEEDED
             }
             assert not lost, f"committed, but not counted: {lost} {self.told[-30:]}"

@@ -25,7 +25,7 @@ _Gathered = tuple[bytes | attempts.Payload | None, str]
 """The results, and why the finalizer cannot get them."""
 
 
-class Owner(Protocol):
+class EffectOwner(Protocol):
     """The engine. `tasks`: which item of which job a task works on."""
 
     tasks: dict[ids.TaskId, tuple[records.Job, int]]
@@ -52,7 +52,9 @@ class Effects:
     """Carries out steps. `blobs`: directory of the blobs, by namespace. `retry_s`: between tries of
     what failed."""
 
-    def __init__(self, owner: Owner, hub: task_hub.TaskHub, *, blobs: Path, retry_s: float) -> None:
+    def __init__(
+        self, owner: EffectOwner, hub: task_hub.TaskHub, *, blobs: Path, retry_s: float
+    ) -> None:
         self._owner, self._hub, self._blobs, self._retry_s = owner, hub, blobs, retry_s
         self._pool = futures.ThreadPoolExecutor(THREADS, thread_name_prefix="jobs-store")
 

@@ -41,7 +41,7 @@ from kilnwork.kit import ids
 
 log = logging.getLogger(__name__)
 
-_S = items.State
+_S = items.ItemState
 
 MAX_LIVE = 10_000
 """Unfinished jobs in memory; more wait in the journal, in the order in which they came."""
@@ -71,7 +71,7 @@ class _Joined:
 
     def __init__(self) -> None:
         self.effects: list[tuple[records.Job, plan_steps.Step]] = []
-        self.shown: list[tuple[records.Job, model.View[Any, Any]]] = []
+        self.shown: list[tuple[records.Job, model.JobView[Any, Any]]] = []
         self.waiters: list[asyncio.Future[None]] = []
         self.purged: list[records.Job] = []
         self.existing: list[subscriptions.Change] = []
@@ -234,7 +234,7 @@ class Engine:
             self._ready[job] = None
             self._hub.wake()
 
-    async def settled(self, job: records.Job) -> model.View[Any, Any]:
+    async def settled(self, job: records.Job) -> model.JobView[Any, Any]:
         """Return its view, when all that is known of it now is on disk."""
         self.check()
         if self.live.get(job.id.uuid) is not job:
@@ -445,16 +445,16 @@ class Engine:
         """`commits.Participant`: no batch will be written any more."""
         self._end(errors.JobsStopped(f"the dispatcher failed: {error}"))
 
-    def _room(self, job: records.Job, slots: dict[tuple[str, str], int]) -> plan.Room:
+    def _room(self, job: records.Job, slots: dict[tuple[str, str], int]) -> plan.TaskRoom:
         if job.spec.suspend:
-            return plan.Room(0, 0, prepare=self._queue.admits(job))
+            return plan.TaskRoom(0, 0, prepare=self._queue.admits(job))
         key = (job.namespace, job.spec.cluster_name)
         if key not in slots:
             cluster = self._hub.cluster(*key)
             slots[key] = 0 if cluster is None else cluster.slots
         job.slots = slots[key]
         window = max(MIN_WINDOW, min(job.source.window, ALL_WINDOWS // max(1, len(self.live))))
-        return plan.Room(window, slots[key], prepare=self._queue.admits(job))
+        return plan.TaskRoom(window, slots[key], prepare=self._queue.admits(job))
 
     def _show(self, joined: "_Joined") -> None:
         """A batch is on disk: begin what follows from it, and let users see it."""

@@ -355,7 +355,7 @@ class FileItems:
         def wanted(part: int, run: int) -> bool:
             if not 0 < part <= known.size:
                 return part == 0 and run == job_run
-            is_open = known.states[part] < items.State.SUCCEEDED
+            is_open = known.states[part] < items.ItemState.SUCCEEDED
             return is_open and run == (known.runs[part] or base)
 
         return lambda: [self.result(one) for one in job_directory.recover(directory, wanted)]

@@ -114,7 +114,7 @@ class GatheredResults:
                     "it return what JSON has, or the key of a file"
                 )
             return b"null"
-        if self._job.items.states[item] == items.State.SUCCEEDED:
+        if self._job.items.states[item] == items.ItemState.SUCCEEDED:
             self.trouble = (
                 f"the result of index {item - 1} is in the journal no more, which keeps tasks for "
                 "some days after their end: have it return the key of a file, or run it again"

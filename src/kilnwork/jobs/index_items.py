@@ -53,7 +53,7 @@ MAX_NEWEST = 20
 """Indexes that a view shows."""
 
 _P = api_job.Phase
-_S = items.State
+_S = items.ItemState
 _O = filejobs.Outcome
 AT_WORK = frozenset({api_task.State.RUNNING, api_task.State.KILLING})
 """States of a task of which something runs."""

@@ -18,14 +18,14 @@ from kilnwork.jobs import completion, item_source, items, model, plan_steps, rec
 _O = filejobs.Outcome
 _E = api_job.HookEvent
 _R = model.Reason
-_S = items.State
+_S = items.ItemState
 _V = completion.Verdict
 # What each item passes: a member by way of its class takes ten times as long to look up.
 _SUCCESS = api_task.State.SUCCESS
 _SUCCEEDED, _FAILED = _O.SUCCEEDED, _O.FAILED
 
 
-class Room(NamedTuple):
+class TaskRoom(NamedTuple):
     """What a job may take."""
 
     window: int
@@ -36,7 +36,7 @@ class Room(NamedTuple):
     """It may be prepared, to begin soon."""
 
 
-def next_steps(job: records.Job, room: Room, now: float) -> list[plan_steps.Step]:
+def next_steps(job: records.Job, room: TaskRoom, now: float) -> list[plan_steps.Step]:
     """Return what to do now; nothing of it is under way."""
     found: list[plan_steps.Step] = []
     before = None
@@ -64,7 +64,7 @@ def _announce(job: records.Job, found: list[plan_steps.Step], event: api_job.Hoo
     found.append(plan_steps.Follow(event))
 
 
-def _advance(job: records.Job, found: list[plan_steps.Step], room: Room, now: float) -> None:
+def _advance(job: records.Job, found: list[plan_steps.Step], room: TaskRoom, now: float) -> None:
     """Find the steps of this stage; if there are none and the stage has changed, there may be more
     to do."""
     if job.stage is records.FINISHED:
@@ -110,7 +110,7 @@ def _once(
         found.append(step)
 
 
-def _run(job: records.Job, found: list[plan_steps.Step], room: Room, now: float) -> None:
+def _run(job: records.Job, found: list[plan_steps.Step], room: TaskRoom, now: float) -> None:
     _settle_ended(job, found)
     if job.source.completion is not None:
         _complete(job, job.source.completion, found, room=room, now=now)
@@ -164,7 +164,7 @@ def _complete(
     wanted: job_settings.Completion,
     found: list[plan_steps.Step],
     *,
-    room: Room,
+    room: TaskRoom,
     now: float,
 ) -> None:
     """What the ends of items come to, by the completion of the source."""
@@ -260,7 +260,7 @@ def _crashes(job: records.Job) -> tuple[str, str] | None:
     return _R.MAPPER_CRASHES, message
 
 
-def limit(job: records.Job, room: Room) -> int:
+def limit(job: records.Job, room: TaskRoom) -> int:
     """Return how many tasks may work at once. Before anything has worked, only so many as there are
     slots or as may crash: what always fails must not run for every item."""
     if job.spec.suspend:
@@ -271,7 +271,7 @@ def limit(job: records.Job, room: Room) -> int:
     return most
 
 
-def _submit(job: records.Job, found: list[plan_steps.Step], room: Room) -> None:
+def _submit(job: records.Job, found: list[plan_steps.Step], room: TaskRoom) -> None:
     """Give items tasks, or suspend tasks that are more than is wanted and have not begun. In a
     pause all are suspended: what runs goes on, but after a loss it waits too."""
     if job.spec.suspend:

@@ -69,7 +69,7 @@ class JobService(Protocol):
     async def delete(self, namespace: str, job: str) -> None: ...
 
 
-class Upkeep:
+class JobRetention:
     """JobService and sweeps, until cancelled. `blobs`: the directory of blobs, by namespace."""
 
     def __init__(

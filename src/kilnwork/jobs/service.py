@@ -50,7 +50,7 @@ _KIND = file_items.FileItems.kind
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class FileJobOptions:
     """What a service may be given beyond what it needs."""
 
     worker_url: str | None = None
@@ -62,10 +62,10 @@ class Options:
     ever."""
 
 
-DEFAULTS = Options()
+DEFAULTS = FileJobOptions()
 
 
-class Jobs:
+class FileJobs:
     """The file jobs of a data directory: `load`, start the engine, `start`, in a running loop.
 
     Files are below `data/files`. `moved_by`: an engine that is not started yet.
@@ -78,7 +78,7 @@ class Jobs:
         moved_by: engine.Engine,
         *,
         clock: clocks.Clock,
-        options: Options = DEFAULTS,
+        options: FileJobOptions = DEFAULTS,
     ) -> None:
         self.store: port.Store = options.opened((data / "files").absolute().as_uri())
         """Where files are; a job's are below `where(view)`."""
@@ -113,7 +113,7 @@ class Jobs:
 
     def start(self) -> None:
         """Look after what is old. The engine runs."""
-        self.upkeep = retention.Upkeep(
+        self.upkeep = retention.JobRetention(
             self,
             self._tables,
             self._sources,
@@ -238,7 +238,7 @@ class Jobs:
         self,
         namespace: str | None,
         *,
-        wanted: model.Wanted = model.ANY,
+        wanted: model.JobQuery = model.ANY,
         limit: int = 100,
         below: str | None = None,
     ) -> tuple[list[model.JobView], str | None]:

@@ -16,9 +16,9 @@ from kilnwork.dispatch.hub import subscriptions
 from kilnwork.jobs import errors, item_source, items, model, plan, records
 
 _O = filejobs.Outcome
-_S = items.State
+_S = items.ItemState
 _Stage = records.Stage
-_SUBMITTED = items.State.SUBMITTED
+_SUBMITTED = items.ItemState.SUBMITTED
 
 MAX_REOPENINGS = 3
 """Times that an item's task may succeed without a result before the item has failed."""

@@ -231,7 +231,7 @@ class Flows(Protocol):
         step: str,
         after: str,
         limit: int,
-        state: flow_model.State | None,
+        state: flow_model.InstanceState | None,
     ) -> list[flow_model.InstanceView]:
         """At most `limit` instances behind the key `after`, in the order in which they began.
 

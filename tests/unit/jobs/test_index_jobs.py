@@ -28,7 +28,7 @@ CONFIG = str(uuid.UUID(int=7))
 GROUP = start_queue.Group(
     config=CONFIG, name="c", policy=api_job.ConcurrencyPolicy.ENQUEUE, max_queued=10_000
 )
-ROOM = plan.Room(window=8, slots=2, prepare=True)
+ROOM = plan.TaskRoom(window=8, slots=2, prepare=True)
 
 
 def new(
@@ -85,7 +85,7 @@ async def test_a_large_job_has_small_views(tmp_path: Path) -> None:
         uid = (await jobs.put(new(1, parallelism=parallelism, finalizer=None))).uid
         live = world.services.engine.live[uuid.UUID(uid).bytes]
         for item in range(3, 90_000, 2):
-            live.items.set(item, items.State.FAILED, 1)
+            live.items.set(item, items.ItemState.FAILED, 1)
         live.counts.failed = 44_999
         await jobs.adjust(uid, max_in_flight=5)
         view = jobs.view(uid)
@@ -121,7 +121,7 @@ def test_calls_share_what_they_have_in_common() -> None:
     job = a_job(parallelism={"withCount": 3}, taskTemplate={"call": {"function": "m:f"}})
     first = job.source.work(job, 1)
     assert job.source.work(job, 2) is first
-    job.items.set(3, items.State.OPEN, 2)
+    job.items.set(3, items.ItemState.OPEN, 2)
     assert job.source.work(job, 3).spec.run == 2
     call = {"function": "m:f", "args": ["${task.index_num}"]}
     job = a_job(parallelism={"withCount": 3}, taskTemplate={"call": call})

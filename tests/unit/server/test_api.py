@@ -211,14 +211,17 @@ class Flows:
         step: str,
         after: str,
         limit: int,
-        state: flow_model.State | None,
+        state: flow_model.InstanceState | None,
     ) -> list[flow_model.InstanceView]:
         """Three shards of `price`."""
         if key.generation != 2:
             raise jobs_errors.NoSuchJob("there is no run")
         made = [
             flow_model.InstanceView(
-                key=f"price[{n}]", step="price", state=flow_model.State.SUCCEEDED, task=f"t{n}"
+                key=f"price[{n}]",
+                step="price",
+                state=flow_model.InstanceState.SUCCEEDED,
+                task=f"t{n}",
             )
             for n in range(3)
         ]

@@ -123,7 +123,7 @@ class Dispatcher:
         self._fail = fail
         self._files = files
         self._keep = keep
-        self._running_jobs: service.Jobs | None = None
+        self._running_jobs: service.FileJobs | None = None
         self.indexes: index_jobs.IndexJobs
         self.flows: runs.FlowRuns
         """Jobs, once it has started."""
@@ -235,12 +235,12 @@ class Dispatcher:
         parts.then("REST API", close)
         return running
 
-    async def _start_jobs(self, running: hub.Hub, parts: steps.Steps) -> service.Jobs:
+    async def _start_jobs(self, running: hub.Hub, parts: steps.Steps) -> service.FileJobs:
         services = assembly.JobServices(
             self._data_dir,
             running.participation,
             clock=self._clock,
-            options=service.Options(worker_url=None if self._files.shared else FAR_FILES),
+            options=service.FileJobOptions(worker_url=None if self._files.shared else FAR_FILES),
             on_failure=lambda error: self._fail("jobs", error),
         )
         self._running_jobs, self.indexes = services.files, services.indexes

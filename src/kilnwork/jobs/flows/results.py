@@ -12,7 +12,7 @@ from kilnwork.data import errors as data_errors
 from kilnwork.jobs import items, records, task_hub
 from kilnwork.jobs.flows import step_inputs, step_items, tables
 
-_SUCCEEDED = items.State.SUCCEEDED
+_SUCCEEDED = items.ItemState.SUCCEEDED
 
 READS = 256
 """Tasks that are looked up at once: some milliseconds of the loop."""

@@ -64,8 +64,8 @@ class Scope:
     def _of_step(self, step: str, member: str) -> Any:
         record = self._run.records.get(self.steps[step])
         if member == "state":
-            return model.State.WAITING.value if record is None else record.state.value
-        if record is None or record.state is model.State.SKIPPED:
+            return model.InstanceState.WAITING.value if record is None else record.state.value
+        if record is None or record.state is model.InstanceState.SKIPPED:
             raise SkippedStep(step)
         if member == "counts":
             return msgspec.structs.asdict(record.counts)

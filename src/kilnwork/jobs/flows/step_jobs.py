@@ -181,7 +181,7 @@ class StepJobs:
             key = source.inputs.memo_key(number)
             if key in kept:
                 self._writes.use_memo(key, run.new.key)
-                job.items.set(number + 1, items.State.SUCCEEDED, 1)
+                job.items.set(number + 1, items.ItemState.SUCCEEDED, 1)
                 reused += 1
         job.counts.succeeded = reused
         source.progress = step_items.StepProgress(reused=reused)
