@@ -226,7 +226,7 @@ class ToldJobs(service.FileJobs):
 
 def _waiting(new: model.NewJob) -> model.JobView:
     parts = len(new.manifest.parts)
-    return model.JobView(
+    return model.GenericJobView(
         id=new.id.text,
         uuid=new.id.uuid,
         namespace=new.namespace,

@@ -1,4 +1,5 @@
-"""Which jobs may start, with the clock and the journal: `start_queue` decides, the engine carries out.
+"""Which jobs may start, with the clock and the journal: `start_queue` decides, the engine carries
+out.
 
 Used by the engine, for jobs that have a claim. What is decided is written in the transaction of
 what follows from it, so that after a restart the rows of the journal say who has started. Not for

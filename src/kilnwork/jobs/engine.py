@@ -71,7 +71,7 @@ class _Joined:
 
     def __init__(self) -> None:
         self.effects: list[tuple[records.Job, plan_steps.Step]] = []
-        self.shown: list[tuple[records.Job, model.JobView[Any, Any]]] = []
+        self.shown: list[tuple[records.Job, model.GenericJobView[Any, Any]]] = []
         self.waiters: list[asyncio.Future[None]] = []
         self.purged: list[records.Job] = []
         self.existing: list[subscriptions.Change] = []
@@ -234,7 +234,7 @@ class Engine:
             self._ready[job] = None
             self._hub.wake()
 
-    async def settled(self, job: records.Job) -> model.JobView[Any, Any]:
+    async def settled(self, job: records.Job) -> model.GenericJobView[Any, Any]:
         """Return its view, when all that is known of it now is on disk."""
         self.check()
         if self.live.get(job.id.uuid) is not job:

@@ -41,7 +41,7 @@ MAX_RELEASED = 4_000
 MAX_DEFINITION_BYTES = 16 << 20
 """Longest template, with variables, inputs and the items that a task returned."""
 
-_View = model.JobView[index_items.IndexSpec, index_items.IndexProgress]
+_View = model.GenericJobView[index_items.IndexSpec, index_items.IndexProgress]
 
 
 class IndexJobs:

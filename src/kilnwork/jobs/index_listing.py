@@ -40,7 +40,7 @@ _TASK_STATES = {
     _T.FAILED: _I.FAILED,
     _T.KILLED: _I.CANCELLED,
 }
-_View = model.JobView[index_items.IndexSpec, index_items.IndexProgress]
+_View = model.GenericJobView[index_items.IndexSpec, index_items.IndexProgress]
 
 FindTask = Callable[[ids.TaskId], task_model.TaskView | None]
 """Find the newest run of a task: `TaskHub.view`."""

@@ -127,7 +127,7 @@ _Spec = TypeVar("_Spec")
 _Progress = TypeVar("_Progress")
 
 
-class JobView(msgspec.Struct, Generic[_Spec, _Progress], frozen=True, kw_only=True):
+class GenericJobView(msgspec.Struct, Generic[_Spec, _Progress], frozen=True, kw_only=True):
     """A job, with the spec and the progress of its kind of items."""
 
     id: str
@@ -169,7 +169,7 @@ class JobView(msgspec.Struct, Generic[_Spec, _Progress], frozen=True, kw_only=Tr
         return f"{self.namespace}/{self.dashed}"
 
 
-JobView = JobView[filejobs.JobSpec, FileProgress]
+JobView = GenericJobView[filejobs.JobSpec, FileProgress]
 """A job on a file."""
 
 

@@ -1,11 +1,11 @@
 """What a job does next: facts in, steps out. Pure: no clock, no disk, no dispatcher.
 
-Used by the engine and `transitions`. `next_steps` says what is to be done as things are, and may be asked
-at any time: what is under way is not asked for again, and what is done is not done twice. The
-functions of `transitions` take in what has happened. An item is closed by the result that its source
-finds, and by nothing else; the job by the result of item 0, which it makes itself when it is to end
-early. Where items end with their tasks, the end of a task is that result. So after a crash anywhere
-the same steps follow from journal and source.
+Used by the engine and `transitions`. `next_steps` says what is to be done as things are, and may be
+asked at any time: what is under way is not asked for again, and what is done is not done twice. The
+functions of `transitions` take in what has happened. An item is closed by the result that its
+source finds, and by nothing else; the job by the result of item 0, which it makes itself when it is
+to end early. Where items end with their tasks, the end of a task is that result. So after a crash
+anywhere the same steps follow from journal and source.
 """
 
 from typing import NamedTuple

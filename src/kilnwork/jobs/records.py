@@ -1,7 +1,7 @@
 """What memory has of a job that is not over: its items, their tasks, counts.
 
-Mutable and small; changed by `transitions` and `plan`, and by the engine as to what is under way. `rows`
-makes rows and views.
+Mutable and small; changed by `transitions` and `plan`, and by the engine as to what is under way.
+`rows` makes rows and views.
 """
 
 from enum import IntEnum
@@ -207,7 +207,7 @@ class Job:
         self.reopened = {}
         self.busy = set()
         self.dirty = True
-        self.view: model.JobView[Any, Any] | None = None
+        self.view: model.GenericJobView[Any, Any] | None = None
         """As of the last batch that is known to be on disk, as views of its tasks are; None: there
         was none, or it is gone."""
 

@@ -252,10 +252,10 @@ def _opened(store: port.Store, prefix: str) -> port.Store:
 
 def rebuild(sources: file_items.FileSources, *, ttl_s: float | None) -> tables.Writes:
     """Return the rows of all jobs that are in the store, for a journal that has none. `ttl_s`: as
-    of `service.Options`.
+    of `service.FileJobOptions`.
 
-    What a job's parts have committed is read when it is taken up (`plan_steps.Recover`); of one that is
-    over, here.
+    What a job's parts have committed is read when it is taken up (`plan_steps.Recover`); of one
+    that is over, here.
     """
     count, writes, store = 0, tables.Writes(), sources.store
     found = sorted(_directories(store), key=lambda one: one[1].int)

@@ -30,7 +30,8 @@ Join = Callable[[links.Link, Any], links.Receive]
 
 
 class Peers:
-    """`links.LinkOwner`. `greeted`: drivers that have joined since the start. `view`: as the hub's."""
+    """Implements `links.LinkOwner`. `greeted`: drivers that have joined since the start. `view`: as
+    the hub's."""
 
     def __init__(  # noqa: PLR0913  made once, by the hub
         self,

@@ -7,6 +7,6 @@ whatever else callers need. After a start `restore` puts what is unfinished back
 machine's memory. `memory_store` stores nothing on disk.
 
 Another database implements `port.Store`, `port.Saved` and the abstract methods of
-`row_reader.RowReader`; statements and columns follow from `task_rows`. `tests/contract/test_stores.py`
-and `test_listing.py` say whether it does.
+`row_reader.RowReader`; statements and columns follow from `task_rows`.
+`tests/contract/test_stores.py` and `test_listing.py` say whether it does.
 """

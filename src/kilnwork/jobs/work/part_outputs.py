@@ -102,8 +102,8 @@ class PartOutputReader:
         self._read_bytes = 0
 
     def outputs(self, found: list[PartOutput]) -> Iterator[bytes]:
-        """The results of all, in pieces. Raises `OutputDamaged`, after the last piece of a part at the
-        latest."""
+        """The results of all, in pieces. Raises `OutputDamaged`, after the last piece of a part at
+        the latest."""
         return self._pieces((each.commit, each.output) for each in found)
 
     def errors(self, found: list[PartOutput]) -> Iterator[bytes]:
@@ -113,7 +113,8 @@ class PartOutputReader:
     def sum_of(
         self, found: list[PartOutput]
     ) -> tuple[filejobs.StoredFile, filejobs.StoredFile | None]:
-        """Of all results together, and of all bad records if there are any. Raises `OutputDamaged`."""
+        """Of all results together, and of all bad records if there are any. Raises
+        `OutputDamaged`."""
         results = _summed(self.outputs(found), [each.output for each in found])
         bad = [each.errors for each in found if each.errors is not None]
         return results, _summed(self.errors(found), bad) if bad else None
