@@ -54,7 +54,7 @@ def task(view: model.TaskView, *, parent: model.TaskView | None = None) -> dict[
         "losses": view.losses,
         "podName": view.worker or None,
         "nodeName": view.node or None,
-        "suspended": view.suspended and not view.state.final or None,
+        "suspended": (view.suspended and not view.state.final) or None,
         "exitCode": view.exit_code,
         "cpuSeconds": None if view.usage is None else round(view.usage.cpu_s, 6),
         "peakMemoryBytes": None if view.usage is None else view.usage.peak_bytes,
