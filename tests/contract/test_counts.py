@@ -282,7 +282,7 @@ def test_few_in_a_state_are_found_below_many_others(
     for task in tasks[3:5]:
         task.state, task.finished = state, 2.0 if state in FINAL else None
     write(store, dirty=dict.fromkeys(tasks), templates=[template])
-    wanted = model.Wanted(state=state, function="f")
+    wanted = model.TaskQuery(state=state, function="f")
     views, more = store.reader.tasks("ns", wanted=wanted)
     store.close()
     assert ([int.from_bytes(view.task, "big") for view in views], more) == ([5, 4], None)

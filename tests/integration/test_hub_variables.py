@@ -46,7 +46,7 @@ def secrets() -> Secrets:
 
 @pytest.fixture
 async def dispatcher(tmp_path: Path, secrets: Secrets) -> AsyncIterator[hub.Hub]:
-    async with hubs.running(tmp_path, options=hub.Options(variables=secrets)) as started:
+    async with hubs.running(tmp_path, options=hub.HubOptions(variables=secrets)) as started:
         yield started
 
 

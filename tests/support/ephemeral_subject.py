@@ -39,7 +39,7 @@ class EphemeralSubject(executor_world.Subject):
     creates, deletes, releases = "PATCH ephemeralcontainers", "", ""
     without = ("Staging", "Starting", "")
     graceful_counts = False  # its worker drains
-    options = hubs.Options(lease_s=15.0, renew_s=1.0)
+    options = hubs.HubOptions(lease_s=15.0, renew_s=1.0)
 
     def __init__(self, admin: client.Client, channel: Path) -> None:
         self._admin = admin

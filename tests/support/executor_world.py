@@ -83,7 +83,7 @@ class Subject(abc.ABC):
     knows_programs = True
     """Whether it tells exit codes and nodes."""
 
-    options = hubs.Options(lease_s=LEASE_S)
+    options = hubs.HubOptions(lease_s=LEASE_S)
     """Of the dispatcher."""
 
     graceful_counts = True

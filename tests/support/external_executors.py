@@ -79,7 +79,7 @@ class World:
 
 @contextlib.asynccontextmanager
 async def running(directory: Path, **options: Any) -> AsyncIterator[World]:
-    async with hub_support.running(directory, options=hubs.Options(**options)) as hub:
+    async with hub_support.running(directory, options=hubs.HubOptions(**options)) as hub:
         world = World(directory, hub)
         try:
             yield world

@@ -124,7 +124,7 @@ class PeerSubject(executor_world.Subject):
     waits = ("Pending", "ExecutorUnavailable", "")
     unheard = ("Running", "Started")
     knows_programs = False
-    options = hubs.Options(lease_s=3.0, renew_s=0.3)
+    options = hubs.HubOptions(lease_s=3.0, renew_s=0.3)
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory

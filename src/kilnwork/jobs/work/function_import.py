@@ -22,7 +22,7 @@ _KEPT = 8
 _loaded: dict[tuple[str, str | None], Function] = {}
 
 
-def find(mapper: filejobs.Mapper) -> Function:
+def import_function(mapper: filejobs.Mapper) -> Function:
     """The function, without the decorator of a task. Raises `MapperUnusable`."""
     name = mapper.function or ""
     try:
