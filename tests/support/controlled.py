@@ -66,7 +66,7 @@ class World:
         self.controllers = self._new()
         self.tasks = Writes(kube, kinds.TASKS)
         self.clusters = Writes(kube, kinds.TASK_CLUSTERS)
-        self._watching = coroutines.Crew("test")
+        self._watching = coroutines.BackgroundWork("test")
 
     async def start(self) -> None:
         for writes in (self.tasks, self.clusters):

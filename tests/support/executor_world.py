@@ -260,7 +260,7 @@ class World:
     async def _drive(self, executor: port.Executor) -> None:
         work = queue.WorkQueue()
         drives = driver.Driver(registry.Registry([executor]), work)
-        self._services = coroutines.Crew("services")
+        self._services = coroutines.BackgroundWork("services")
         for service in self.life.services:
             self._services.start("service", service)
         self._driven = SteppingHub(self.hub, self.steps)

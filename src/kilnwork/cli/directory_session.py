@@ -164,14 +164,14 @@ class Exchange:
     async def messages(self) -> AsyncGenerator[asgi.Message, None]:
         """What the app sends: the head, then pieces of the body. Leave it early only by
         `contextlib.aclosing`."""
-        crew = coroutines.Crew("directory")
-        running = crew.start("request", self._app(self._scope, self._receive, self._sent.put))
+        background = coroutines.BackgroundWork("directory")
+        running = background.start("request", self._app(self._scope, self._receive, self._sent.put))
         running.add_done_callback(lambda _: self._sent.put_nowait({"type": _OVER}))
         try:
             while (message := await self._sent.get())["type"] != _OVER:
                 yield message
         finally:
-            await crew.stop()
+            await background.stop()
 
     async def _receive(self) -> asgi.Message:
         """There is no body; and who asks stays until it is over."""

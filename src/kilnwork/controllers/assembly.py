@@ -154,7 +154,7 @@ class Controllers:
             )
         blobs = settings.blobs
         self._code = None if blobs is None else code_blobs.CodeBlobs(self.caches, blobs, time=time)
-        self._follow = coroutines.Crew("controllers", on_failure=on_failure)
+        self._follow = coroutines.BackgroundWork("controllers", on_failure=on_failure)
         self._manager = manager.Manager("controllers", on_failure=on_failure)
         reflectors = self._all_reflectors(kube, namespaces)
         self._synced = [one.synced for one in reflectors]

@@ -23,15 +23,15 @@ class Server:
 
     def __init__(self, app: asgi.App) -> None:
         self._app = app
-        self._crew = coroutines.Crew("requests in this process")
+        self._background = coroutines.BackgroundWork("requests in this process")
         self._streams: set[Stream] = set()
 
     async def close(self) -> None:
         """Wait a while for requests that were given up, then end them."""
         for stream in tuple(self._streams):
             stream.close()
-        await self._crew.wait(timeout_s=_END_S)
-        await self._crew.stop()
+        await self._background.wait(timeout_s=_END_S)
+        await self._background.stop()
 
     async def exchange(
         self, request: http_types.Request, headers: Iterable[tuple[str, str]]
@@ -39,7 +39,7 @@ class Server:
         """Have it served. `headers`: all of them. Raises TimeoutError after `timeout_s`."""
         body = request.body if isinstance(request.body, bytes) else b""
         served = _Exchange(body)
-        work = self._crew.start(request.path, self._serve(_scope(request, headers), served))
+        work = self._background.start(request.path, self._serve(_scope(request, headers), served))
         async with asyncio.timeout(request.timeout_s):
             await asyncio.shield(work)
         return served.response()
@@ -51,7 +51,7 @@ class Server:
         `head_timeout_s`; once `timeout_s` are over, whoever reads the body gets that."""
         stream = Stream(self._streams.discard, timeout_s=request.timeout_s)
         self._streams.add(stream)
-        work = self._crew.start(request.path, self._serve(_scope(request, headers), stream))
+        work = self._background.start(request.path, self._serve(_scope(request, headers), stream))
         work.add_done_callback(stream.served)
         try:
             async with asyncio.timeout(request.head_timeout_s):

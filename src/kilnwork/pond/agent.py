@@ -77,7 +77,7 @@ class Agent:
         self._scrubbing: asyncio.Task[None] | None = None
         self._scrub = scrubber.ScrubWork(self._store, time=time, damaged=self._changed)
         self._entropy = entropy
-        self._crew = coroutines.Crew("pond", on_failure=self._fail)
+        self._background = coroutines.BackgroundWork("pond", on_failure=self._fail)
         self._failed = asyncio.Event()
         self._heard = time.monotonic()
         self._deliveries: dict[_Key, tuple[deliveries.Delivery, asyncio.Task[None]]] = {}
@@ -106,15 +106,15 @@ class Agent:
         """
         async with self._link:
             try:
-                opening = self._crew.start("open", self._open_store())
-                waiting = self._crew.start("stop", stop.wait())
-                failing = self._crew.start("failure", self._failed.wait())
-                ends = {waiting, failing, self._crew.start("absence", self._wait_absent())}
+                opening = self._background.start("open", self._open_store())
+                waiting = self._background.start("stop", stop.wait())
+                failing = self._background.start("failure", self._failed.wait())
+                ends = {waiting, failing, self._background.start("absence", self._wait_absent())}
                 await asyncio.wait({opening, *ends}, return_when=asyncio.FIRST_COMPLETED)
                 if self._open:
                     await self._serve(ends)
             finally:
-                await self._crew.stop()
+                await self._background.stop()
                 self._fetcher.abort()
                 await asyncio.to_thread(self._pin_threads.close)
                 await asyncio.to_thread(self._fetcher.close)
@@ -132,7 +132,7 @@ class Agent:
             await asyncio.sleep(3600.0 if allowed_s is None else allowed_s - away_s)
 
     def _fail(self, name: str, error: BaseException) -> None:
-        """The crew has logged it; another agent may fare better."""
+        """The background has logged it; another agent may fare better."""
         self._failed.set()
 
     async def _open_store(self) -> None:
@@ -180,9 +180,9 @@ class Agent:
             )
             self._address = await server.start(self._settings.host)
         log.info("agent is ready", extra={"root": str(self._store.root), "peers": self._address})
-        self._crew.start("listen", self._listen())
-        self._crew.start("tell", self._tell())
-        self._scrubbing = self._crew.start("scrub", self._scrub.run())
+        self._background.start("listen", self._listen())
+        self._background.start("tell", self._tell())
+        self._scrubbing = self._background.start("scrub", self._scrub.run())
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -295,7 +295,7 @@ class Agent:
         self._knows = order.revision
         if not self._removing:
             self._removing = True
-            self._crew.start("remove", self._remove())
+            self._background.start("remove", self._remove())
 
     async def _remove(self) -> None:
         """Stop all work, then remove what is here; tried again until that is done."""
@@ -349,7 +349,10 @@ class Agent:
 
     def _begin(self, lease: leases.Lease, one: pond_messages.SnapshotOrder) -> None:
         made = deliveries.Delivery(lease, one, self._place, find_peers=self._peers_with)
-        self._deliveries[lease.name, _encode(one)] = made, self._crew.start(one.name, made.run())
+        self._deliveries[lease.name, _encode(one)] = (
+            made,
+            self._background.start(one.name, made.run()),
+        )
 
     def _peers_with(self, digest: str) -> list[str]:
         nodes = self._order.holders.get(digest, ())
@@ -372,7 +375,7 @@ class Agent:
             if key not in self._pins:
                 threads = self._pin_threads.pool(ordered.source.name)
                 work = pins.PinWork(ordered, self._place, threads=threads, time=self._clock)
-                self._pins[key] = work, self._crew.start("pin", work.run())
+                self._pins[key] = work, self._background.start("pin", work.run())
 
     # reports
 

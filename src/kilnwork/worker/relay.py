@@ -161,7 +161,7 @@ class Relay:
 
     def __init__(self, given: settings.Remote) -> None:
         self._given = given
-        self._crew = coroutines.Crew("relay")
+        self._background = coroutines.BackgroundWork("relay")
         self._servers: list[asyncio.Server] = []
         self._ends: set[_End] = set()
         self._context: tuple[bytes, ssl.SSLContext] | None = None
@@ -184,12 +184,12 @@ class Relay:
         """Accept and pass on nothing more."""
         for server in self._servers:
             server.close()
-        await self._crew.stop()
+        await self._background.stop()
         for end in list(self._ends):
             end.abort()
 
     def accepted(self, near: _Near, *, upgrade: bool) -> None:
-        self._crew.start("join", self._join(near, upgrade=upgrade))
+        self._background.start("join", self._join(near, upgrade=upgrade))
 
     async def _join(self, near: _Near, *, upgrade: bool) -> None:
         far = _Far()

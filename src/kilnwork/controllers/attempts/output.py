@@ -34,7 +34,7 @@ class Outputs:
 
     def __init__(self, link: Callable[[str], ports.ExecutorLink]) -> None:
         self._link = link
-        self._crew = coroutines.Crew("outputs")
+        self._background = coroutines.BackgroundWork("outputs")
         self._copies: dict[attempts.AttemptRef, _Copy] = {}
         self._readers: collections.Counter[attempts.AttemptRef] = collections.Counter()
         self._followers: dict[attempts.AttemptRef, asyncio.Task[None]] = {}
@@ -91,12 +91,12 @@ class Outputs:
 
     async def stop(self) -> None:
         """Follow nothing any more."""
-        await self._crew.stop()
+        await self._background.stop()
 
     def _follow(self, ref: attempts.AttemptRef) -> None:
         copy = self._copies.get(ref)
         if copy is not None and self._readers[ref] and ref not in self._followers:
-            self._followers[ref] = self._crew.start(f"follow {ref}", copy.follow())
+            self._followers[ref] = self._background.start(f"follow {ref}", copy.follow())
 
     def _stop(self, ref: attempts.AttemptRef) -> None:
         follower = self._followers.pop(ref, None)
@@ -127,7 +127,7 @@ class _Copy:
 
     async def follow(self) -> None:
         """Until cancelled."""
-        crew = coroutines.Crew(f"output of {self._attempt.ref}")
+        background = coroutines.BackgroundWork(f"output of {self._attempt.ref}")
         begun: dict[_Source, asyncio.Task[None]] = {}
         try:
             while True:
@@ -138,11 +138,11 @@ class _Copy:
                         known = begun.get(source)
                         if known is None or (known.done() and not output.is_over):
                             work = self._follow_one(output)
-                            begun[source] = crew.start(output.source, work)
+                            begun[source] = background.start(output.source, work)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self.changed.wait(), AGAIN_S)
         finally:
-            await crew.stop()
+            await background.stop()
 
     async def _follow_one(self, output: port.Output) -> None:
         """To its end, or to where it is cut off: then it is tried again."""

@@ -171,13 +171,13 @@ async def _pass_on(
 ) -> None:
     """Copy until the node or the client has enough: a silent log must not outlive its reader."""
     await response.start(200, asgi.TEXT)
-    crew = coroutines.Crew("pod log")
-    copying = crew.start("copy", _copy(log, response))
-    gone = crew.start("disconnect", request.wait_disconnected())
+    background = coroutines.BackgroundWork("pod log")
+    copying = background.start("copy", _copy(log, response))
+    gone = background.start("disconnect", request.wait_disconnected())
     try:
         await asyncio.wait({copying, gone}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        await crew.stop()
+        await background.stop()
 
 
 async def _copy(log: AsyncIterator[bytes], response: asgi.Response) -> None:

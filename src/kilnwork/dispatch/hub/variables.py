@@ -51,7 +51,7 @@ class Variables:
         self,
         core: commits.Core,
         source: VariableSource | None,
-        background: coroutines.Crew,
+        background: coroutines.BackgroundWork,
     ) -> None:
         self._core = core
         self._source = source
