@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import kilnwork as kiln
-from kilnwork.kit import emptied, paths, processes
+from kilnwork.kit import database_marker, paths, processes
 from support import homes, waiting
 
 PROGRAM = """
@@ -122,7 +122,7 @@ def test_the_next_driver_takes_over_once_those_left_have_started(
     """They are found by what they are, not by how far they have come."""
     directory = tmp_path / "home"
     killed_driver(tmp_path, directory, *step.split())
-    made = emptied.marker(directory / "journal.db")
+    made = database_marker.marker_path(directory / "journal.db")
     waiting.wait_until(made.exists, what="the dispatcher has the journal")
     take_over(directory, mark)
 

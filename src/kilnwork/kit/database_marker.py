@@ -1,6 +1,6 @@
 """A database file that held data and is empty now: SQLite would take it for a new one.
 
-Used by whatever opens one of our databases: `check` before SQLite sees the file, `mark` once its
+Used by whatever opens one of our databases: `check_content` before SQLite sees the file, `write_marker` once its
 tables are there. The mark is a file beside it, `NAME.made`; who moves `NAME*` elsewhere to begin
 anew moves it along. A database that is not there at all is a new one.
 """
@@ -13,17 +13,17 @@ _MIN_BYTES = 512
 """Of the smallest page; some shorter files SQLite takes for empty ones."""
 
 
-class Emptied(Exception):
+class ContentLost(Exception):
     """The file is as good as empty and held data before; the text says so."""
 
 
-def marker(path: Path) -> Path:
+def marker_path(path: Path) -> Path:
     """The file that says that a database has been made."""
     return path.with_name(f"{path.name}.made")
 
 
-def check(path: Path) -> None:
-    """Raise `Emptied` if the file has lost its content; whatever is in its log is left there."""
+def check_content(path: Path) -> None:
+    """Raise `ContentLost` if the file has lost its content; whatever is in its log is left there."""
     try:
         size = path.stat().st_size
     except OSError:
@@ -31,13 +31,13 @@ def check(path: Path) -> None:
     if size >= _MIN_BYTES:
         return
     log = path.with_name(path.name + _WAL)
-    if marker(path).exists() or (log.is_file() and log.stat().st_size):
-        raise Emptied(f"{path} has {size} bytes, but it held data before")
+    if marker_path(path).exists() or (log.is_file() and log.stat().st_size):
+        raise ContentLost(f"{path} has {size} bytes, but it held data before")
 
 
-def mark(path: Path) -> None:
+def write_marker(path: Path) -> None:
     """Note that the database has its tables. Raises OSError."""
-    made = marker(path)
+    made = marker_path(path)
     if made.exists():
         return
     text = f"{path.name} has been made. If it is empty, its content was lost.\n"
