@@ -19,7 +19,7 @@ from kilnwork.api import manager
 from kilnwork.endpoints import client, discovery
 from kilnwork.endpoints import errors as endpoint_errors
 from kilnwork.kit import clock as clocks
-from kilnwork.kit import errors, http1, http_types, keepalive
+from kilnwork.kit import errors, http1, http_types, tcp_keepalive
 from kilnwork.kube import config, credentials, tls
 
 RELOAD_S = 5.0
@@ -51,7 +51,7 @@ class ServerConnector:
         connected = _dial(settings, host, parts.port or (443 if parts.scheme == "https" else 80))
         try:
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            keepalive.watch(connected)
+            tcp_keepalive.bound_silence(connected)
             if parts.scheme == "http":
                 return connected
             name = settings.tls_server_name or host

@@ -22,7 +22,7 @@ import msgspec
 import multidict
 import yarl
 
-from kilnwork.kit import asgi, clock, http_types, ids, keepalive
+from kilnwork.kit import asgi, clock, http_types, ids, tcp_keepalive
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import config, credentials, errors, in_process, tls
 
@@ -351,7 +351,7 @@ def keep_alive(response: aiohttp.ClientResponse) -> None:
     if raw is None:
         return
     with contextlib.suppress(OSError, AttributeError):
-        keepalive.watch(raw)
+        tcp_keepalive.bound_silence(raw)
 
 
 def _end(response: aiohttp.ClientResponse) -> None:

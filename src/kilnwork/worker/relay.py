@@ -15,7 +15,7 @@ from collections import deque
 from typing import cast
 
 from kilnwork.api import manager
-from kilnwork.kit import coroutines, errors, http1, keepalive
+from kilnwork.kit import coroutines, errors, http1, tcp_keepalive
 from kilnwork.worker import settings
 
 log = logging.getLogger(__name__)
@@ -228,7 +228,7 @@ class Relay:
             ssl_handshake_timeout=JOIN_S,
             ssl_shutdown_timeout=DRAIN_S,
         )
-        keepalive.watch(transport.get_extra_info("socket"))
+        tcp_keepalive.bound_silence(transport.get_extra_info("socket"))
 
     def _tls(self) -> ssl.SSLContext:
         """By the CA file as it is now. Raises CannotJoin."""

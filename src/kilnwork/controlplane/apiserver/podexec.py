@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from kilnwork.api import meta, resource
 from kilnwork.controlplane.apiserver import lookup, pki, podlogs, requests, statuses
-from kilnwork.kit import asgi, coroutines, keepalive
+from kilnwork.kit import asgi, coroutines, tcp_keepalive
 
 NAMES = ("exec", "attach", "portforward")
 """The subresources, which a client reaches with `create` (POST) or `get` (a WebSocket's GET)."""
@@ -105,7 +105,7 @@ class _Side:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
         self.writer = writer
-        keepalive.ask(writer.get_extra_info("socket"))
+        tcp_keepalive.enable(writer.get_extra_info("socket"))
 
     def close(self) -> None:
         """After what was written has gone."""

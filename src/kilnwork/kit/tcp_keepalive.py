@@ -13,16 +13,16 @@ UNHEARD_S = 20
 """What was sent and is not acknowledged for so long ends the connection."""
 
 
-def watch(connection: socket.socket) -> None:
+def bound_silence(connection: socket.socket) -> None:
     """Do so on this connection, whichever library holds it.
 
     Not for one whose reader may pause: that it reads nothing for `UNHEARD_S` ends it too.
     """
-    ask(connection)
+    enable(connection)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNHEARD_S * 1000)
 
 
-def ask(connection: socket.socket) -> None:
+def enable(connection: socket.socket) -> None:
     """Only ask, while nothing is under way, whether anybody is there."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, QUIET_S)
