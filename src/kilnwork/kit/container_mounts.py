@@ -11,11 +11,11 @@ VARIABLE = "CONTAINER_SANDBOX_MOUNT_POINT"
 """Names that directory; not set where mounts are at their paths."""
 
 
-def root(environ: Mapping[str, str]) -> Path:
+def mount_root(environ: Mapping[str, str]) -> Path:
     """What every mount path is relative to."""
     return Path(environ.get(VARIABLE) or "/")
 
 
-def found(path: Path, environ: Mapping[str, str]) -> Path:
+def locate(path: Path, environ: Mapping[str, str]) -> Path:
     """Where the mount at `path`, which is absolute, is."""
-    return root(environ) / path.relative_to("/")
+    return mount_root(environ) / path.relative_to("/")
