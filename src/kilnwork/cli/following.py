@@ -12,7 +12,7 @@ import msgspec
 
 from kilnwork.api import filejobs
 from kilnwork.cli import downloading, errors, file_jobs, progress, session
-from kilnwork.kit import meter
+from kilnwork.kit import progress_meter
 
 
 async def follow(s: session.Session, job: str, *, output: str | None) -> None:
@@ -82,7 +82,7 @@ async def until_over(
     s: session.Session, job: str, *, timeout_s: float | None = None
 ) -> file_jobs.Job:
     """The document once the job is over. Raises `errors.TimedOut` after `timeout_s`."""
-    counted = meter.Meter(None, meter.count, unit=" records")
+    counted = progress_meter.Meter(None, progress_meter.format_count, unit=" records")
     last: file_jobs.Job | None = None
     try:
         async with (
@@ -100,7 +100,7 @@ async def until_over(
     return last
 
 
-def _line(job: file_jobs.Job, counted: meter.Meter, *, now_s: float) -> str:
+def _line(job: file_jobs.Job, counted: progress_meter.Meter, *, now_s: float) -> str:
     counts, parts = file_jobs.records(job), file_jobs.parts(job)
     counted.total = file_jobs.lines(job)
     counted.at(counts.total, now_s=now_s)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kilnwork.kit import meter
+from kilnwork.kit import progress_meter
 
 
 def count(number: float) -> str:
@@ -10,7 +10,7 @@ def count(number: float) -> str:
 
 
 def test_before_anything_is_done_there_is_no_rate() -> None:
-    one = meter.Meter(200, count, unit=" records")
+    one = progress_meter.Meter(200, count, unit=" records")
     one.at(0, now_s=10.0)
     assert one.text() == "[..........]   0%  0 of 200 records"
     assert one.rate is None
@@ -18,7 +18,7 @@ def test_before_anything_is_done_there_is_no_rate() -> None:
 
 
 def test_the_rate_is_that_of_the_last_seconds() -> None:
-    one = meter.Meter(10_000, count)
+    one = progress_meter.Meter(10_000, count)
     for second in range(40):
         one.at(second * (10 if second < 20 else 100), now_s=float(second))
     assert one.rate == pytest.approx(100, rel=0.01)
@@ -26,7 +26,7 @@ def test_the_rate_is_that_of_the_last_seconds() -> None:
 
 
 def test_half_of_it_is_half_a_bar() -> None:
-    one = meter.Meter(200, count, unit=" records")
+    one = progress_meter.Meter(200, count, unit=" records")
     one.at(0, now_s=0.0)
     one.at(100, now_s=2.0)
     assert one.text() == "[#####.....]  50%  100 of 200 records  2 s left  50/s"
@@ -34,14 +34,14 @@ def test_half_of_it_is_half_a_bar() -> None:
 
 
 def test_an_unknown_total_has_no_bar_and_no_end() -> None:
-    one = meter.Meter(None, count, unit=" bytes")
+    one = progress_meter.Meter(None, count, unit=" bytes")
     one.at(0, now_s=0.0)
     one.at(100, now_s=2.0)
     assert one.text() == "100 bytes  50/s"
 
 
 def test_what_goes_back_begins_anew() -> None:
-    one = meter.Meter(100, count)
+    one = progress_meter.Meter(100, count)
     one.at(0, now_s=0.0)
     one.at(90, now_s=1.0)
     one.at(10, now_s=2.0)
@@ -49,7 +49,7 @@ def test_what_goes_back_begins_anew() -> None:
 
 
 def test_nothing_to_do_is_done() -> None:
-    one = meter.Meter(0, count)
+    one = progress_meter.Meter(0, count)
     one.at(0, now_s=0.0)
     assert "100%" in one.text()
     assert "left" not in one.text()
@@ -60,7 +60,7 @@ def test_nothing_to_do_is_done() -> None:
     [(0.2, "0 s"), (59, "59 s"), (61, "1:01 min"), (3599.4, "59:59 min"), (7_300, "2:01 h")],
 )
 def test_a_duration_is_written_short(seconds: float, text: str) -> None:
-    assert meter.duration(seconds) == text
+    assert progress_meter.format_duration(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -69,4 +69,4 @@ def test_a_duration_is_written_short(seconds: float, text: str) -> None:
      (99_999, "99,999"), (10_000_000, "10M"), (2.5e9, "2.5G"), (123_456_789, "123M")],
 )  # fmt: skip
 def test_a_count_is_written_short(number: float, text: str) -> None:
-    assert meter.count(number) == text
+    assert progress_meter.format_count(number) == text

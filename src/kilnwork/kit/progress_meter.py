@@ -62,13 +62,13 @@ class Meter:
             ]
         rest = self.left_s if left_s is None else left_s
         if rest is not None and self.total is not None and done < self.total:
-            known.append(f"{duration(rest)} left")
+            known.append(f"{format_duration(rest)} left")
         if self.rate is not None:
             known.append(f"{self._shown(self.rate)}/s")
         return "  ".join(known)
 
 
-def count(number: float) -> str:
+def format_count(number: float) -> str:
     """Of many things, as people read it: `950`, `12,500`, `1.25M`."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= 100 * size or (number >= size and unit != "k"):
@@ -76,7 +76,7 @@ def count(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """`4 s`, `3:05 min`, `2:10 h`."""
     whole = round(seconds)
     if whole < 60:
