@@ -69,7 +69,7 @@ def killed_driver(tmp_path: Path, directory: Path, *step: str) -> None:
 def running(mark: str, module: str) -> list[int]:
     """The processes of this test that were started as `module`, without those forked from them."""
     found = {}
-    for pid in processes.marked(mark):
+    for pid in processes.find_marked(mark):
         try:
             if module.encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
                 found[pid] = processes.identify(pid)
@@ -89,7 +89,7 @@ def take_over(directory: Path, mark: str) -> None:
         waiting.wait_until(
             lambda: len(running(mark, "kilnwork.worker")) == 1, what="there is one worker"
         )
-    waiting.wait_until(lambda: not processes.marked(mark), what="nothing is left")
+    waiting.wait_until(lambda: not processes.find_marked(mark), what="nothing is left")
     assert not paths.runtime_dir(directory).exists()
 
 

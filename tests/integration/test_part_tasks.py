@@ -56,7 +56,7 @@ async def until(path: Path) -> str:
 def commands() -> set[str]:
     """The marks of commands that run below this process: other tests have some of their own."""
     marks = set()
-    for pid in processes.below({os.getpid()}, processes.look()):
+    for pid in processes.descendants_in({os.getpid()}, processes.read_all()):
         try:
             environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except OSError:
@@ -67,7 +67,7 @@ def commands() -> set[str]:
 
 def marked(marks: set[str]) -> set[int]:
     """What these commands have started and that lives."""
-    return {pid for mark in marks for pid in processes.belonging(None, marker=mark)}
+    return {pid for mark in marks for pid in processes.find_members(None, marker=mark)}
 
 
 @pytest.mark.usefixtures("worker")

@@ -385,7 +385,7 @@ class World:
         """Wait until no program of a task runs, whoever knows that."""
         marker = f"KILN_TASK_ID={ids.task_text(task)}"
         await waiting.wait_until_async(
-            lambda: not processes.belonging(None, marker=marker), what="its program has ended"
+            lambda: not processes.find_members(None, marker=marker), what="its program has ended"
         )
         await waiting.wait_until_async(self.subject.tells_ends, what="its end can be seen")
 

@@ -132,4 +132,6 @@ def a_container(script: str, name: str = "main") -> dict[str, Any]:
 
 def programs(pod: dict[str, Any]) -> set[int]:
     """Pids of the container of a Pod."""
-    return processes.belonging(None, marker=f"{container.MARKER}={pod['metadata']['uid']}/main/0")
+    return processes.find_members(
+        None, marker=f"{container.MARKER}={pod['metadata']['uid']}/main/0"
+    )

@@ -163,7 +163,7 @@ async def _stop(server: Server, endings: _Endings) -> None:
                 await _either(stopping, endings.second)
     if not stopping.done():
         left = processes.descendants(os.getpid())
-        processes.send(left, signal.SIGKILL)
+        processes.signal_all(left, signal.SIGKILL)
         click.echo(f"stopped by force: {len(left)} processes were killed", err=True)
         os._exit(exits.Exit.FAILED)
     stopping.result()

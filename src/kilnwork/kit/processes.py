@@ -124,7 +124,7 @@ def all_pids() -> Iterator[int]:
                 yield int(entry.name)
 
 
-def look() -> dict[int, Stat]:
+def read_all() -> dict[int, Stat]:
     """One look at all processes, zombies included."""
     stats = ((pid, _stat(pid)) for pid in all_pids())
     return {pid: stat for pid, stat in stats if stat is not None}
@@ -132,15 +132,15 @@ def look() -> dict[int, Stat]:
 
 def children(pid: int) -> list[int]:
     """Direct children of `pid`, zombies included."""
-    return [child for child, stat in look().items() if stat.parent == pid]
+    return [child for child, stat in read_all().items() if stat.parent == pid]
 
 
 def descendants(pid: int) -> set[int]:
     """Everything started by `pid` and not yet adopted by another, zombies included."""
-    return below({pid}, look())
+    return descendants_in({pid}, read_all())
 
 
-def below(roots: set[int], stats: dict[int, Stat]) -> set[int]:
+def descendants_in(roots: set[int], stats: dict[int, Stat]) -> set[int]:
     """All descendants of `roots` in one look, without the roots themselves."""
     families: dict[int, list[int]] = {}
     for pid, stat in stats.items():
@@ -153,7 +153,7 @@ def below(roots: set[int], stats: dict[int, Stat]) -> set[int]:
     return found
 
 
-def marked(marker: str) -> set[int]:
+def find_marked(marker: str) -> set[int]:
     """Live processes whose initial environment holds the exact `NAME=value` entry `marker`."""
     return {pid for pid in all_pids() if _is_marked(pid, marker)}
 
@@ -170,9 +170,9 @@ def _environment(pid: int) -> bytes:
         return b""
 
 
-def unmarked(markers: Iterable[str]) -> set[str]:
+def unused_markers(markers: Iterable[str]) -> set[str]:
     """Those of the markers that no live process has, in two looks in a row: as for
-    `kill_belonging`, whose proof this is for many at once where there is no root any more."""
+    `kill_members`, whose proof this is for many at once where there is no root any more."""
     left = {marker.encode() for marker in markers}
     for _ in range(2):
         for pid in all_pids():
@@ -180,7 +180,7 @@ def unmarked(markers: Iterable[str]) -> set[str]:
     return {marker.decode() for marker in left}
 
 
-def belonging(
+def find_members(
     root: int | None, *, marker: str, since: int = 0, session: int | None = None
 ) -> set[int]:
     """Live processes of one container or attempt: `root`, its group, its descendants, all marked.
@@ -203,12 +203,14 @@ def belonging(
     if root is not None:
         found |= {root} | {pid for pid, stat in stats.items() if stat.group == root}
     if session is not None and session not in stats:
-        found |= {pid for pid in below({os.getpid()}, stats) if stats[pid].session == session}
-    found |= below(found, stats)
+        found |= {
+            pid for pid in descendants_in({os.getpid()}, stats) if stats[pid].session == session
+        }
+    found |= descendants_in(found, stats)
     return {pid for pid in found if pid in stats and stats[pid].running}
 
 
-def send(pids: Iterable[int], signal_number: int) -> None:
+def signal_all(pids: Iterable[int], signal_number: int) -> None:
     """Signal each; one that has ended meanwhile is passed over."""
     for pid in pids:
         try:
@@ -217,23 +219,23 @@ def send(pids: Iterable[int], signal_number: int) -> None:
             continue
 
 
-def kill_belonging(
+def kill_members(
     root: int | None, *, marker: str, rounds: int = 50, since: int = 0, session: int | None = None
 ) -> bool:
     """SIGKILL all of one container or attempt, again until two looks in a row find none.
 
     Two, because one look takes time and what forks meanwhile may slip by. True is proof that
     nothing is left; False after `rounds` looks (a process in uninterruptible sleep, or a fork bomb
-    that outran us). Does not wait: call it again later. `since`, `session`: see `belonging`.
+    that outran us). Does not wait: call it again later. `since`, `session`: see `find_members`.
     """
     empty = 0
     for _ in range(rounds):
-        found = belonging(root, marker=marker, since=since, session=session)
+        found = find_members(root, marker=marker, since=since, session=session)
         if not found:
             empty += 1
             if empty == 2:
                 return True
             continue
         empty = 0
-        send(found, signal.SIGKILL)
+        signal_all(found, signal.SIGKILL)
     return False

@@ -172,7 +172,7 @@ class Agent:
             if self._relay is not None:
                 await self._relay.stop()
             self._reaper.stop()
-            processes.send(processes.descendants(os.getpid()), signal.SIGKILL)
+            processes.signal_all(processes.descendants(os.getpid()), signal.SIGKILL)
             self._tools.mirror.close()
             self._tools.directories.close()
             for number in (signal.SIGTERM, signal.SIGINT):  # one more must not spoil the exit code
