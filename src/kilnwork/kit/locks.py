@@ -23,7 +23,7 @@ class OwnerLock:
         return self._descriptor is not None
 
     def take(self) -> bool:
-        """Take it; False if somebody else has it, of whom `holder` tells. Repeatable."""
+        """Take it; False if somebody else has it, of whom `read_owner` tells. Repeatable."""
         if self._descriptor is not None:
             return True
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -50,7 +50,7 @@ class OwnerLock:
             self._descriptor = None
 
 
-def holder(path: Path) -> int | None:
+def read_owner(path: Path) -> int | None:
     """The pid that a lock file names, None for none. Whether the lock is held it does not say."""
     with contextlib.suppress(OSError):
         text = path.read_text(errors="replace").strip()
@@ -58,7 +58,7 @@ def holder(path: Path) -> int | None:
     return None
 
 
-def taken(path: Path) -> bool:
+def is_locked(path: Path) -> bool:
     """Whether a process has the lock of a file at this moment; another one cannot take it then."""
     with contextlib.suppress(FileNotFoundError), path.open() as file:
         try:
