@@ -26,7 +26,7 @@ class RefusingClient(client.Client):
     refusals: list[errors.ApiError]
     before_delete: Callable[[], Awaitable[None]] | None = None
 
-    async def raw(self, method: str, path: str, **more: Any) -> http_types.Response:
+    async def raw(self, method: str, path: str, **more: Any) -> http_types.ClientResponse:
         if method == "POST" and path.endswith("/pods") and self.refusals:
             raise self.refusals.pop(0)
         ends = method == "DELETE" or b'"shutdown"' in (more.get("body") or b"")

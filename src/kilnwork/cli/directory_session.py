@@ -225,7 +225,7 @@ class DirectorySession(session.Session):
         body: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         timeout_s: float | None = 60.0,
-    ) -> http_types.Response:
+    ) -> http_types.ClientResponse:
         """As of a manager; of all but tasks there is nothing."""
         status, said, data = 0, dict[str, str](), b""
         async with contextlib.aclosing(self._ask(method, path, query)) as messages:
@@ -233,7 +233,7 @@ class DirectorySession(session.Session):
                 status = message.get("status", status)
                 said |= _headers(message)
                 data += message.get("body", b"")
-        response = http_types.Response(status, "", data, said)
+        response = http_types.ClientResponse(status, "", data, said)
         if not response.ok:
             raise _error(status, data)
         return response
@@ -245,7 +245,7 @@ class DirectorySession(session.Session):
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
         accept: str = "*/*",
-        head: Callable[[http_types.Response], None] | None = None,
+        head: Callable[[http_types.ClientResponse], None] | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """As of a manager."""
         status, refused = 0, b""
@@ -254,7 +254,7 @@ class DirectorySession(session.Session):
                 if "status" in message:
                     status = message["status"]
                     if head is not None and status < _REFUSED:
-                        head(http_types.Response(status, "", b"", _headers(message)))
+                        head(http_types.ClientResponse(status, "", b"", _headers(message)))
                 elif status >= _REFUSED:
                     refused += message["body"]
                 elif message["body"]:

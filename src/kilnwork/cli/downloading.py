@@ -151,7 +151,7 @@ class _Download:
         if self._meter.total is not None and self._got < self._meter.total:
             raise kube_errors.Unavailable(0, "CutShort", f"{self._path} was cut short")
 
-    def _begin(self, reply: http_types.Response) -> None:
+    def _begin(self, reply: http_types.ClientResponse) -> None:
         if self._got and reply.status != 206:
             raise errors.CommandError(
                 f"{self._path} has changed while it was read: start again to read what it is now"

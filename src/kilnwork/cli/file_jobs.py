@@ -173,7 +173,7 @@ async def versions(s: session.Session, job: str) -> AsyncGenerator[Job, None]:
 async def patiently(
     s: session.Session,
     say: Callable[[str], None],
-    ask: Callable[[], Awaitable[http_types.Response]],
+    ask: Callable[[], Awaitable[http_types.ClientResponse]],
 ) -> Job:
     """The document that a request gives which may be repeated, and is while the server is away.
 

@@ -141,7 +141,7 @@ class ManagerConnector:
         self.prefix = manager.proxy_path(home)
         return self._carry_out(discovery.ask_behind(home), self)
 
-    def get(self, path: str) -> http_types.Response:
+    def get(self, path: str) -> http_types.ClientResponse:
         """GET a path of the manager. Raises ConfigurationError when there is no response."""
         steps = discovery.get(self.prefix + path)
         return self._carry_out(steps, self if self.prefix else self._server)

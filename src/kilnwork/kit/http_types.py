@@ -23,7 +23,7 @@ CONNECT_S = 10.0
 """A server that does not take a connection in this time is down or behind a wrong address."""
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One HTTP request. `path` is already percent-encoded; `headers` come on top of the usual ones.
 
     `content_type`, `accept`: the headers; the blocking client sends none that is empty. `body`: a
@@ -49,7 +49,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.path}?{parse.urlencode(self.query, quote_via=parse.quote)}"
 
 
-class Response(NamedTuple):
+class ClientResponse(NamedTuple):
     """A whole response. Names of headers are to be asked for in lower case."""
 
     status: int

@@ -50,7 +50,7 @@ class ManagerLink:
     ) -> pond_messages.Order:
         """Send a report; the order comes at once, or within `wait_s` when it is a new one."""
         response = await self._transport.send(
-            http_types.Request(
+            http_types.ClientRequest(
                 method="POST",
                 path=f"{self._base}/nodes/{self._node}",
                 query={"wait": f"{wait_s:g}"},
@@ -75,8 +75,10 @@ class ManagerLink:
         """Repeatable."""
         await self._transport.send(self._manifest("PUT", digest, encoded))
 
-    def _manifest(self, method: str, digest: str, body: bytes | None = None) -> http_types.Request:
-        return http_types.Request(
+    def _manifest(
+        self, method: str, digest: str, body: bytes | None = None
+    ) -> http_types.ClientRequest:
+        return http_types.ClientRequest(
             method=method,
             path=f"{self._base}/manifests/{digest.removeprefix('sha256:')}",
             body=body,

@@ -92,7 +92,7 @@ class PodLogs:
 
 def target(
     pod: meta.JsonObject, query: requests.Query, reader: lookup.Lookup
-) -> tuple[str, http_types.Request]:
+) -> tuple[str, http_types.ClientRequest]:
     """URL of the node, and what to ask it; 400 when the question or the state of the Pod allows no
     answer."""
     metadata = pod["metadata"]
@@ -108,7 +108,7 @@ def target(
         urllib.parse.quote(part, safe="")
         for part in ("containerLogs", metadata["namespace"], metadata["name"], container)
     )
-    return f"https://{where}", http_types.Request(
+    return f"https://{where}", http_types.ClientRequest(
         method="GET", path=f"/{path}", query=_options(query), accept="*/*", timeout_s=None
     )
 
