@@ -1,8 +1,8 @@
 """A database file that held data and is empty now: SQLite would take it for a new one.
 
-Used by whatever opens one of our databases: `check_content` before SQLite sees the file, `write_marker` once its
-tables are there. The mark is a file beside it, `NAME.made`; who moves `NAME*` elsewhere to begin
-anew moves it along. A database that is not there at all is a new one.
+Used by whatever opens one of our databases: `check_content` before SQLite sees the file,
+`write_marker` once its tables are there. The marker is a file beside it, `NAME.made`; move it with
+the database. A database that is not there at all is a new one.
 """
 
 import os
@@ -23,7 +23,7 @@ def marker_path(path: Path) -> Path:
 
 
 def check_content(path: Path) -> None:
-    """Raise `ContentLost` if the file has lost its content; whatever is in its log is left there."""
+    """Raise `ContentLost` if the file has lost its content; its WAL is left unchanged."""
     try:
         size = path.stat().st_size
     except OSError:
