@@ -20,7 +20,7 @@ from kilnwork.kit import clock, processes
 from support import hubs, short, waiting, worker_process
 
 NS = "default"
-_P = filejobs.Phase
+_P = filejobs.FileJobPhase
 
 
 class House:
@@ -49,7 +49,7 @@ class House:
         await self.hub.stop()
 
     async def create(self, content: bytes, **spec: Any) -> model.JobView:
-        found = msgspec.convert({"clusterName": "counter", **spec}, filejobs.JobSpec)
+        found = msgspec.convert({"clusterName": "counter", **spec}, filejobs.FileJobSpec)
         taken = intake.Intake(found)
         data = b"".join(taken.feed(content))
         rest, manifest = taken.finish()

@@ -81,7 +81,7 @@ async def test_parts_are_mapped_and_reduced_in_a_slot(
         ref = call(hub, slot, here, part.number)
         commit = msgspec.convert(await hub.result(slot, ref), filejobs.Commit)
         assert commit == commits.find(here.store, part.number, 1)
-        assert (commit.attempt, commit.outcome) == (ref.attempt, filejobs.Outcome.SUCCEEDED)
+        assert (commit.attempt, commit.outcome) == (ref.attempt, filejobs.PartOutcome.SUCCEEDED)
         assert commit.worker == os.uname().nodename
         assert commit.started <= commit.finished
     work = filejobs.ReduceWork(

@@ -58,7 +58,7 @@ def short_digits(ref: str) -> str | None:
     return None if found is None else found[1]
 
 
-class Phase(StrEnum):
+class FileJobPhase(StrEnum):
     """Where a file job is. The last three never change, except that a redrive starts a Failed
     one or a Cancelled one anew."""
 
@@ -77,7 +77,7 @@ class Phase(StrEnum):
         return self in _FINAL
 
 
-_FINAL = (Phase.SUCCEEDED, Phase.FAILED, Phase.CANCELLED)
+_FINAL = (FileJobPhase.SUCCEEDED, FileJobPhase.FAILED, FileJobPhase.CANCELLED)
 
 
 class Format(StrEnum):
@@ -148,7 +148,7 @@ class PartRetry(api_task.Retry, frozen=True):
         return api_task.Retry(**{name: getattr(self, name) for name in self.__struct_fields__})
 
 
-class JobSpec(api_task.Wire, frozen=True):
+class FileJobSpec(api_task.Wire, frozen=True):
     """What a file job is to do.
 
     `itemsPerPart`, `bytesPerPart`: a part ends at whichever comes first. `maxParts`: parts are made
@@ -236,7 +236,7 @@ class Records(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Outcome(StrEnum):
+class PartOutcome(StrEnum):
     """How a part ended for good."""
 
     SUCCEEDED = "Succeeded"
@@ -264,7 +264,7 @@ class Commit(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw
     part: int
     run: int
     attempt: int
-    outcome: Outcome
+    outcome: PartOutcome
     records: Records = Records()
     output: StoredFile | None = None
     errors: StoredFile | None = None

@@ -31,7 +31,7 @@ async def follow(s: session.Session, job: str, *, output: str | None) -> None:
         raise
     _tell(last)
     await tell_bad(s, last)
-    if file_jobs.phase(last) is filejobs.Phase.SUCCEEDED and output is not None:
+    if file_jobs.phase(last) is filejobs.FileJobPhase.SUCCEEDED and output is not None:
         await _bring(s, job, output)
     file_jobs.check_end(last)
     if output is None and not file_jobs.all_bad(file_jobs.records(last)):
@@ -116,7 +116,7 @@ def _line(job: file_jobs.Job, counted: progress_meter.Meter, *, now_s: float) ->
 
 def _tell(job: file_jobs.Job) -> None:
     counts = file_jobs.records(job)
-    if file_jobs.phase(job) is not filejobs.Phase.SUCCEEDED:
+    if file_jobs.phase(job) is not filejobs.FileJobPhase.SUCCEEDED:
         return
     done = f"{counts.succeeded:,} of {file_jobs.many(counts.total, 'record')}"
     text = f"job {job['id']} has succeeded: {done}"

@@ -171,7 +171,7 @@ async def _file_jobs(s: session.Session) -> dict[str, Any] | None:
     phases = Counter(file_jobs.phase(job) for job in found)
     return {
         **({} if "allNamespaces" in space or s.target.namespace else space),
-        "phases": {phase: phases[phase] for phase in filejobs.Phase if phases[phase]},
+        "phases": {phase: phases[phase] for phase in filejobs.FileJobPhase if phases[phase]},
         "newest": found[:_NEWEST],
     }
 
