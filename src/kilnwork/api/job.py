@@ -228,7 +228,7 @@ class StartPolicy(Wire, frozen=True):
     """Time (RFC 3339) before which it does not start."""
 
 
-class Outcome(StrEnum):
+class DependencyOutcome(StrEnum):
     """How what a Job depends on must end."""
 
     SUCCESS = "Success"
@@ -252,7 +252,7 @@ class Dependency(Wire, frozen=True):
     """`Job`, `Task`, or `JobConfig`, which is one of its Jobs: that of the same tick; without one,
     the newest that is not after this Job; without any, the next. A Job's time is that of its tick,
     else of its creation. Ticks until then that are not decided yet are waited for."""
-    outcome: Outcome = Outcome.SUCCESS
+    outcome: DependencyOutcome = DependencyOutcome.SUCCESS
     """`Success`: if it ends otherwise, the Job fails with `DependencyFailed`. `Finished`: any end
     will do."""
 

@@ -30,7 +30,7 @@ class Operator(StrEnum):
     IS_TRUE = "IsTrue"
 
 
-class Outcome(StrEnum):
+class RuleOutcome(StrEnum):
     """What a document says of its task."""
 
     RUNNING = "Running"
@@ -110,7 +110,7 @@ class CompiledRules:
     ) -> None:
         self._success, self._failure, self._running = success, failure, running
 
-    def judge(self, document: Any, *, check_generation: bool = True) -> Outcome | None:
+    def judge(self, document: Any, *, check_generation: bool = True) -> RuleOutcome | None:
         """Return the outcome that parsed JSON shows, None if none yet; raises LimitExceeded.
 
         Failure is looked at first and wins. With `check_generation`, an object whose controller has
@@ -120,11 +120,11 @@ class CompiledRules:
         if check_generation and _unobserved(document):
             return None
         if self._failure is not None and self._failure.evaluate(document, budget):
-            return Outcome.FAILED
+            return RuleOutcome.FAILED
         if self._success is not None and self._success.evaluate(document, budget):
-            return Outcome.SUCCESS
+            return RuleOutcome.SUCCESS
         if self._running is None or self._running.evaluate(document, budget):
-            return Outcome.RUNNING
+            return RuleOutcome.RUNNING
         return None
 
     def explain(self, document: Any, *, check_generation: bool = True) -> str:

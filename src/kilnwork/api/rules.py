@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kilnwork.api import jsonpaths
 
 Operator = rule_evaluation.Operator
-Outcome = rule_evaluation.Outcome
+RuleOutcome = rule_evaluation.RuleOutcome
 
 Problem = tuple[str, str]
 """Dotted path of the field, and a sentence without subject, as in `validation`."""

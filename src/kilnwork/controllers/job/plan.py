@@ -457,7 +457,7 @@ def _seconds_until(time: str | None, now: float) -> float | None:
 
 def judge(wanted: job.Dependency, why: str, succeeded: bool) -> DependencyState:  # noqa: FBT001
     """Return what the end of something means for a Job that depends on it."""
-    if succeeded or wanted.outcome is job.Outcome.FINISHED:
+    if succeeded or wanted.outcome is job.DependencyOutcome.FINISHED:
         return DependencyState(wanted, over=True)
     return DependencyState(wanted, over=True, problem=why)
 
