@@ -130,7 +130,7 @@ class Plan(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 class Schedule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """A schedule whose expressions, zone and bounds are read."""
 
-    expressions: tuple[cron.Expression, ...]
+    expressions: tuple[cron.CronExpression, ...]
     zone: dt.tzinfo
     not_before: int
     """First second that may be a tick."""
@@ -200,7 +200,7 @@ class Schedule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
             1 for _ in itertools.takewhile(lambda tick: tick <= until, self.ticks(after))
         ), True
 
-    def _next(self, expression: cron.Expression, seconds: int) -> int | None:
+    def _next(self, expression: cron.CronExpression, seconds: int) -> int | None:
         tick = expression.next_after(
             max(seconds, self.not_before - 1),
             self.zone,
@@ -209,13 +209,13 @@ class Schedule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         )
         return None if tick is None or tick > self.not_after else tick
 
-    def _walk(self, expression: cron.Expression, after: int) -> Iterator[int]:
+    def _walk(self, expression: cron.CronExpression, after: int) -> Iterator[int]:
         tick = self._next(expression, after)
         while tick is not None:
             yield tick
             tick = self._next(expression, tick)
 
-    def _count(self, expression: cron.Expression, after: int, until: int) -> int:
+    def _count(self, expression: cron.CronExpression, after: int, until: int) -> int:
         return expression.count(
             max(after, self.not_before - 1),
             min(until, self.not_after),
@@ -225,7 +225,7 @@ class Schedule(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         )
 
     def _newest(
-        self, expression: cron.Expression, after: int, until: int, *, count: int
+        self, expression: cron.CronExpression, after: int, until: int, *, count: int
     ) -> Iterable[int]:
         """Return the last `count` ticks of one expression in a span.
 
@@ -338,7 +338,9 @@ def _waiting(first: int | None, *, now: int, decided: int | None) -> Waiting:
     return Waiting.ENDED if first is None else Waiting.NOT_YET_DUE
 
 
-def _expressions(spec: job_config.CronSchedule | None, hash_id: str) -> tuple[cron.Expression, ...]:
+def _expressions(
+    spec: job_config.CronSchedule | None, hash_id: str
+) -> tuple[cron.CronExpression, ...]:
     """Return the expressions of a schedule; none if it has no `cron`."""
     if spec is None:
         return ()
