@@ -20,7 +20,7 @@ FIRST_INPUT = "input"
 """The name under which a command finds the TaskObject of `spec.inputObject`."""
 
 
-class Kind(StrEnum):
+class InputKind(StrEnum):
     """What an input comes from."""
 
     OBJECT = "TaskObject"
@@ -33,7 +33,7 @@ class Kind(StrEnum):
 class Source(msgspec.Struct, frozen=True):
     """One object of the task's namespace whose data or result is read."""
 
-    kind: Kind
+    kind: InputKind
     name: str
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ def sources(spec: task.TaskTemplate) -> dict[str, tuple[Source, str | None]]:
     """Input name → where it comes from and the path into it; raises InputError for a bad spec."""
     found: dict[str, tuple[Source, str | None]] = {}
     if spec.input_object is not None:
-        found[FIRST_INPUT] = (Source(Kind.OBJECT, spec.input_object), None)
+        found[FIRST_INPUT] = (Source(InputKind.OBJECT, spec.input_object), None)
     for entry in spec.inputs:
         if entry.name in found:
             raise _invalid(f"spec.inputs names {entry.name!r} twice")
@@ -84,9 +84,9 @@ def encode(document: dict[str, Any]) -> bytes:
 
 def _source(entry: task.TaskInput) -> Source:
     if entry.object is not None and entry.task is None:
-        return Source(Kind.OBJECT, entry.object)
+        return Source(InputKind.OBJECT, entry.object)
     if entry.task is not None and entry.object is None:
-        return Source(Kind.TASK, entry.task)
+        return Source(InputKind.TASK, entry.task)
     raise _invalid(f"input {entry.name!r} must name one of object and task")
 
 

@@ -58,7 +58,7 @@ class Dependencies:
         return {source: self._source(seen, source) for source, _ in wanted.values()}
 
     def _source(self, seen: job.Job, source: inputs.Source) -> task_plan.Found:
-        if source.kind in (inputs.Kind.OBJECT, inputs.Kind.TASK):
+        if source.kind in (inputs.InputKind.OBJECT, inputs.InputKind.TASK):
             return self._find_input(source, seen.metadata.namespace)
         chosen = self._job_of(seen, job.Dependency(kind=_K(source.kind), name=source.name))
         if chosen.found is None:

@@ -189,10 +189,10 @@ def awaited(
 def _source(given: job.ResultSource) -> inputs.Source:
     """Where a list comes from. Of a valid Job, exactly one of the names is there."""
     if given.task is not None:
-        return inputs.Source(inputs.Kind.TASK, given.task)
+        return inputs.Source(inputs.InputKind.TASK, given.task)
     if given.job is not None:
-        return inputs.Source(inputs.Kind.JOB, given.job)
-    return inputs.Source(inputs.Kind.JOB_CONFIG, given.job_config or "")
+        return inputs.Source(inputs.InputKind.JOB, given.job)
+    return inputs.Source(inputs.InputKind.JOB_CONFIG, given.job_config or "")
 
 
 def _live(facts: Facts, seen: job.Job) -> Plan:
@@ -328,7 +328,7 @@ def _held(
         more = f" (and {len(waits) - 1} more)" if len(waits) > 1 else ""
         return turns.Hold(reason=JobReason.WAITING_FOR_DEPENDENCY, message=waits[0] + more), None
     if missing:
-        objects = [text for source, text in missing if source.kind is inputs.Kind.OBJECT]
+        objects = [text for source, text in missing if source.kind is inputs.InputKind.OBJECT]
         reason = Reason.WAITING_FOR_OBJECT if objects else Reason.WAITING_FOR_TASK
         text = (objects or [text for _, text in missing])[0]
         return turns.Hold(reason=reason, message=text), None

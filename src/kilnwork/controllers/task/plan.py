@@ -359,7 +359,7 @@ def _no_cluster(facts: Facts, seen: task.Task) -> status.Why:
 
 
 def _no_input(missing: Mapping[inputs.Source, Missing]) -> status.Why:
-    objects = [f for s, f in missing.items() if s.kind is inputs.Kind.OBJECT]
+    objects = [f for s, f in missing.items() if s.kind is inputs.InputKind.OBJECT]
     reason = Reason.WAITING_FOR_OBJECT if objects else Reason.WAITING_FOR_TASK
     first, rest = (objects or list(missing.values()))[0], len(missing) - 1
     return status.Why(reason, first.message + (f" (and {rest} more)" if rest else ""))

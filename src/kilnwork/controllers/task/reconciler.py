@@ -155,7 +155,7 @@ class Reconciler:
     def find_input(self, source: inputs.Source, namespace: str) -> plan.Found:
         """Return the data of a TaskObject or the result of a Task, or why it is not there."""
         key = (namespace, source.name)
-        if source.kind is inputs.Kind.OBJECT:
+        if source.kind is inputs.InputKind.OBJECT:
             found = self._caches.objects.get(key)
             return _absent(source, namespace) if found is None else plan.Ready(found.data)
         other = self._caches.tasks.get(key)

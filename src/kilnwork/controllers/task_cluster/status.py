@@ -101,9 +101,9 @@ def _obstacle(
 
 
 _TROUBLES = {
-    pod.Kind.NO_IMAGE: Reason.IMAGE_NOT_PULLED,
-    pod.Kind.UNSCHEDULABLE: Reason.UNSCHEDULABLE,
-    pod.Kind.FAILING: Reason.WORKERS_FAILING,
+    pod.TroubleKind.NO_IMAGE: Reason.IMAGE_NOT_PULLED,
+    pod.TroubleKind.UNSCHEDULABLE: Reason.UNSCHEDULABLE,
+    pod.TroubleKind.FAILING: Reason.WORKERS_FAILING,
 }
 
 
