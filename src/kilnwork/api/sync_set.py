@@ -92,7 +92,7 @@ class OnTimeout(enum.StrEnum):
     FAIL = "fail"
 
 
-class Order(enum.StrEnum):
+class StartOrder(enum.StrEnum):
     """What comes first, data or workers; see `PondUse.order`."""
 
     AUTO = "auto"
@@ -261,7 +261,7 @@ class PondUse(Wire, frozen=True):
 
     name: task.Name = "default"
     """Name of a DataPond of this namespace."""
-    order: Order = Order.AUTO
+    order: StartOrder = StartOrder.AUTO
     """`lead`: data is fetched to nodes where the workers fit, which start when it is there.
     `follow`: workers start, data is fetched to their nodes, and the flow begins then. `auto`:
     `lead` for more than 256 MiB, or where a group must be near."""

@@ -259,7 +259,7 @@ def _shard_problems(at: str, shard: sync_set.Shard, groups: Sequence[str]) -> It
 def _pond_problems(spec: sync_set.SyncSetSpec) -> Iterator[Problem]:
     pond = spec.data.pond
     yield from validation.name_problems((("spec.data.pond.name", pond.name),))
-    if pond.order is sync_set.Order.FOLLOW:
+    if pond.order is sync_set.StartOrder.FOLLOW:
         for position, group in enumerate(spec.resources.groups):
             if group.near_mode is sync_set.NearMode.REQUIRED:
                 yield (

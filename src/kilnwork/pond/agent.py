@@ -85,14 +85,14 @@ class Agent:
         self._session = ids.new_uid()
         self._sequence = 0
         self._applied = 0
-        self._order = pond_messages.Order(revision=0)
+        self._order = pond_messages.NodeOrder(revision=0)
         self._knows = 0
         self._applying = asyncio.Lock()
         self._news = asyncio.Event()
         self._address = ""
         self._served = 0
         self._damaged = 0
-        self._trouble: pond_messages.Trouble | None = None
+        self._trouble: pond_messages.PondTrouble | None = None
         self._open = False
         self._removing = False
         self._removed = False
@@ -146,7 +146,7 @@ class Agent:
                 self._trouble, self._shares = None, True
             except (errors.PondError, OSError) as error:
                 reason = error.reason if isinstance(error, errors.PondError) else "PathUnusable"
-                self._trouble = pond_messages.Trouble(reason=reason, message=str(error))
+                self._trouble = pond_messages.PondTrouble(reason=reason, message=str(error))
                 log.warning("pond cannot be opened", extra={"why": str(error)})
                 self._shares = False
             else:
@@ -266,7 +266,7 @@ class Agent:
 
     # orders
 
-    async def _apply(self, order: pond_messages.Order, sequence: int) -> None:
+    async def _apply(self, order: pond_messages.NodeOrder, sequence: int) -> None:
         """Make it so. An order that comes later though it was asked for earlier is an old one."""
         async with self._applying:
             if sequence < self._applied or order.revision == self._knows:
@@ -291,7 +291,7 @@ class Agent:
             self._knows = order.revision
             self._news.set()
 
-    def _begin_removal(self, order: pond_messages.Order) -> None:
+    def _begin_removal(self, order: pond_messages.NodeOrder) -> None:
         self._knows = order.revision
         if not self._removing:
             self._removing = True
@@ -300,7 +300,7 @@ class Agent:
     async def _remove(self) -> None:
         """Stop all work, then remove what is here; tried again until that is done."""
         await self._stop_deliveries(lambda _: True)
-        self._take_pins(pond_messages.Order(revision=0))
+        self._take_pins(pond_messages.NodeOrder(revision=0))
         if self._scrubbing is not None:
             self._scrubbing.cancel()
             await asyncio.wait({self._scrubbing})
@@ -312,7 +312,7 @@ class Agent:
             except OSError as error:
                 log.warning("pond cannot be removed", extra={"why": str(error)})
                 text = f"cannot be removed: {error}"
-                self._trouble = pond_messages.Trouble(reason="PathUnusable", message=text)
+                self._trouble = pond_messages.PondTrouble(reason="PathUnusable", message=text)
                 self._changed()
                 await asyncio.sleep(OPEN_S)
             else:
@@ -327,7 +327,7 @@ class Agent:
             await asyncio.to_thread(self._store.release, namespace, name)
             log.info("lease released", extra={"lease": name})
 
-    async def _take_leases(self, order: pond_messages.Order) -> None:
+    async def _take_leases(self, order: pond_messages.NodeOrder) -> None:
         wanted = {(lease.name, _encode(one)) for lease in order.leases for one in lease.snapshots}
         await self._stop_deliveries(lambda key: key not in wanted)
         for ordered in order.leases:
@@ -367,7 +367,7 @@ class Agent:
         if running:
             await asyncio.wait(running)
 
-    def _take_pins(self, order: pond_messages.Order) -> None:
+    def _take_pins(self, order: pond_messages.NodeOrder) -> None:
         wanted = {_encode(ordered): ordered for ordered in order.pins}
         for key in [key for key in self._pins if key not in wanted]:
             self._pins.pop(key)[1].cancel()

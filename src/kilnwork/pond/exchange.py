@@ -47,7 +47,7 @@ class ManagerLink:
 
     async def report(
         self, report: pond_messages.Report, *, wait_s: float = 0.0
-    ) -> pond_messages.Order:
+    ) -> pond_messages.NodeOrder:
         """Send a report; the order comes at once, or within `wait_s` when it is a new one."""
         response = await self._transport.send(
             http_types.ClientRequest(
@@ -59,7 +59,7 @@ class ManagerLink:
             )
         )
         try:
-            return msgspec.json.decode(response.body, type=pond_messages.Order)
+            return msgspec.json.decode(response.body, type=pond_messages.NodeOrder)
         except msgspec.MsgspecError as error:
             raise errors.Unavailable(0, "NoOrder", f"the manager sent no order: {error}") from error
 

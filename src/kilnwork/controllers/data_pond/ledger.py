@@ -337,7 +337,7 @@ class Ledger:
 
     async def order(
         self, namespace: str, pond: str, node: str, *, knows: int, wait_s: float
-    ) -> pond_messages.Order:
+    ) -> pond_messages.NodeOrder:
         """What is wanted of a node: as soon as that is another revision than the agent knows."""
         key = (namespace, pond)
         event = asyncio.Event()

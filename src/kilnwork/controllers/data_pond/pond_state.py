@@ -345,11 +345,11 @@ class PondState:
 
     # what an agent is told
 
-    def order(self, node: str) -> pond_messages.Order:
+    def order(self, node: str) -> pond_messages.NodeOrder:
         """All that is wanted of a node, as things are."""
         self.note_silence()
         if self.removing_since is not None:
-            return pond_messages.Order(revision=self.revision, remove=True)
+            return pond_messages.NodeOrder(revision=self.revision, remove=True)
         live, served = self.live(), self._served_by(node)
         for pinning in self._pins.values():
             self._assign(pinning, live)
@@ -365,7 +365,7 @@ class PondState:
         wanted = {one.digest for lease in leases for one in lease.snapshots}
         holders = {digest: tuple(self._peers_with(digest, node)) for digest in sorted(wanted)}
         peers = {one for nodes in holders.values() for one in nodes}
-        return pond_messages.Order(
+        return pond_messages.NodeOrder(
             revision=self.revision,
             limits=self._limits(),
             pins=tuple(

@@ -199,8 +199,8 @@ def _shard_count(seen: sync_set.SyncSet, shard: sync_set.Shard) -> int | None:
 def leads(seen: sync_set.SyncSet, refs: Mapping[str, flow_model.SnapshotRef]) -> bool:
     """Whether the data comes first, and workers start where it is."""
     order = seen.spec.data.pond.order
-    if order is not sync_set.Order.AUTO:
-        return order is sync_set.Order.LEAD
+    if order is not sync_set.StartOrder.AUTO:
+        return order is sync_set.StartOrder.LEAD
     required = any(
         group.near_mode is sync_set.NearMode.REQUIRED for group in seen.spec.resources.groups
     )

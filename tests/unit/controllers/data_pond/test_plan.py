@@ -277,7 +277,7 @@ def test_a_manager_that_may_not_read_nodes_says_how_it_gets_to() -> None:
 
 
 def test_a_directory_that_cannot_be_used_is_named() -> None:
-    trouble = pond_messages.Trouble(reason="PondInUse", message="it belongs to process 7")
+    trouble = pond_messages.PondTrouble(reason="PondInUse", message="it belongs to process 7")
     state = known(trouble=trouble).state("quant", "lake")
 
     found = condition(decide(nodes=[a_node("n1")], known=state), "Ready")
@@ -286,7 +286,7 @@ def test_a_directory_that_cannot_be_used_is_named() -> None:
 
 
 def test_a_full_pond_says_where() -> None:
-    trouble = pond_messages.Trouble(reason="PondFull", message="no room")
+    trouble = pond_messages.PondTrouble(reason="PondFull", message="no room")
     state = known(pins=(pond_messages.PinReport(id="r", trouble=trouble),)).state("quant", "lake")
 
     found = condition(decide(nodes=[a_node("n1")], known=state), "Full")
