@@ -71,7 +71,7 @@ def _undecided(
     pending = [] if row is None else [t for t in row.pending if t <= until and t not in made]
     if pending:
         return max(pending)
-    schedule = schedules.Schedule.of(spec, namespace=metadata.namespace, name=metadata.name)
+    schedule = schedules.CompiledSchedule.of(spec, namespace=metadata.namespace, name=metadata.name)
     decided = max(int(schedules.begin(config)), 0 if row is None else row.tick)
     following = schedule.next_after(decided)
     return following if following is not None and following <= until else None

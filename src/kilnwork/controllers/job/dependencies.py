@@ -14,7 +14,7 @@ from kilnwork.controllers.task import plan as task_plan
 from kilnwork.dispatch import model
 from kilnwork.jobs import index_model
 
-FindInput = Callable[[inputs.Source, str], task_plan.Found]
+FindInput = Callable[[inputs.InputSource, str], task_plan.Found]
 """Find the data or result of a source in a namespace: the Task controller's."""
 
 FindView = Callable[[str], model.TaskView | None]
@@ -49,7 +49,7 @@ class Dependencies:
             self._state(seen, one) for one in plan.awaited(seen.spec.depends_on, seen.spec.template)
         )
 
-    def sources(self, seen: job.Job) -> dict[inputs.Source, task_plan.Found]:
+    def sources(self, seen: job.Job) -> dict[inputs.InputSource, task_plan.Found]:
         """Return the inputs of a Job, and its list of `withResultOf`, as far as they are there."""
         try:
             wanted = plan.needed(seen)
@@ -57,7 +57,7 @@ class Dependencies:
             return {}  # the plan finds the same, and says so
         return {source: self._source(seen, source) for source, _ in wanted.values()}
 
-    def _source(self, seen: job.Job, source: inputs.Source) -> task_plan.Found:
+    def _source(self, seen: job.Job, source: inputs.InputSource) -> task_plan.Found:
         if source.kind in (inputs.InputKind.OBJECT, inputs.InputKind.TASK):
             return self._find_input(source, seen.metadata.namespace)
         chosen = self._job_of(seen, job.Dependency(kind=_K(source.kind), name=source.name))

@@ -81,7 +81,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     strays: tuple[str, ...] = ()
     config: job_config.JobConfig | None = None
     dependencies: tuple[DependencyState, ...] = ()
-    sources: Mapping[inputs.Source, task_plan.Found] = {}
+    sources: Mapping[inputs.InputSource, task_plan.Found] = {}
     refused: str = ""
     no_cluster: str = ""
     told: turns.Hold | msgspec.UnsetType | None = msgspec.UNSET
@@ -161,7 +161,7 @@ def cluster_name(seen: job.Job) -> str:
     return what.cluster_name if what is not None and what.executor == task.WORKER else ""
 
 
-def needed(seen: job.Job) -> dict[str, tuple[inputs.Source, str | None]]:
+def needed(seen: job.Job) -> dict[str, tuple[inputs.InputSource, str | None]]:
     """Return the inputs of a Job's tasks by name; the list of `withResultOf` under ""."""
     template = seen.spec.template
     if template is None or template.what is None:
@@ -186,13 +186,13 @@ def awaited(
     return (*given, job.Dependency(kind=job.DependencyKind(source.kind), name=source.name))
 
 
-def _source(given: job.ResultSource) -> inputs.Source:
+def _source(given: job.ResultSource) -> inputs.InputSource:
     """Where a list comes from. Of a valid Job, exactly one of the names is there."""
     if given.task is not None:
-        return inputs.Source(inputs.InputKind.TASK, given.task)
+        return inputs.InputSource(inputs.InputKind.TASK, given.task)
     if given.job is not None:
-        return inputs.Source(inputs.InputKind.JOB, given.job)
-    return inputs.Source(inputs.InputKind.JOB_CONFIG, given.job_config or "")
+        return inputs.InputSource(inputs.InputKind.JOB, given.job)
+    return inputs.InputSource(inputs.InputKind.JOB_CONFIG, given.job_config or "")
 
 
 def _live(facts: Facts, seen: job.Job) -> Plan:
@@ -291,7 +291,7 @@ def group_of(config: job_config.JobConfig) -> turns.Group:
 
 def _provided(
     facts: Facts, seen: job.Job
-) -> tuple[Provided, list[tuple[inputs.Source, str]], list[str]]:
+) -> tuple[Provided, list[tuple[inputs.InputSource, str]], list[str]]:
     """Return what was found of inputs and items, what is missing, and what will not come. Raises
     InputError."""
     wanted = needed(seen)
@@ -315,7 +315,7 @@ def _provided(
 
 
 def _held(
-    facts: Facts, missing: list[tuple[inputs.Source, str]], broken: list[str]
+    facts: Facts, missing: list[tuple[inputs.InputSource, str]], broken: list[str]
 ) -> tuple[turns.Hold | None, Failure | None]:
     """Return what a Job waits for that the engine does not know, or why it cannot start."""
     for state in facts.dependencies:

@@ -44,7 +44,7 @@ class Reading(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     generation: int
     problem: str
     """Why it cannot be used; "" if it can."""
-    schedule: schedules.Schedule | None
+    schedule: schedules.CompiledSchedule | None
     fingerprint: str
     """Changes when the schedule does: what passed before is then over."""
 
@@ -144,7 +144,7 @@ def decide(facts: Facts) -> Plan:
     )
 
 
-def go_on(schedule: schedules.Schedule, after: int, known: Upcoming | None) -> Upcoming:
+def go_on(schedule: schedules.CompiledSchedule, after: int, known: Upcoming | None) -> Upcoming:
     """Return the next ticks of a schedule. `known`: those after another second, of which what is
     still to come is not looked for again: each takes as long as the rest of a pass."""
     left: tuple[int, ...] = ()
@@ -176,11 +176,11 @@ def depends_on(config: job_config.JobConfig) -> Iterator[str]:
             yield one.name
 
 
-def _schedule(config: job_config.JobConfig) -> schedules.Schedule | None:
+def _schedule(config: job_config.JobConfig) -> schedules.CompiledSchedule | None:
     spec, metadata = config.spec.schedule, config.metadata
     if spec is None or spec.cron is None:
         return None
-    return schedules.Schedule.of(spec, namespace=metadata.namespace, name=metadata.name)
+    return schedules.CompiledSchedule.of(spec, namespace=metadata.namespace, name=metadata.name)
 
 
 def _known(facts: Facts) -> schedules.Facts:
@@ -193,7 +193,7 @@ def _known(facts: Facts) -> schedules.Facts:
 
 
 def _lost(
-    facts: Facts, schedule: schedules.Schedule | None
+    facts: Facts, schedule: schedules.CompiledSchedule | None
 ) -> dict[int, reasons.ConfigReason | None]:
     """Return the ticks that wait for Jobs which the engine will not take up (`pending.lost`), and
     those whose Jobs it has refused since."""
@@ -220,7 +220,7 @@ def _warnings(lost: dict[int, reasons.ConfigReason | None]) -> Iterator[Announce
 
 def _decision(
     facts: Facts,
-    schedule: schedules.Schedule | None,
+    schedule: schedules.CompiledSchedule | None,
     found: schedules.Plan,
     *,
     lost: dict[int, reasons.ConfigReason | None],

@@ -163,7 +163,7 @@ def _stuck(ticks: Ticks) -> tuple[str, str]:
         waiting = len(ticks.refusal.since)
         more = f"; {waiting - 1} more wait" if waiting > 1 else ""
         return str(reasons.ConfigReason.JOB_NOT_MADE), f"{ticks.refusal.text}{more}"
-    if ticks.planned.waiting in (None, schedules.Waiting.NOT_YET_DUE):
+    if ticks.planned.waiting in (None, schedules.WaitReason.NOT_YET_DUE):
         return "", ""
     return str(ticks.planned.waiting), ticks.planned.message
 

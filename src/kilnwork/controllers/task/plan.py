@@ -84,7 +84,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     strays: tuple[ids.TaskId, ...] = ()
     cluster: task_cluster.TaskCluster | None = None
     workers: images.Workers | None = None
-    sources: Mapping[inputs.Source, Found] = {}
+    sources: Mapping[inputs.InputSource, Found] = {}
     output_made: str | None = None
     refused: bool = False
     unfit: str = ""
@@ -358,7 +358,7 @@ def _no_cluster(facts: Facts, seen: task.Task) -> status.Why:
     return status.Why(Reason.WAITING_FOR_CLUSTER, message)
 
 
-def _no_input(missing: Mapping[inputs.Source, Missing]) -> status.Why:
+def _no_input(missing: Mapping[inputs.InputSource, Missing]) -> status.Why:
     objects = [f for s, f in missing.items() if s.kind is inputs.InputKind.OBJECT]
     reason = Reason.WAITING_FOR_OBJECT if objects else Reason.WAITING_FOR_TASK
     first, rest = (objects or list(missing.values()))[0], len(missing) - 1

@@ -140,7 +140,7 @@ class Reconciler:
             return None
         return images.workers(self._caches.pods.owned_by(cluster.metadata.uid))
 
-    def _sources(self, seen: task.Task) -> dict[inputs.Source, plan.Found]:
+    def _sources(self, seen: task.Task) -> dict[inputs.InputSource, plan.Found]:
         try:
             wanted = inputs.sources(seen.spec)
         except inputs.InputError:
@@ -152,7 +152,7 @@ class Reconciler:
         """Return what the dispatcher has said of the Task with this uid."""
         return self._views.get(ids.task_id(uid))
 
-    def find_input(self, source: inputs.Source, namespace: str) -> plan.Found:
+    def find_input(self, source: inputs.InputSource, namespace: str) -> plan.Found:
         """Return the data of a TaskObject or the result of a Task, or why it is not there."""
         key = (namespace, source.name)
         if source.kind is inputs.InputKind.OBJECT:
@@ -302,5 +302,5 @@ def _cluster_of(seen: task.Task, view: model.TaskView | None) -> str:
     return seen.spec.cluster_name if view is None or view.run < seen.spec.run else view.cluster
 
 
-def _absent(source: inputs.Source, namespace: str) -> plan.Missing:
+def _absent(source: inputs.InputSource, namespace: str) -> plan.Missing:
     return plan.Missing(f"{source} does not exist in namespace {namespace}")

@@ -207,7 +207,7 @@ def test_outcome_decides_what_an_end_means(
     assert (found.over, found.problem) == (True, problem)
 
 
-LIST = inputs.Source(inputs.InputKind.TASK, "lister")
+LIST = inputs.InputSource(inputs.InputKind.TASK, "lister")
 
 
 def _each() -> job.Job:
