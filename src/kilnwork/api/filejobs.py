@@ -18,7 +18,7 @@ Positive = Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
 Parallelism = Annotated[int, msgspec.Meta(ge=1, le=100_000)]
 Percent = Annotated[float, msgspec.Meta(ge=0, le=100)]
 Priority = Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)]
-Seconds = Annotated[int, msgspec.Meta(ge=0, le=api_task.LONGEST_S)]
+Seconds = Annotated[int, msgspec.Meta(ge=0, le=api_task.MAX_S)]
 
 Title = Annotated[str, msgspec.Meta(max_length=253, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
 """Shown in terminals, so that there are no control characters in it."""
