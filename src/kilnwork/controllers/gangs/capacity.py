@@ -1,7 +1,7 @@
 """Whether there is room for all members of a gang at once, and who lacks what.
 
 Pure. Used by backend `pods`. As the scheduler does it: taints, labels, required node affinity and
-requests (`api.fitting`), but for all Pods of the gang before any of them may go. First fit, the
+requests (`api.node_fit`), but for all Pods of the gang before any of them may go. First fit, the
 largest first, on preferred nodes first: where Pods of very different sizes just fit, it may say no.
 What it does not look at (affinity between Pods, volumes of zones), the scheduler does: then a
 member stays without a node, and the gang begins anew after its wait.
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from kilnwork.api import fitting, meta, quantities
+from kilnwork.api import meta, node_fit, quantities
 
 MAX_NODES_NAMED = 5
 """Nodes whose free room a message tells."""
@@ -88,7 +88,7 @@ def lacks(placement: Placement, room: Room) -> str:
     sentences = []
     for group, found in by_group.items():
         member, why = found[0]
-        asked = _shown(fitting.requests(member.pod.get("spec") or {}))
+        asked = _shown(node_fit.requests(member.pod.get("spec") or {}))
         workers = "1 worker has" if len(found) == 1 else f"{len(found)} workers have"
         sentences.append(f"{workers} no node in group {group}: each needs {asked}; {why}")
     free = _free(room)
@@ -145,8 +145,8 @@ def _used(room: Room, nodes: Mapping[str, meta.JsonObject]) -> _Used:
 
 
 def _take(used: _Used, node: str, pod: meta.JsonObject) -> None:
-    one = {"pods": decimal.Decimal(1), **fitting.requests(pod.get("spec") or {})}
-    used[node] = fitting.total([used[node], one])
+    one = {"pods": decimal.Decimal(1), **node_fit.requests(pod.get("spec") or {})}
+    used[node] = node_fit.total([used[node], one])
 
 
 def _first(
@@ -158,13 +158,13 @@ def _first(
     for name in sorted(nodes, key=lambda n: (n not in ready, -member.near.get(n, 0), n)):
         if member.allowed is not None and name not in member.allowed:
             continue
-        if not fitting.misfit(nodes[name], member.pod, used[name]):
+        if not node_fit.find_misfit(nodes[name], member.pod, used[name]):
             return name
     return None
 
 
 def _size(member: Member) -> tuple[decimal.Decimal, decimal.Decimal]:
-    asked, zero = fitting.requests(member.pod.get("spec") or {}), decimal.Decimal(0)
+    asked, zero = node_fit.requests(member.pod.get("spec") or {}), decimal.Decimal(0)
     return asked.get("cpu", zero), asked.get("memory", zero)
 
 
@@ -175,14 +175,14 @@ def _why(member: Member, nodes: Mapping[str, meta.JsonObject], used: _Used) -> s
     misfits = [
         "node(s) were not next to the data"
         if member.allowed is not None and name not in member.allowed
-        else fitting.misfit(node, member.pod, used[name])
+        else node_fit.find_misfit(node, member.pod, used[name])
         for name, node in nodes.items()
     ]
     counted = ", ".join(f"{misfits.count(m)} {m}" for m in dict.fromkeys(misfits))
     return f"0/{len(misfits)} nodes are available" + (f": {counted}" if counted else "")
 
 
-def _shown(amounts: fitting.Amounts) -> str:
+def _shown(amounts: node_fit.Amounts) -> str:
     texts = [f"{name} {_number(amount)}" for name, amount in sorted(amounts.items()) if amount]
     return ", ".join(texts) or "nothing"
 
@@ -206,7 +206,7 @@ def _free(room: Room) -> str:
     return "; ".join([*texts, *([f"and {more} more"] if more > 0 else [])])
 
 
-def _left(node: meta.JsonObject, used: fitting.Amounts) -> dict[str, decimal.Decimal]:
+def _left(node: meta.JsonObject, used: node_fit.Amounts) -> dict[str, decimal.Decimal]:
     offered = (node.get("status") or {}).get("allocatable") or {}
     zero = decimal.Decimal(0)
     return {

@@ -27,17 +27,17 @@ _OPERATORS = {
 }
 
 
-def misfit(node: meta.JsonObject, pod: meta.JsonObject, used: Amounts) -> str:
+def find_misfit(node: meta.JsonObject, pod: meta.JsonObject, used: Amounts) -> str:
     """Why the Pod cannot go there; empty when it can. `used`: requests of Pods that are there."""
     spec, of_pod = node.get("spec") or {}, pod.get("spec") or {}
     tolerations = of_pod.get("tolerations") or []
-    if spec.get("unschedulable") and not tolerated(_UNSCHEDULABLE, tolerations):
+    if spec.get("unschedulable") and not is_tolerated(_UNSCHEDULABLE, tolerations):
         return "node(s) were unschedulable"
     conditions = (node.get("status") or {}).get("conditions") or ()
     if not any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions):
         return "node(s) were not ready"
     for taint in spec.get("taints") or ():
-        if taint.get("effect") in _KEEPING_OUT and not tolerated(taint, tolerations):
+        if taint.get("effect") in _KEEPING_OUT and not is_tolerated(taint, tolerations):
             return f"node(s) had untolerated taint {{{taint.get('key')}: {taint.get('value', '')}}}"
     if not _wanted(node, of_pod):
         return _MISMATCH
@@ -47,7 +47,7 @@ def misfit(node: meta.JsonObject, pod: meta.JsonObject, used: Amounts) -> str:
 # Taints
 
 
-def tolerated(taint: Mapping[str, Any], tolerations: Iterable[Mapping[str, Any]]) -> bool:
+def is_tolerated(taint: Mapping[str, Any], tolerations: Iterable[Mapping[str, Any]]) -> bool:
     """True if one of the tolerations is for this taint."""
     return any(_tolerates(one, taint) for one in tolerations)
 
