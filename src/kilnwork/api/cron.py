@@ -1,7 +1,7 @@
 """Cron expressions: what they name, and their ticks, in UTC seconds, in any time zone.
 
 `parse` reads Furiko's syntax with quartz's rules for days; `cron_fields` has the grammar of each
-field. An `CronExpression` names local times; `next_after` finds the first tick after a second and
+field. A `CronExpression` names local times; `next_after` finds the first tick after a second and
 `count` says how many a span has, both without walking from tick to tick. Used by `schedules`, which
 decides what is due, and by validation. No clock; zone files are read by `zoneinfo`, once each.
 

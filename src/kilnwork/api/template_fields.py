@@ -1,6 +1,6 @@
 """Which fields of the template of tasks may have variables, and what becomes of values there.
 
-TemplateField of `job_templates`. Fields of a worker's task are final once a task is made: nothing replaces
+Part of `job_templates`. Fields of a worker's task are final once a task is made: nothing replaces
 variables in them again. Of other executors the texts have a second pass at each attempt.
 """
 
