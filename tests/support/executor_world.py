@@ -15,7 +15,7 @@ from typing import Any
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.controllers import ports
-from kilnwork.controllers.attempts import driver
+from kilnwork.controllers.attempts import reconciler
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import hub as hubs
 from kilnwork.dispatch.journal.sqlite import journal
@@ -259,7 +259,7 @@ class World:
 
     async def _drive(self, executor: port.Executor) -> None:
         work = queue.WorkQueue()
-        drives = driver.Driver(registry.Registry([executor]), work)
+        drives = reconciler.AttemptReconciler(registry.Registry([executor]), work)
         self._services = coroutines.BackgroundWork("services")
         for service in self.life.services:
             self._services.start("service", service)

@@ -32,7 +32,7 @@ from kilnwork.controllers import (
     tools,
     worker_pods,
 )
-from kilnwork.controllers.attempts import driver
+from kilnwork.controllers.attempts import reconciler
 from kilnwork.controllers.data_pond import assembly as data_ponds
 from kilnwork.controllers.data_pond import ledger
 from kilnwork.controllers.job import reconciler as job_reconciler
@@ -139,7 +139,7 @@ class Controllers:
         executors = registry.Registry(
             [self._pods, self._containers, *self._of_objects(given, settings)]
         )
-        self._attempts = driver.Driver(executors, self._attempts_queue)
+        self._attempts = reconciler.AttemptReconciler(executors, self._attempts_queue)
         self.outputs = self._attempts.outputs
         """What attempts of executors print."""
         self.claims: task_claims.TaskClaims | None = None

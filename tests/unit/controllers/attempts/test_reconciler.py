@@ -8,7 +8,7 @@ import pytest
 
 from kilnwork.api import attempts, reasons
 from kilnwork.api import task as api_task
-from kilnwork.controllers.attempts import driver
+from kilnwork.controllers.attempts import reconciler
 from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import instructions, records
 from kilnwork.executors import port, registry
@@ -153,7 +153,7 @@ class World:
         self.executor = executor or Scripted()
         self.hub = Hub()
         self.queue = queue.WorkQueue()
-        self.driver = driver.Driver(registry.Registry([self.executor]), self.queue)
+        self.driver = reconciler.AttemptReconciler(registry.Registry([self.executor]), self.queue)
 
     async def start(self) -> None:
         await self.driver.start(self.hub)

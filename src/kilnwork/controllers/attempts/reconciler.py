@@ -41,7 +41,7 @@ class _Held(msgspec.Struct):
     settled: bool = False
 
 
-class Driver:
+class AttemptReconciler:
     """Drives the executors of a registry. `reconcile` is for a `kube.controller.Controller`."""
 
     def __init__(self, executors: registry.Registry, work: queue.WorkQueue) -> None:
