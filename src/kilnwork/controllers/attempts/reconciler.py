@@ -12,7 +12,7 @@ import msgspec
 
 from kilnwork.api import attempts, reasons
 from kilnwork.controllers import ports
-from kilnwork.controllers.attempts import output
+from kilnwork.controllers.attempts import output_copies
 from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import instructions
 from kilnwork.executors import port, registry
@@ -49,7 +49,7 @@ class AttemptReconciler:
         self._queue = work
         self._held: dict[tuple[str, str], _Held] = {}
         self._links: dict[str, ports.ExecutorLink] = {}
-        self.outputs = output.Outputs(self._links.__getitem__)
+        self.outputs = output_copies.OutputCopies(self._links.__getitem__)
         self._hub: ports.AttemptHub | None = None
         self._woken_early: set[tuple[str, attempts.AttemptRef]] = set()
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 import pytest
 
 from kilnwork.api import attempts, task
-from kilnwork.controllers.attempts import output as outputs
+from kilnwork.controllers.attempts import output_copies as outputs
 from kilnwork.executors import port
 from kilnwork.kit import ids
 from kilnwork.kube import errors
@@ -86,7 +86,7 @@ class World:
     def __init__(self, *containers: Container) -> None:
         self.link = Link()
         self.executor = Executor(*containers)
-        self.outputs = outputs.Outputs(lambda name: self.link)  # type: ignore[arg-type,return-value]
+        self.outputs = outputs.OutputCopies(lambda name: self.link)  # type: ignore[arg-type,return-value]
 
     def begin(self) -> None:
         made = port.Attempt(
@@ -172,7 +172,7 @@ async def test_after_a_restart_of_the_manager_nothing_is_kept_twice() -> None:
     world = World(main)
     world.begin()
     await world.outputs.catch_up(REF)
-    world.outputs = outputs.Outputs(lambda name: world.link)  # type: ignore[arg-type,return-value]
+    world.outputs = outputs.OutputCopies(lambda name: world.link)  # type: ignore[arg-type,return-value]
     main.printed += b"two\n"
     world.begin()
     await world.outputs.catch_up(REF)

@@ -29,13 +29,13 @@ AGAIN_S = 1.0
 _Source = tuple[str, int]
 
 
-class Outputs:
+class OutputCopies:
     """Of all attempts of one manager. `link`: where an executor's attempts report, by its name."""
 
     def __init__(self, link: Callable[[str], ports.ExecutorLink]) -> None:
         self._link = link
         self._background = coroutines.BackgroundWork("outputs")
-        self._copies: dict[attempts.AttemptRef, _Copy] = {}
+        self._copies: dict[attempts.AttemptRef, _OutputCopy] = {}
         self._readers: collections.Counter[attempts.AttemptRef] = collections.Counter()
         self._followers: dict[attempts.AttemptRef, asyncio.Task[None]] = {}
 
@@ -43,7 +43,7 @@ class Outputs:
         """There is an attempt, which has printed nothing yet as far as is known."""
         if isinstance(executor, port.Logging):
             link = self._link
-            self._copies[attempt.ref] = _Copy(executor, attempt, lambda: link(executor.name))
+            self._copies[attempt.ref] = _OutputCopy(executor, attempt, lambda: link(executor.name))
             self._follow(attempt.ref)
 
     def changed(self, ref: attempts.AttemptRef) -> None:
@@ -104,7 +104,7 @@ class Outputs:
             follower.cancel()
 
 
-class _Copy:
+class _OutputCopy:
     """Of one attempt: how far each of its outputs has been copied."""
 
     def __init__(
