@@ -8,8 +8,8 @@ import logging
 
 from kilnwork.api import data_pond, kinds, meta, reasons, resource, task_cluster
 from kilnwork.controllers import status_writer, worker_pods
-from kilnwork.controllers.data_pond import closing as pond_closing
-from kilnwork.controllers.task_cluster import closing
+from kilnwork.controllers.data_pond import deletion as pond_closing
+from kilnwork.controllers.task_cluster import deletion
 from kilnwork.kit import clock
 from kilnwork.kube import client, errors, finalizers
 
@@ -29,8 +29,8 @@ async def leave(kube: client.Client, namespace: str, *, time: clock.Clock) -> No
         wanted = _not_served(found, now=clock.rfc3339(time.wall()))
         if wanted != found.status:
             await writer.write(found, wanted)
-        if closing.held(found):
-            await finalizers.remove(kube, kinds.TASK_CLUSTERS, found, finalizer=closing.FINALIZER)
+        if deletion.held(found):
+            await finalizers.remove(kube, kinds.TASK_CLUSTERS, found, finalizer=deletion.FINALIZER)
     ponds = await kube.list(kinds.DATA_PONDS, namespace, type=data_pond.DataPond)
     for pond in ponds.items:
         await finalizers.remove(kube, kinds.DATA_PONDS, pond, finalizer=pond_closing.FINALIZER)

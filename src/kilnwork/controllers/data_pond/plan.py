@@ -13,7 +13,7 @@ import msgspec
 
 from kilnwork.api import data_pond, data_pond_validation, meta, node, pod, pond_certificate, reasons
 from kilnwork.controllers import caches, worker_pods
-from kilnwork.controllers.data_pond import certificate, closing, pods, pond_state, status
+from kilnwork.controllers.data_pond import certificate, deletion, pods, pond_state, status
 from kilnwork.kit import clock
 
 YOUNG_S = 5.0
@@ -55,7 +55,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     nodes: frozenset[str] = frozenset()
     hold: bool = False
     """The finalizer is to be put on."""
-    end: closing.Closing | None = None
+    end: deletion.Deletion | None = None
     """Of one that is deleted."""
     status: data_pond.DataPondStatus
     again_s: float | None = None
@@ -73,14 +73,14 @@ def decide(facts: Facts, settings: pods.Settings) -> Plan:
     elif taken:
         why = Reason.POND_UNUSABLE, taken
     end = None
-    if closing.is_closing(pond):
+    if deletion.is_closing(pond):
         refused = facts.refusal is not None or bool(problems) or not settings.sees_nodes
-        end = closing.decide(facts.known, facts.pods, refused=refused, now=facts.now)
+        end = deletion.decide(facts.known, facts.pods, refused=refused, now=facts.now)
         why = end.reason, end.message
     shown = status.make(pond, wanted, facts.known, why=why, pods=facts.pods, now=facts.now)
     base = Plan(
         nodes=frozenset(wanted),
-        hold=not closing.is_held(pond) and closing.has_data(facts.known),
+        hold=not deletion.is_held(pond) and deletion.has_data(facts.known),
         end=end,
         again_s=None if end is None else end.again_s,
         status=shown,

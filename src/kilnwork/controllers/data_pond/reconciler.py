@@ -14,7 +14,7 @@ from kilnwork.api import data_pond, kinds, meta, node, pod, reasons, resource
 from kilnwork.controllers import status_writer, tools
 from kilnwork.controllers.data_pond import (
     certificate,
-    closing,
+    deletion,
     ledger,
     plan,
     pods,
@@ -92,7 +92,7 @@ class Reconciler:
         """One pass; gives when to look again."""
         found = self._caches.ponds.get(key)
         deleted = found is not None and found.metadata.deletion_timestamp is not None
-        if found is None or (deleted and not closing.is_closing(found)):
+        if found is None or (deleted and not deletion.is_closing(found)):
             self._forget(key)
             return None
         pond = msgspec.structs.replace(found, status=self._writer.current(found))
@@ -142,9 +142,9 @@ class Reconciler:
     async def _hold(self, pond: data_pond.DataPond) -> None:
         """Put the finalizer on; one that was deleted just now has no use for it."""
         with contextlib.suppress(errors.NotFound, errors.Invalid):
-            await finalizers.add(self._client, kinds.DATA_PONDS, pond, finalizer=closing.FINALIZER)
+            await finalizers.add(self._client, kinds.DATA_PONDS, pond, finalizer=deletion.FINALIZER)
 
-    async def _close(self, key: Key, pond: data_pond.DataPond, end: closing.Closing) -> bool:
+    async def _close(self, key: Key, pond: data_pond.DataPond, end: deletion.Deletion) -> bool:
         """Go on with a deletion; True when nothing holds the object any more."""
         if end.remove:
             self._ledger.remove(*key)
@@ -156,7 +156,7 @@ class Reconciler:
             about = events.reference(kinds.DATA_PONDS, pond)
             self._emit(about, events.WARNING, str(reasons.PondReason.DATA_LEFT), message)
             log.warning("data of a deleted DataPond stays", extra={"why": message})
-        await finalizers.remove(self._client, kinds.DATA_PONDS, pond, finalizer=closing.FINALIZER)
+        await finalizers.remove(self._client, kinds.DATA_PONDS, pond, finalizer=deletion.FINALIZER)
         return True
 
     async def _carry_out(self, pond: data_pond.DataPond, decided: plan.Plan) -> Refusal | None:

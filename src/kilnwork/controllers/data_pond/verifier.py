@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from kilnwork.api import data_pond, pond_certificate
 from kilnwork.controllers import caches, errors, tokens
-from kilnwork.controllers.data_pond import closing, pods
+from kilnwork.controllers.data_pond import deletion, pods
 
 
 def secret_of(known: caches.Caches, pond: data_pond.DataPond) -> caches.Secret | None:
@@ -38,7 +38,7 @@ class PondVerifier:
         known = self._caches.ponds.get((namespace, pond))
         if known is None:
             return False
-        if known.metadata.deletion_timestamp is not None and not closing.is_closing(known):
+        if known.metadata.deletion_timestamp is not None and not deletion.is_closing(known):
             return False
         secret = secret_of(self._caches, known)
         if secret is None:

@@ -13,7 +13,7 @@ import msgspec
 
 from kilnwork.api import meta, pod, resource, task_cluster
 from kilnwork.controllers import worker_pods
-from kilnwork.controllers.task_cluster import closing, leaving, status
+from kilnwork.controllers.task_cluster import deletion, leaving, status
 from kilnwork.dispatch import model
 from kilnwork.kit import clock
 
@@ -84,7 +84,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     `close`: the cluster is gone, so the dispatcher must end its tasks. `close_waiting`: it is being
     deleted, so those that no worker has must end. `finalizer`: whether it is to have that of
-    `closing`, None to leave it as it is. `drain`: uids of all Pods
+    `deletion`, None to leave it as it is. `drain`: uids of all Pods
     whose workers are to get nothing new, None to leave that as it is. `mend_secret`: what the
     channel Secret should say of the CA; empty when it does. `trial`: a Pod of a template by which
     others would be replaced, if the API server would make it. `missing`: workers whose
@@ -160,7 +160,7 @@ def _base(
         refusal=status.Refusal(status.Reason.INVALID_SPEC, problem) if problem else facts.refusal,
         now=facts.now,
     )
-    finalizer, idle_s = closing.finalizer(cluster, facts.view, worked=facts.worked, now=facts.now)
+    finalizer, idle_s = deletion.finalizer(cluster, facts.view, worked=facts.worked, now=facts.now)
     return Plan(
         finalizer=finalizer,
         status=shown,
@@ -172,15 +172,15 @@ def _base(
 
 def _deleted(facts: Facts, cluster: task_cluster.TaskCluster) -> Plan:
     """What runs may end, nothing new begins; without the finalizer everything ends now."""
-    left_s = closing.left_s(cluster, now=facts.now)
+    left_s = deletion.left_s(cluster, now=facts.now)
     if facts.view is None or left_s <= 0 or not any(w.holding for w in facts.view.workers):
-        over = False if closing.held(cluster) else None
+        over = False if deletion.held(cluster) else None
         return Plan(close=True, finalizer=over, missing=_missing(facts), gone=_gone(facts))
     shown = status.make(
         cluster,
         status.Workers(facts.pods, facts.view, facts.heard),
         account_exists=True,
-        refusal=closing.why(cluster, facts.view, until=facts.now + left_s),
+        refusal=deletion.why(cluster, facts.view, until=facts.now + left_s),
         now=facts.now,
     )
     return Plan(

@@ -11,7 +11,7 @@ import msgspec
 
 from kilnwork.api import kinds, meta, pod, reasons, resource, task_cluster
 from kilnwork.controllers import ports, status_writer, tokens, tools, wakes, worker_pods
-from kilnwork.controllers.task_cluster import closing, making, plan, status
+from kilnwork.controllers.task_cluster import deletion, making, plan, status
 from kilnwork.dispatch import model
 from kilnwork.kube import errors, events, finalizers, queue
 
@@ -144,7 +144,7 @@ class Reconciler:
         owned = self._expected.and_known(uid, self._caches.pods.owned_by(uid))
         secret = tokens.channel_secret(self._caches, cluster)
         now = self._clock.wall()
-        if closing.works(view):
+        if deletion.works(view):
             self._worked[key] = now
         self._heard |= {w.pod_uid: now for w in view.workers if w.ready} if view else {}
         return plan.Facts(
@@ -188,7 +188,7 @@ class Reconciler:
             return False
         change = finalizers.add if wanted else finalizers.remove
         try:
-            await change(self._client, kinds.TASK_CLUSTERS, cluster, finalizer=closing.FINALIZER)
+            await change(self._client, kinds.TASK_CLUSTERS, cluster, finalizer=deletion.FINALIZER)
         except (errors.Invalid, errors.NotFound):  # it is being deleted, or gone
             return False
         except errors.Forbidden as error:  # installed by an older version's manifests

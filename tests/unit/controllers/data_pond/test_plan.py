@@ -8,7 +8,7 @@ import pytest
 
 from kilnwork.api import data_pond, meta, node, pod, pond_messages, reasons
 from kilnwork.controllers import caches, worker_pods
-from kilnwork.controllers.data_pond import certificate, closing, ledger, plan, pods, status
+from kilnwork.controllers.data_pond import certificate, deletion, ledger, plan, pods, status
 from kilnwork.kit import clock
 
 NOW = 1_800_000_000.0
@@ -356,7 +356,7 @@ def deleted(known: ledger.Ledger | None, *, at: float = NOW, **facts: Any) -> pl
     metadata = msgspec.structs.replace(
         gone.metadata,
         deletion_timestamp=clock.rfc3339(NOW),
-        finalizers=(closing.FINALIZER,),
+        finalizers=(deletion.FINALIZER,),
     )
     facts = {
         "pond": msgspec.structs.replace(gone, metadata=metadata),
@@ -422,8 +422,8 @@ def test_nodes_that_are_away_are_waited_for_and_named_in_the_end() -> None:
     report = pond_messages.Report(session="s", sequence=2, removed=True)
     known.take_report("quant", "lake", "n1", report)
 
-    early = deleted(known, at=NOW + closing.DEADLINE_S - 1).end
-    late = deleted(known, at=NOW + closing.DEADLINE_S).end
+    early = deleted(known, at=NOW + deletion.DEADLINE_S - 1).end
+    late = deleted(known, at=NOW + deletion.DEADLINE_S).end
 
     assert early is not None
     assert (early.over, early.again_s) == (False, 1)

@@ -22,7 +22,7 @@ unreachable before its Pods are evicted (`defaultTolerationSeconds`)."""
 _SHOWN = 5
 
 
-class Closing(msgspec.Struct, frozen=True, kw_only=True):
+class Deletion(msgspec.Struct, frozen=True, kw_only=True):
     """How far the deletion is. `remove`: agents are to remove what is on their nodes; `over`: the
     finalizer goes; `left`: nodes on which the directory stays; `again_s`: when to look again."""
 
@@ -54,12 +54,12 @@ def decide(
     *,
     refused: bool,
     now: float,
-) -> Closing:
+) -> Deletion:
     """What is to happen. `refused`: no Pod of an agent can be made any more."""
     began = None if known is None else known.removing_since
     leases = () if known is None else sorted(known.leases_of_sets)
     if leases and began is None:
-        return Closing(
+        return Deletion(
             reason=reasons.PondReason.LEASES_HELD,
             message=f"it is deleted, and stays while SyncSets hold leases: {_list(leases)}",
         )
@@ -71,7 +71,7 @@ def decide(
     message = (
         f"its data is being removed from nodes {_list(waits)}" if waits else "its data is gone"
     )
-    return Closing(
+    return Deletion(
         reason=reasons.PondReason.REMOVING_DATA,
         message=message,
         remove=not over,
