@@ -118,7 +118,7 @@ class Ledger:
     ) -> None:
         """Have these snapshots on these nodes, on all of the pond for None, until the release.
 
-        `outputs`: and a directory for what tasks of the run write.
+        `output_merge`: and a directory for what tasks of the run write.
 
         Said again with other nodes or snapshots, that counts. Raises LeaseRefused for names that
         cannot be.

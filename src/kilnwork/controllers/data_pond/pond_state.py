@@ -11,7 +11,7 @@ from urllib import parse
 import msgspec
 
 from kilnwork.api import data_pond, pond_messages, pond_views, quantities
-from kilnwork.controllers.data_pond import model, outputs, sources
+from kilnwork.controllers.data_pond import model, output_merge, sources
 from kilnwork.data import errors
 from kilnwork.data.pond import manifest
 from kilnwork.kit import clock
@@ -125,7 +125,7 @@ class PondState:
                 self.revision += 1
             self._look_at(self._pins[key])
             parts[node] = self._pins[key].pin
-        whole = outputs.merge(parts)
+        whole = output_merge.merge(parts)
         if whole.manifest is not None and whole.digest not in self.manifests:
             self.put_manifest(whole.manifest)
         return whole
