@@ -17,7 +17,7 @@ from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.gangs import local, pods, port, rendering, sharing
 from kilnwork.controllers.sync_set import (
     objects,
-    output_reading,
+    output_requests,
     outputs,
     pinning,
     plan,
@@ -335,7 +335,7 @@ class Reconciler:
         if run is None or view is None or view.phase is not flow_model.Phase.SUCCEEDED:
             return {}
         if known.written_by is None or known.written_by[0] != run.generation:
-            found = await output_reading.read_written(self._engine(), run)
+            found = await output_requests.read_written(self._engine(), run)
             known.written_by = run.generation, found
         return known.written_by[1]
 
@@ -348,10 +348,10 @@ class Reconciler:
         if run is None:
             return {}
         namespace, pond = _pond(seen)
-        asked = output_reading.Asked(
+        asked = output_requests.OutputRun(
             namespace=namespace, pond=pond, lease=_lease(seen), uid=seen.metadata.uid
         )
-        return output_reading.ask_pins(self._books(), asked, run, written=written)
+        return output_requests.ask_pins(self._books(), asked, run, written=written)
 
     def _readiness(self, seen: sync_set.SyncSet) -> Mapping[str, model.Readiness]:
         if not (seen.status.snapshots or seen.spec.data.outputs):
@@ -478,7 +478,7 @@ class Reconciler:
                 self._books().forget_pin(key[0], pond, _request(seen, snapshot.name))
         if decided.release_lease and known.written_by is not None:
             for name in known.written_by[1]:
-                request = output_reading.request(seen.metadata.uid, generation, name)
+                request = output_requests.request(seen.metadata.uid, generation, name)
                 self._books().forget_output(key[0], pond, request)
             known.written_by = None
 

@@ -15,7 +15,7 @@ _PAGE = 1_000
 """Step instances that are read at a time."""
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class OutputRun(msgspec.Struct, frozen=True, kw_only=True):
     """Which pond, and which run of a SyncSet with this `uid`. `lease`: of the run, which is the
     name of its directory."""
 
@@ -54,7 +54,7 @@ def request(uid: str, generation: int, output: str) -> str:
 
 def ask_pins(
     ledger: ports.Ledger,
-    asked: Asked,
+    asked: OutputRun,
     run: flow_model.NewFlowRun,
     *,
     written: Mapping[str, outputs.Written],
