@@ -18,7 +18,7 @@ from kilnwork.api import (
 from kilnwork.cli import errors
 from kilnwork.controllers import worker_pods
 from kilnwork.controllers.gangs import port, rendering
-from kilnwork.controllers.sync_set import wanted
+from kilnwork.controllers.sync_set import requirements
 
 LOCAL, PODS, VOLCANO = "local", "pods", "volcano"
 BACKENDS = (LOCAL, PODS, VOLCANO)
@@ -79,7 +79,7 @@ def _volcano_problems(seen: sync_set.SyncSet) -> list[sync_set_validation.Proble
 
 def _gang(seen: sync_set.SyncSet, checked: sync_set.Backend) -> port.GangSpec:
     generation, name = seen.spec.generation, seen.metadata.name
-    data, program = None, wanted.Program(flow=seen.spec.flow, snapshots={})
+    data, program = None, requirements.Program(flow=seen.spec.flow, snapshots={})
     if seen.spec.data.snapshots or seen.spec.data.outputs:
         run = rendering.run_name(name, generation)
         namespace, pond = seen.metadata.namespace, seen.spec.data.pond.name
@@ -87,7 +87,7 @@ def _gang(seen: sync_set.SyncSet, checked: sync_set.Backend) -> port.GangSpec:
         data = port.DataPlaces(
             path=f"{root}/runs/{namespace}/{run}",
             outputs=f"{root}/outputs/{namespace}/{run}" if seen.spec.data.outputs else "",
-            writable=wanted.is_writable(seen, checked),
+            writable=requirements.is_writable(seen, checked),
         )
     return port.GangSpec(
         namespace=seen.metadata.namespace,
@@ -96,7 +96,7 @@ def _gang(seen: sync_set.SyncSet, checked: sync_set.Backend) -> port.GangSpec:
         generation=generation,
         groups=tuple(
             _largest(seen, group)
-            for group in wanted.groups(seen, generation, program, backend=checked)
+            for group in requirements.groups(seen, generation, program, backend=checked)
         ),
         wait_s=seen.spec.resources.gang.wait_seconds,
         requeue=True,

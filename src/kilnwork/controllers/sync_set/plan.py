@@ -13,7 +13,15 @@ import msgspec
 from kilnwork.api import reasons, sync_set, sync_set_validation
 from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.gangs import port, sharing
-from kilnwork.controllers.sync_set import outputs, pinning, ports, status, times, waits, wanted
+from kilnwork.controllers.sync_set import (
+    outputs,
+    ports,
+    requirements,
+    snapshot_pins,
+    status,
+    times,
+    waits,
+)
 from kilnwork.jobs.flows import model as flow_model
 from kilnwork.kit import clock
 
@@ -74,7 +82,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     backend: sync_set.Backend | None = None
     pond: ports.Pond | None = None
     pins: Mapping[str, model.Pin] = {}
-    planned: wanted.Planned = msgspec.field(default_factory=wanted.Planned)
+    planned: requirements.ShardCache = msgspec.field(default_factory=requirements.ShardCache)
     readiness: Mapping[str, model.Readiness] = {}
     pins_of_outputs: Mapping[str, model.Pin] = {}
     unknown_output: str = ""
@@ -192,10 +200,10 @@ def _before(facts: Facts, seen: sync_set.SyncSet) -> Plan:
     if facts.stored_own is not None:
         return _placing(facts, seen, _program(facts, seen), again_s=again_s)
     try:
-        pinned = pinning.look(
+        pinned = snapshot_pins.look(
             seen, facts.pins, stored=facts.stored, pond=facts.pond, planned=facts.planned
         )
-    except pinning.CannotPin as error:
+    except snapshot_pins.CannotPin as error:
         return _ends(facts, seen, _P.FAILED, status.Why(error.reason, str(error)))
     if pinned.program is None or pinned.is_new(seen.status):
         late_s = times.late_s(seen, times.time_of(seen.status.admission_time), now=facts.now)
@@ -214,11 +222,11 @@ def _before(facts: Facts, seen: sync_set.SyncSet) -> Plan:
 
 
 def _placing(
-    facts: Facts, seen: sync_set.SyncSet, program: wanted.Program, *, again_s: float | None
+    facts: Facts, seen: sync_set.SyncSet, program: requirements.Program, *, again_s: float | None
 ) -> Plan:
     """All that is to run is known: make the objects, and ask for the gang."""
     if program.needs_pond and (facts.pond is None or not facts.pond.nodes):
-        why = _no_pond(seen) if facts.pond is None else pinning.no_agent(seen)
+        why = _no_pond(seen) if facts.pond is None else snapshot_pins.no_agent(seen)
         return _waits(facts, seen, _P.PLACING, why, again_s=times.first_s(again_s, LOOK_S))
     if facts.obstacle:
         return _refused(facts, seen, facts.obstacle, again_s=again_s)
@@ -232,7 +240,7 @@ def _placing(
 class _Gathered(msgspec.Struct, frozen=True, kw_only=True):
     """What is to run, the gang that is wanted for it, and what there is of that."""
 
-    program: wanted.Program
+    program: requirements.Program
     spec: port.GangSpec
     gang: port.GangState
 
@@ -289,13 +297,13 @@ def _refused(facts: Facts, seen: sync_set.SyncSet, message: str, *, again_s: flo
     )
 
 
-def _gang(facts: Facts, seen: sync_set.SyncSet, program: wanted.Program) -> port.GangSpec:
+def _gang(facts: Facts, seen: sync_set.SyncSet, program: requirements.Program) -> port.GangSpec:
     generation, gang = seen.status.generation, seen.spec.resources.gang
     data = None
     if program.needs_pond:
         pond = facts.pond or ports.Pond(path="")
         data = port.DataPlaces(
-            lead=wanted.leads(seen, program.snapshots),
+            lead=requirements.leads(seen, program.snapshots),
             nodes=pond.nodes,
             ready=frozenset(name for name, one in facts.readiness.items() if one.ready),
             held=facts.held,
@@ -303,14 +311,14 @@ def _gang(facts: Facts, seen: sync_set.SyncSet, program: wanted.Program) -> port
             near=facts.near,
             path=pond.path,
             outputs=pond.outputs if program.outputs else "",
-            writable=wanted.is_writable(seen, facts.backend),
+            writable=requirements.is_writable(seen, facts.backend),
         )
     return port.GangSpec(
         namespace=seen.metadata.namespace,
         name=seen.metadata.name,
         uid=seen.metadata.uid,
         generation=generation,
-        groups=wanted.groups(seen, generation, program, backend=facts.backend),
+        groups=requirements.groups(seen, generation, program, backend=facts.backend),
         wait_s=gang.wait_seconds,
         requeue=gang.on_timeout is sync_set.OnTimeout.REQUEUE,
         data=data,
@@ -324,7 +332,7 @@ def _serve(facts: Facts, spec: port.GangSpec) -> sharing.Places:
 
 
 def _new_run(
-    facts: Facts, seen: sync_set.SyncSet, program: wanted.Program, *, spec: port.GangSpec
+    facts: Facts, seen: sync_set.SyncSet, program: requirements.Program, *, spec: port.GangSpec
 ) -> flow_model.NewFlowRun:
     return flow_model.NewFlowRun(
         uid=seen.metadata.uid,
@@ -335,7 +343,7 @@ def _new_run(
         snapshots=dict(program.snapshots),
         clusters={group.name: group.cluster for group in spec.groups},
         run=seen.status.run,
-        by_shard=wanted.by_shard(seen, program.snapshots, backend=facts.backend),
+        by_shard=requirements.by_shard(seen, program.snapshots, backend=facts.backend),
         portions={group.name: group.portions for group in spec.groups if group.portions},
         priority=seen.spec.priority,
         outputs=program.outputs,
@@ -358,7 +366,7 @@ class _Data(msgspec.Struct, frozen=True, kw_only=True):
 def _data(
     facts: Facts,
     seen: sync_set.SyncSet,
-    program: wanted.Program,
+    program: requirements.Program,
     *,
     spec: port.GangSpec,
     gang: port.GangState,
@@ -387,7 +395,7 @@ def _data(
     failed = None
     for name, one in found.items():
         if one.lasting:
-            reason = pinning.reason_of(one.reason, Reason.FETCH_FAILED)
+            reason = snapshot_pins.reason_of(one.reason, Reason.FETCH_FAILED)
             failed = status.Why(reason, f"node {name}: {_said(name, one)}")
     counts = {group.name: group.portions for group in spec.groups}
     nowhere = sharing.missing(counts, facts.held)
@@ -405,7 +413,7 @@ def _no_pond(seen: sync_set.SyncSet) -> status.Why:
 def _lease(
     facts: Facts,
     seen: sync_set.SyncSet,
-    program: wanted.Program,
+    program: requirements.Program,
     *,
     spec: port.GangSpec,
     gang: port.GangState,
@@ -418,7 +426,7 @@ def _lease(
     }
     portions = sharing.merge(gang.portions, kept)
     counts = {group.name: group.portions for group in spec.groups if group.portions}
-    snapshots = wanted.wanted_snapshots(
+    snapshots = requirements.wanted_snapshots(
         seen, program, counts=counts, portions=portions, backend=facts.backend
     )
     return Lease(nodes=nodes, snapshots=snapshots, portions=portions, outputs=bool(program.outputs))
@@ -466,7 +474,7 @@ def _running(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView)
         shown = status.Shown(_P.KILLING, end, gang=facts.gang, flow=flow)
         return Plan(kill=kill, status=status.make(seen, shown, now=facts.now))
     decided = _goes_on(facts, seen, flow, data=data, serve=_serve(facts, spec))
-    anew = wanted.redivided(seen, program.snapshots, backend=facts.backend)
+    anew = requirements.redivided(seen, program.snapshots, backend=facts.backend)
     return msgspec.structs.replace(decided, reshard=anew)
 
 
@@ -478,11 +486,13 @@ def _broken(gang: port.GangState, data: _Data) -> status.Why | None:
     return failed if failed is not None and failed.reason == Reason.DATA_CORRUPT else None
 
 
-def _program(facts: Facts, seen: sync_set.SyncSet) -> wanted.Program:
+def _program(facts: Facts, seen: sync_set.SyncSet) -> requirements.Program:
     stored = facts.stored_own
     if stored is None:
-        return wanted.Program(flow=seen.spec.flow, snapshots={})
-    return wanted.Program(flow=stored.flow, snapshots=stored.snapshots, outputs=stored.outputs)
+        return requirements.Program(flow=seen.spec.flow, snapshots={})
+    return requirements.Program(
+        flow=stored.flow, snapshots=stored.snapshots, outputs=stored.outputs
+    )
 
 
 def _goes_on(

@@ -19,12 +19,12 @@ from kilnwork.controllers.sync_set import (
     objects,
     output_requests,
     outputs,
-    pinning,
     plan,
     ports,
+    requirements,
+    snapshot_pins,
     status,
     waits,
-    wanted,
 )
 from kilnwork.executors import custom_resource
 from kilnwork.jobs import errors as jobs_errors
@@ -63,7 +63,7 @@ class _Memory(msgspec.Struct):
     leased: sharing.Places = {}
     held: sharing.Places = {}
     divided: dict[str, int] = msgspec.field(default_factory=dict)
-    planned: wanted.Planned = msgspec.field(default_factory=wanted.Planned)
+    planned: requirements.ShardCache = msgspec.field(default_factory=requirements.ShardCache)
 
 
 class Reconciler:
@@ -192,13 +192,13 @@ class Reconciler:
         self, key: Key, seen: sync_set.SyncSet, facts: plan.Facts, *, wanted: plan.Plan
     ) -> plan.Facts:
         """Make the objects and ask for the gang; gives what is known then."""
-        if wanted.objects:
+        if requirements.objects:
             obstacle = await self._objects.ensure(seen)
             if obstacle:
                 return msgspec.structs.replace(facts, obstacle=obstacle)
-        if wanted.gang is None:
+        if requirements.gang is None:
             return facts
-        gang = await self._backend(facts.backend).ensure(wanted.gang)
+        gang = await self._backend(facts.backend).ensure(requirements.gang)
         return msgspec.structs.replace(facts, gang=gang)
 
     # Reading
@@ -308,7 +308,7 @@ class Reconciler:
         stored: flow_model.NewFlowRun | None,
     ) -> model.Pin:
         namespace, pond = _pond(seen)
-        digest = pinning.wanted_digest(seen, snapshot.name, stored)
+        digest = snapshot_pins.wanted_digest(seen, snapshot.name, stored)
         taken = snapshot.source.output
         if taken is not None and digest is None:
             of = self._caches.sync_sets.get((namespace, taken.set))
@@ -430,7 +430,7 @@ class Reconciler:
             shard, digest = given[name], seen.status.snapshots[name].digest
             found = self._books().find_manifest(key[0], pond, digest)
             if shard is not None and found is not None and known.divided.get(name) != count:
-                shards[name] = wanted.documents(seen, shard, found, name=name)
+                shards[name] = requirements.documents(seen, shard, found, name=name)
                 known.divided[name] = count
         own = flow_model.FlowKey(seen.metadata.uid, seen.status.generation)
         new = await self._engine().reshard(own, shards) if shards else None

@@ -299,7 +299,7 @@ def wait_s(
     differs_since: float,
     now: float,
 ) -> float | None:
-    """Seconds until `wanted` may be written: 0 for now, None when there is nothing to write.
+    """Seconds until `requirements` may be written: 0 for now, None when there is nothing to write.
 
     `written`: when this object was last written; `differs_since`: since when there is a difference;
     monotonic seconds.
@@ -338,7 +338,7 @@ def _class(shown: sync_set.SyncSetStatus) -> tuple[object, ...]:
 def announcement(
     current: sync_set.SyncSetStatus, wanted: sync_set.SyncSetStatus
 ) -> Announcement | None:
-    """The kube event that goes with writing `wanted` over `current`, if it is worth one. Phases of
+    """The kube event that goes with writing `requirements` over `current`, if it is worth one. Phases of
     waiting are told when they last (`waits`)."""
     if (current.generation, current.phase) == (wanted.generation, wanted.phase):
         return None

@@ -123,7 +123,7 @@ def _spawns_on(seen: sync_set.SyncSet, generation: int, group: sync_set.Group) -
     return rendering.cluster_name(seen.metadata.name, generation, first)
 
 
-class Planned:
+class ShardCache:
     """Shards of the snapshots of one SyncSet, planned once: each pass before its flow asks for
     them, and many thousands take a while."""
 
@@ -146,7 +146,7 @@ class Planned:
 
 
 def snapshot_ref(
-    seen: sync_set.SyncSet, snapshot: sync_set.Snapshot, pin: model.Pin, *, planned: Planned
+    seen: sync_set.SyncSet, snapshot: sync_set.Snapshot, pin: model.Pin, *, planned: ShardCache
 ) -> flow_model.SnapshotRef | None:
     """A pinned snapshot as the flow sees it; None while its manifest is not there."""
     if snapshot.shard is None:

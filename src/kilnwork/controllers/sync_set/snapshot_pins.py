@@ -11,7 +11,7 @@ import msgspec
 from kilnwork.api import reasons, sync_set
 from kilnwork.controllers import errors
 from kilnwork.controllers.data_pond import model
-from kilnwork.controllers.sync_set import ports, status, wanted
+from kilnwork.controllers.sync_set import ports, requirements, status
 from kilnwork.data import errors as data_errors
 from kilnwork.jobs.flows import model as flow_model
 
@@ -35,7 +35,7 @@ class Pinned(msgspec.Struct, frozen=True, kw_only=True):
     """How far the snapshots are. `program`: None while one is missing. `snapshots`: those known,
     as the status has them."""
 
-    program: wanted.Program | None
+    program: requirements.Program | None
     snapshots: Mapping[str, sync_set.SnapshotStatus]
     why: status.Why
 
@@ -71,14 +71,16 @@ def look(
     *,
     stored: flow_model.NewFlowRun | None,
     pond: ports.Pond | None,
-    planned: wanted.Planned,
+    planned: requirements.ShardCache,
 ) -> Pinned:
     """Return how far they are. Raises CannotPin."""
     if seen.status.replay_of is not None:
         return _of_replay(seen, stored)
     snapshots = seen.spec.data.snapshots
     if not snapshots:
-        program = wanted.Program(flow=seen.spec.flow, snapshots={}, outputs=seen.spec.data.outputs)
+        program = requirements.Program(
+            flow=seen.spec.flow, snapshots={}, outputs=seen.spec.data.outputs
+        )
         return Pinned(program=program, snapshots={}, why=status.Why(Reason.NO_DATA, ""))
     name = seen.spec.data.pond.name
     if pond is None:
@@ -97,7 +99,7 @@ def no_agent(seen: sync_set.SyncSet) -> status.Why:
 
 
 def _of_pins(
-    seen: sync_set.SyncSet, pins: Mapping[str, model.Pin], planned: wanted.Planned
+    seen: sync_set.SyncSet, pins: Mapping[str, model.Pin], planned: requirements.ShardCache
 ) -> Pinned:
     refs: dict[str, flow_model.SnapshotRef] = {}
     missing = []
@@ -117,19 +119,25 @@ def _of_pins(
     if missing:
         why = status.Why(Reason.PINNING, ", ".join(missing))
         return Pinned(program=None, snapshots=known, why=why)
-    program = wanted.Program(flow=seen.spec.flow, snapshots=refs, outputs=seen.spec.data.outputs)
+    program = requirements.Program(
+        flow=seen.spec.flow, snapshots=refs, outputs=seen.spec.data.outputs
+    )
     return Pinned(program=program, snapshots=known, why=status.Why(Reason.PINNED, ""))
 
 
 def _ref(
-    seen: sync_set.SyncSet, snapshot: sync_set.Snapshot, pin: model.Pin, *, planned: wanted.Planned
+    seen: sync_set.SyncSet,
+    snapshot: sync_set.Snapshot,
+    pin: model.Pin,
+    *,
+    planned: requirements.ShardCache,
 ) -> flow_model.SnapshotRef | None:
     digest = wanted_digest(seen, snapshot.name, None)
     if digest is not None and digest != pin.digest:
         text = f"snapshot {snapshot.name}: its source gives {pin.digest}, wanted is {digest}"
         raise CannotPin(Reason.SOURCE_CHANGED, text)
     try:
-        return wanted.snapshot_ref(seen, snapshot, pin, planned=planned)
+        return requirements.snapshot_ref(seen, snapshot, pin, planned=planned)
     except data_errors.PondError as error:
         raise CannotPin(Reason.INVALID_SPEC, f"snapshot {snapshot.name}: {error}") from error
 
@@ -142,7 +150,7 @@ def _of_replay(seen: sync_set.SyncSet, stored: flow_model.NewFlowRun | None) -> 
         )
         raise CannotPin(Reason.NO_GENERATION, text)
     return Pinned(
-        program=wanted.Program(
+        program=requirements.Program(
             flow=stored.flow, snapshots=stored.snapshots, outputs=stored.outputs
         ),
         snapshots={name: _shown(ref) for name, ref in stored.snapshots.items()},
