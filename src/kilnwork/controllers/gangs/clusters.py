@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from kilnwork.api import kinds, meta, reasons, task_cluster
 from kilnwork.controllers import ports, tools
-from kilnwork.controllers.gangs import members, port, rendering
+from kilnwork.controllers.gangs import cluster_manifests, members, port
 from kilnwork.kube import errors
 
 Reason = reasons.SetReason
@@ -65,14 +65,16 @@ class GroupClusters:
         """Delete the groups of all generations but one; True when there is none."""
         owned = self._caches.clusters.owned_by(uid)
         kept = None if but is None else str(but)
-        left = [c for c in owned if c.metadata.labels.get(rendering.GENERATION_LABEL) != kept]
+        left = [
+            c for c in owned if c.metadata.labels.get(cluster_manifests.GENERATION_LABEL) != kept
+        ]
         for found in left:
             if found.metadata.namespace == namespace and not found.metadata.deletion_timestamp:
                 await tools.delete(self._client, kinds.TASK_CLUSTERS, found.metadata)
         return not left
 
     async def _create(self, spec: port.GangSpec, group: port.GroupSpec) -> Obstacle | None:
-        body = rendering.task_cluster(spec, group, gated=self._gated)
+        body = cluster_manifests.task_cluster(spec, group, gated=self._gated)
         try:
             await self._client.create(kinds.TASK_CLUSTERS, body, spec.namespace)
         except errors.AlreadyExists:

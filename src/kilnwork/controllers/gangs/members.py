@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from kilnwork.api import pod, reasons, sync_set_validation, task_cluster
-from kilnwork.controllers.gangs import port, sharing
+from kilnwork.controllers.gangs import data_portions, port
 from kilnwork.dispatch import model
 from kilnwork.kit import clock
 
@@ -88,9 +88,9 @@ def nodes(groups: tuple[Group, ...]) -> frozenset[str]:
 
 def held(groups: tuple[Group, ...]) -> dict[str, dict[str, frozenset[int]]]:
     """What Pods tell of portions, by group and node."""
-    return sharing.merge(
+    return data_portions.merge(
         *(
-            {g.spec.name: {p.spec.node_name: sharing.of_pod(p.metadata)}}
+            {g.spec.name: {p.spec.node_name: data_portions.of_pod(p.metadata)}}
             for g in groups
             for p in g.live
             if g.spec.portions and p.spec.node_name

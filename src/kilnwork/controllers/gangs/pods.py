@@ -16,11 +16,11 @@ from kilnwork.controllers import ports, tools
 from kilnwork.controllers.gangs import (
     capacity,
     clusters,
+    data_portions,
+    gang_placement,
     members,
-    placing,
     port,
     precedence,
-    sharing,
 )
 from kilnwork.kube import errors
 
@@ -61,7 +61,7 @@ class PodsBackend:
                 ready=False,
                 reason=obstacle.reason,
                 message=obstacle.message,
-                again_s=placing.LOOK_S,
+                again_s=gang_placement.LOOK_S,
             )
         if self._is_late(spec, groups, found):
             return await self._give_up(spec, groups, found)
@@ -134,7 +134,7 @@ class PodsBackend:
         room = await self._room(spec)
         if room is None:
             return members.state(groups, since=spec.running_since)
-        placement, _ = placing.place(spec, groups, room)
+        placement, _ = gang_placement.place(spec, groups, room)
         text = capacity.lacks(placement, room)
         return members.state(
             groups, since=spec.running_since, reason=Reason.WAITING_FOR_ROOM, message=text
@@ -149,7 +149,7 @@ class PodsBackend:
         if room is None:
             found = members.state(groups, since=spec.running_since)
             return groups, await self._without_check(spec, groups, found)
-        groups = placing.as_they_are(groups, room)
+        groups = gang_placement.as_they_are(groups, room)
         return groups, await self._take_turn(spec, groups, room)
 
     async def _take_turn(
@@ -160,10 +160,10 @@ class PodsBackend:
         if begins and (ahead := self._precedence.ahead_of(spec)):
             waits = Reason.WAITING_FOR_ROOM
             found = members.state(groups, since=None, reason=waits, message=ahead)
-            return msgspec.structs.replace(found, again_s=placing.LOOK_S)
+            return msgspec.structs.replace(found, again_s=gang_placement.LOOK_S)
         found = await self._let_go_in(spec, groups, room)
         waits_for_it = found.reason in (Reason.WAITING_FOR_ROOM, Reason.WAITING_FOR_DATA)
-        could = begins and waits_for_it and placing.would_fit(spec, groups, room)
+        could = begins and waits_for_it and gang_placement.would_fit(spec, groups, room)
         self._precedence.note(spec, waits=could)
         return found
 
@@ -171,36 +171,36 @@ class PodsBackend:
         self, spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room
     ) -> port.GangState:
         found = members.state(groups, since=spec.running_since)
-        placement, waiting = placing.place(spec, groups, room)
-        going = placing.choose_going(spec, groups, placement, waiting)
+        placement, waiting = gang_placement.place(spec, groups, room)
+        going = gang_placement.choose_going(spec, groups, placement, waiting)
         if not going:
             text = capacity.lacks(placement, room)
             if not text:  # some Pods are not made yet
-                return msgspec.structs.replace(found, again_s=placing.LOOK_S)
+                return msgspec.structs.replace(found, again_s=gang_placement.LOOK_S)
             return msgspec.structs.replace(
                 found,
                 reason=Reason.GANG_READY if found.ready else Reason.WAITING_FOR_ROOM,
                 message="" if found.ready else text,
-                again_s=LOOK_FOR_MORE_S if found.ready else placing.LOOK_S,
+                again_s=LOOK_FOR_MORE_S if found.ready else gang_placement.LOOK_S,
             )
-        going = placing.with_portions(spec, groups, placement, going)
-        found = placing.with_places(found, placement, going)
+        going = gang_placement.with_portions(spec, groups, placement, going)
+        found = gang_placement.with_places(found, placement, going)
         data = spec.data
         if data is not None and (data.lead or spec.running_since is not None):
             # The whole gang starts together; later each goes as soon as its own node has the data.
             late = {
                 m.name
                 for m in going
-                if placement.assigned[m.name] not in placing.nodes_with_data(data, m)
+                if placement.assigned[m.name] not in gang_placement.nodes_with_data(data, m)
             }
             if late and spec.running_since is None:
-                return placing.waits_for_data(found, placement, late)
+                return gang_placement.waits_for_data(found, placement, late)
             going = [member for member in going if member.name not in late]
         await self._open(spec, going, room)
         return (
             found
             if going or found.ready
-            else msgspec.structs.replace(found, again_s=placing.LOOK_S)
+            else msgspec.structs.replace(found, again_s=gang_placement.LOOK_S)
         )
 
     async def _without_check(
@@ -223,14 +223,14 @@ class PodsBackend:
                 message=text,
             )
         if any(len(g.live) < g.spec.min for g in groups) and spec.running_since is None:
-            return msgspec.structs.replace(found, again_s=placing.LOOK_S)
+            return msgspec.structs.replace(found, again_s=gang_placement.LOOK_S)
         gated = [(g, p) for g in groups for p in g.gated]
         room = capacity.Room()
         going = [
             capacity.Member(p.metadata.name, g.spec.name, await self._raw(p)) for g, p in gated
         ]
         nowhere = capacity.Placement({})
-        await self._open(spec, placing.with_portions(spec, groups, nowhere, going), room)
+        await self._open(spec, gang_placement.with_portions(spec, groups, nowhere, going), room)
         return found
 
     async def _raw(self, seen: pod.Pod) -> meta.JsonObject:
@@ -254,26 +254,28 @@ class PodsBackend:
         """Give portions that no worker has any more to others, if the one that takes its place has
         none: before that is made, it is waited for."""
         counts = {g.spec.name: g.spec.portions for g in groups}
-        lost = sharing.missing(counts, sharing.merge(found.portions, placing.portions_of(groups)))
+        lost = data_portions.missing(
+            counts, data_portions.merge(found.portions, gang_placement.portions_of(groups))
+        )
         told: dict[str, dict[str, frozenset[int]]] = {}
         for group in groups:
             placed = [p for p in group.live if p.spec.node_name and not members.is_gated(p)]
             if group.spec.name not in lost or not placed:
                 continue
             if len(group.live) < group.spec.replicas:
-                found = msgspec.structs.replace(found, again_s=placing.LOOK_S)
+                found = msgspec.structs.replace(found, again_s=gang_placement.LOOK_S)
                 continue
-            others = [placing.as_holder(p) for p in group.live if not members.is_gated(p)]
-            shares = placing.share_portions(spec, group, others)
+            others = [gang_placement.as_holder(p) for p in group.live if not members.is_gated(p)]
+            shares = gang_placement.share_portions(spec, group, others)
             for seen in placed:
                 has = shares[seen.metadata.name]
-                if has != sharing.of_pod(seen.metadata):
+                if has != data_portions.of_pod(seen.metadata):
                     await self._tell_portions(seen, has)
                     told.setdefault(group.spec.name, {})[seen.spec.node_name] = has
-        return msgspec.structs.replace(found, portions=sharing.merge(found.portions, told))
+        return msgspec.structs.replace(found, portions=data_portions.merge(found.portions, told))
 
     async def _tell_portions(self, seen: pod.Pod, has: frozenset[int]) -> None:
-        marks = {sharing.ANNOTATION: sharing.text(has)}
+        marks = {data_portions.ANNOTATION: data_portions.text(has)}
         change = {"metadata": {"uid": seen.metadata.uid, "annotations": marks}}
         try:
             await self._client.merge_patch(
@@ -297,7 +299,7 @@ class PodsBackend:
                     await self._client.merge_patch(
                         resource.PODS,
                         member.name,
-                        placing.opening_patch(spec, member, room, now=self._clock.wall()),
+                        gang_placement.opening_patch(spec, member, room, now=self._clock.wall()),
                         spec.namespace,
                     )
                 except (errors.Conflict, errors.NotFound):

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import msgspec
 
 from kilnwork.api import reasons, sync_set
-from kilnwork.controllers.gangs import sharing
+from kilnwork.controllers.gangs import data_portions
 
 
 class GroupSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,9 +45,9 @@ class DataPlaces(msgspec.Struct, frozen=True, kw_only=True):
     """Nodes that have an agent of the pond: workers go nowhere else."""
     ready: frozenset[str] = frozenset()
     """Nodes that hold all that is wanted of them, checked, where workers can see it."""
-    held: sharing.Places = {}
+    held: data_portions.Places = {}
     """Portions that nodes hold, in the same way, of groups that share their data."""
-    wanted: sharing.Places = {}
+    wanted: data_portions.Places = {}
     """Portions that nodes were asked to hold last: while they fetch, their workers keep these."""
     near: Mapping[str, Mapping[str, int]] = {}
     """By group, how many bytes a node holds of what the group wants to be near to."""
@@ -101,7 +101,7 @@ class GangState(msgspec.Struct, frozen=True, kw_only=True):
     groups: Mapping[str, GroupState]
     ready: bool = False
     nodes: frozenset[str] = frozenset()
-    portions: sharing.Places = {}
+    portions: data_portions.Places = {}
     reason: reasons.SetReason = reasons.SetReason.WAITING_FOR_WORKERS
     message: str = ""
     timed_out: bool = False

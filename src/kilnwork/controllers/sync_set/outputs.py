@@ -11,7 +11,7 @@ import msgspec
 
 from kilnwork.api import data_pond, reasons, sync_set, worker_variables
 from kilnwork.controllers.data_pond import model
-from kilnwork.controllers.gangs import rendering
+from kilnwork.controllers.gangs import cluster_manifests
 from kilnwork.controllers.sync_set import status
 from kilnwork.jobs.flows import model as flow_model
 
@@ -31,7 +31,7 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
 
 def lease_name(set_name: str, generation: int) -> str:
     """Name of the lease by which nodes hold the outputs of a generation."""
-    return f"{rendering.run_name(set_name, generation)}{SUFFIX}"
+    return f"{cluster_manifests.run_name(set_name, generation)}{SUFFIX}"
 
 
 def kept_leases(seen: sync_set.SyncSet) -> frozenset[str]:

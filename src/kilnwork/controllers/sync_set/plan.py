@@ -12,7 +12,7 @@ import msgspec
 
 from kilnwork.api import reasons, sync_set, sync_set_validation
 from kilnwork.controllers.data_pond import model
-from kilnwork.controllers.gangs import port, sharing
+from kilnwork.controllers.gangs import data_portions, port
 from kilnwork.controllers.sync_set import (
     outputs,
     ports,
@@ -46,7 +46,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     snapshots: tuple[model.WantedSnapshot, ...]
     outputs: bool = False
     """Whether its tasks write files there."""
-    portions: sharing.Places = {}
+    portions: data_portions.Places = {}
 
 
 class Kill(msgspec.Struct, frozen=True):
@@ -87,8 +87,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     pins_of_outputs: Mapping[str, model.Pin] = {}
     unknown_output: str = ""
     kept: Mapping[str, model.Readiness] = {}
-    held: sharing.Places = {}
-    leased: sharing.Places = {}
+    held: data_portions.Places = {}
+    leased: data_portions.Places = {}
     near: Mapping[str, Mapping[str, int]] = {}
     gang: port.GangState | None = None
     left: bool = False
@@ -120,7 +120,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     gang: port.GangSpec | None = None
     lease: Lease | None = None
     outputs: Lease | None = None
-    serve: sharing.Places = {}
+    serve: data_portions.Places = {}
     reshard: Mapping[str, int] = {}
     start: flow_model.NewFlowRun | None = None
     retry: int | None = None
@@ -327,7 +327,7 @@ def _gang(facts: Facts, seen: sync_set.SyncSet, program: requirements.Program) -
     )
 
 
-def _serve(facts: Facts, spec: port.GangSpec) -> sharing.Places:
+def _serve(facts: Facts, spec: port.GangSpec) -> data_portions.Places:
     return {g.cluster: facts.held.get(g.name, {}) for g in spec.groups if g.portions}
 
 
@@ -398,7 +398,7 @@ def _data(
             reason = snapshot_pins.reason_of(one.reason, Reason.FETCH_FAILED)
             failed = status.Why(reason, f"node {name}: {_said(name, one)}")
     counts = {group.name: group.portions for group in spec.groups}
-    nowhere = sharing.missing(counts, facts.held)
+    nowhere = data_portions.missing(counts, facts.held)
     ready = bool(nodes) and ready_nodes == len(nodes) and not nowhere
     why = status.Why(Reason.DATA_READY, "") if ready else _fetching(found, nowhere)
     return _Data(ready=ready, why=why, lease=lease, failed=failed, snapshots=snapshots)
@@ -424,7 +424,7 @@ def _lease(
         group: {node: has for node, has in by_node.items() if node in nodes}
         for group, by_node in facts.held.items()
     }
-    portions = sharing.merge(gang.portions, kept)
+    portions = data_portions.merge(gang.portions, kept)
     counts = {group.name: group.portions for group in spec.groups if group.portions}
     snapshots = requirements.wanted_snapshots(
         seen, program, counts=counts, portions=portions, backend=facts.backend
@@ -435,7 +435,9 @@ def _lease(
 def _fetching(found: Mapping[str, model.Readiness], nowhere: Mapping[str, list[int]]) -> status.Why:
     late = [(name, one) for name, one in found.items() if not one.ready]
     if not late and found and nowhere:
-        lost = (f"portions {sharing.text(has)} of group {name}" for name, has in nowhere.items())
+        lost = (
+            f"portions {data_portions.text(has)} of group {name}" for name, has in nowhere.items()
+        )
         return status.Why(Reason.FETCHING, f"no node holds {', '.join(lost)} yet")
     if not late:
         return status.Why(Reason.WAITING_FOR_WORKERS, "the nodes of the workers are not known yet")
@@ -501,7 +503,7 @@ def _goes_on(
     flow: flow_model.FlowRunView,
     *,
     data: _Data,
-    serve: sharing.Places,
+    serve: data_portions.Places,
 ) -> Plan:
     """Keep the gang complete while the flow runs; a node that fetches late holds up no other."""
     phase, why = _P.RUNNING, status.Why(Reason.FLOW_RUNNING, flow.message)

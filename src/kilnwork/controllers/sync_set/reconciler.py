@@ -14,7 +14,7 @@ from kilnwork.api import kinds, resource, sync_set, task_cluster
 from kilnwork.controllers import ports as hub_ports
 from kilnwork.controllers import status_writer, tools
 from kilnwork.controllers.data_pond import model
-from kilnwork.controllers.gangs import local, pods, port, rendering, sharing
+from kilnwork.controllers.gangs import cluster_manifests, data_portions, local, pods, port
 from kilnwork.controllers.sync_set import (
     objects,
     output_requests,
@@ -60,8 +60,8 @@ class _Memory(msgspec.Struct):
     fetching: tuple[int, float] | None = None
     written_by: tuple[int, Mapping[str, outputs.Written]] | None = None
     wait: waits.Wait | None = None
-    leased: sharing.Places = {}
-    held: sharing.Places = {}
+    leased: data_portions.Places = {}
+    held: data_portions.Places = {}
     divided: dict[str, int] = msgspec.field(default_factory=dict)
     planned: requirements.ShardCache = msgspec.field(default_factory=requirements.ShardCache)
 
@@ -119,7 +119,7 @@ class Reconciler:
     def pod_changed(self, key: Key, old: object, new: object) -> None:
         """A worker's Pod came, changed or went."""
         metadata = getattr(new or old, "metadata", None)
-        name = "" if metadata is None else metadata.annotations.get(rendering.SET_LABEL, "")
+        name = "" if metadata is None else metadata.annotations.get(cluster_manifests.SET_LABEL, "")
         if name:
             self._queue.add((key[0], name))
 
@@ -221,7 +221,7 @@ class Reconciler:
         view, pond = flows.view(own), self._pond(seen)
         known, readiness = self._memory(key, seen), self._readiness(seen)
         ready = {node: one.ready for node, one in readiness.items()}
-        known.held = sharing.held(known.held, known.leased, ready)
+        known.held = data_portions.held(known.held, known.leased, ready)
         stored_own = None
         if view is not None and (not final or _goes_on(seen, view)):
             stored_own = self._stored(own)
@@ -243,7 +243,9 @@ class Reconciler:
             held=known.held,
             leased=known.leased,
             near=self._near(seen),
-            left=any(c.metadata.labels.get(rendering.GENERATION_LABEL) != kept for c in owned),
+            left=any(
+                c.metadata.labels.get(cluster_manifests.GENERATION_LABEL) != kept for c in owned
+            ),
             refused_s=waits.refused_s(known.wait, now=self._clock.monotonic()),
             refused=known.refused.get(seen.status.generation, ""),
             fetching_since=None if known.fetching is None else known.fetching[1],
@@ -567,7 +569,7 @@ class Reconciler:
 
 def _lease(seen: sync_set.SyncSet) -> str:
     """Name of the lease and of the directory of the newest generation."""
-    return rendering.run_name(seen.metadata.name, seen.status.generation)
+    return cluster_manifests.run_name(seen.metadata.name, seen.status.generation)
 
 
 def _outputs_lease(seen: sync_set.SyncSet) -> str:

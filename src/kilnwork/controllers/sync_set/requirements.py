@@ -10,7 +10,7 @@ import msgspec
 
 from kilnwork.api import flow, flow_program, sync_set
 from kilnwork.controllers.data_pond import model
-from kilnwork.controllers.gangs import port, rendering, sharing
+from kilnwork.controllers.gangs import cluster_manifests, data_portions, port
 from kilnwork.data.pond import manifest, shards
 from kilnwork.jobs.flows import model as flow_model
 
@@ -101,7 +101,7 @@ def _group(
 ) -> port.GroupSpec:
     return port.GroupSpec(
         name=group.name,
-        cluster=rendering.cluster_name(seen.metadata.name, generation, group.name),
+        cluster=cluster_manifests.cluster_name(seen.metadata.name, generation, group.name),
         replicas=count,
         min=min(count, group.min or count),
         slots=group.slots_per_worker,
@@ -120,7 +120,7 @@ def _spawns_on(seen: sync_set.SyncSet, generation: int, group: sync_set.Group) -
     if resources.controller is None or group.name != sync_set.CONTROLLER:
         return ""
     first = resources.groups[0].name
-    return rendering.cluster_name(seen.metadata.name, generation, first)
+    return cluster_manifests.cluster_name(seen.metadata.name, generation, first)
 
 
 class ShardCache:
@@ -212,7 +212,7 @@ def wanted_snapshots(
     program: Program,
     *,
     counts: Mapping[str, int],
-    portions: sharing.Places,
+    portions: data_portions.Places,
     backend: sync_set.Backend | None,
 ) -> tuple[model.WantedSnapshot, ...]:
     """What each node is to hold: all of every snapshot that the status has, but of those that are

@@ -1,7 +1,7 @@
 """Which members of a gang go where, with which data: for backend `pods`.
 
 Pure. Those without which nothing starts come first; what room there is says `capacity`, who has
-which portions of the data `sharing`.
+which portions of the data `data_portions`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import meta, pod, reasons, sync_set, sync_set_validation
-from kilnwork.controllers.gangs import capacity, members, port, sharing
+from kilnwork.controllers.gangs import capacity, data_portions, members, port
 
 LOOK_S = 1.0
 """Between looks for room: Pods of others come and go, and nobody watches them all."""
@@ -37,7 +37,7 @@ def opening_patch(
     metadata = given["metadata"]
     marks = {members.OPENED_ANNOTATION: f"{now:.3f}"}
     if member.portions is not None:
-        marks[sharing.ANNOTATION] = sharing.text(member.portions)
+        marks[data_portions.ANNOTATION] = data_portions.text(member.portions)
     return {
         "metadata": {
             "uid": metadata["uid"],
@@ -149,28 +149,30 @@ def as_they_are(
     )
 
 
-def portions_of(groups: tuple[members.Group, ...]) -> sharing.Places:
+def portions_of(groups: tuple[members.Group, ...]) -> data_portions.Places:
     """What workers have that are on their way to a node, too."""
-    return sharing.merge(
+    return data_portions.merge(
         *(
-            {g.spec.name: {p.spec.node_name: sharing.of_pod(p.metadata)}}
+            {g.spec.name: {p.spec.node_name: data_portions.of_pod(p.metadata)}}
             for g in groups
             for p in g.live
         )
     )
 
 
-def as_holder(seen: pod.Pod) -> sharing.Holder:
+def as_holder(seen: pod.Pod) -> data_portions.Holder:
     """A worker whose gate was opened, with its share of the data."""
-    return sharing.Holder(seen.metadata.name, seen.spec.node_name, sharing.of_pod(seen.metadata))
+    return data_portions.Holder(
+        seen.metadata.name, seen.spec.node_name, data_portions.of_pod(seen.metadata)
+    )
 
 
 def share_portions(
-    spec: port.GangSpec, group: members.Group, holders: Sequence[sharing.Holder]
+    spec: port.GangSpec, group: members.Group, holders: Sequence[data_portions.Holder]
 ) -> dict[str, frozenset[int]]:
     """The portions of each worker of a group, by name."""
-    near = {} if spec.data is None else sharing.merge(spec.data.held, spec.data.wanted)
-    return sharing.share(group.spec.portions, holders, near=near.get(group.spec.name, {}))
+    near = {} if spec.data is None else data_portions.merge(spec.data.held, spec.data.wanted)
+    return data_portions.share(group.spec.portions, holders, near=near.get(group.spec.name, {}))
 
 
 def with_portions(
@@ -185,7 +187,7 @@ def with_portions(
         if group.spec.portions:
             started = [as_holder(p) for p in group.live if not members.is_gated(p)]
             new = [
-                sharing.Holder(m.name, placement.assigned.get(m.name, ""))
+                data_portions.Holder(m.name, placement.assigned.get(m.name, ""))
                 for m in going
                 if m.group == group.spec.name
             ]
@@ -203,7 +205,7 @@ def with_places(
     return msgspec.structs.replace(
         found,
         nodes=found.nodes | {placement.assigned[m.name] for m in going},
-        portions=sharing.merge(found.portions, *coming),
+        portions=data_portions.merge(found.portions, *coming),
     )
 
 

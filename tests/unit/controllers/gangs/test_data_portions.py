@@ -3,20 +3,20 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kilnwork.controllers.gangs import sharing
+from kilnwork.controllers.gangs import data_portions
 
 
-def new(name: str, node: str = "") -> sharing.Holder:
-    return sharing.Holder(name, node)
+def new(name: str, node: str = "") -> data_portions.Holder:
+    return data_portions.Holder(name, node)
 
 
-def with_some(name: str, *has: int, node: str = "") -> sharing.Holder:
-    return sharing.Holder(name, node, frozenset(has))
+def with_some(name: str, *has: int, node: str = "") -> data_portions.Holder:
+    return data_portions.Holder(name, node, frozenset(has))
 
 
-def share(count: int, *holders: sharing.Holder, **held: set[int]) -> dict[str, list[int]]:
+def share(count: int, *holders: data_portions.Holder, **held: set[int]) -> dict[str, list[int]]:
     by_node = {node: frozenset(has) for node, has in held.items()}
-    found = sharing.share(count, holders, near=by_node)
+    found = data_portions.share(count, holders, near=by_node)
     return {name: sorted(has) for name, has in found.items()}
 
 
@@ -65,30 +65,32 @@ def test_every_portion_has_a_worker_and_every_worker_a_portion(
     held: dict[str, frozenset[int]],
 ) -> None:
     holders = [
-        sharing.Holder(
+        data_portions.Holder(
             f"w{number}",
             node,
             None if has is None else frozenset(p for p in has if p < count),
         )
         for number, (has, node) in enumerate(given_)
     ]
-    found = sharing.share(count, holders, near=held)
+    found = data_portions.share(count, holders, near=held)
     assert frozenset(range(count)) == frozenset().union(*found.values())
     for one in holders:
         assert found[one.name] >= (one.portions or frozenset())
         assert one.portions is not None or found[one.name] or not count
-    again = [sharing.Holder(one.name, one.node, found[one.name]) for one in holders]
-    assert sharing.share(count, again, near=held) == found
+    again = [data_portions.Holder(one.name, one.node, found[one.name]) for one in holders]
+    assert data_portions.share(count, again, near=held) == found
 
 
 def test_what_is_nowhere_is_told() -> None:
     places = {"worker": {"a": frozenset({0, 2}), "b": frozenset({2})}}
-    assert sharing.missing({"worker": 4, "solver": 1}, places) == {
+    assert data_portions.missing({"worker": 4, "solver": 1}, places) == {
         "worker": [1, 3],
         "solver": [0],
     }
     assert (
-        sharing.missing({"worker": 3}, sharing.merge(places, {"worker": {"a": frozenset({1})}}))
+        data_portions.missing(
+            {"worker": 3}, data_portions.merge(places, {"worker": {"a": frozenset({1})}})
+        )
         == {}
     )
 
@@ -98,4 +100,4 @@ def test_a_node_keeps_what_it_holds_while_it_gets_more() -> None:
     before = {"worker": {"a": few, "gone": few}}
     wanted = {"worker": {"a": more, "b": few, "gone": few, "new": few}}
     ready = {"a": False, "b": True, "new": False}
-    assert sharing.held(before, wanted, ready) == {"worker": {"a": few, "b": few}}
+    assert data_portions.held(before, wanted, ready) == {"worker": {"a": few, "b": few}}
