@@ -20,7 +20,7 @@ from kilnwork.controllers.gangs import (
     gang_placement,
     members,
     port,
-    precedence,
+    waiting_gangs,
 )
 from kilnwork.kube import errors
 
@@ -43,7 +43,7 @@ class PodsBackend:
         self._clock = given.time
         self._checking = asyncio.Lock()
         """One gang at a time looks for room and takes it."""
-        self._precedence = precedence.Precedence(given.time)
+        self._precedence = waiting_gangs.WaitingGangs(given.time)
 
     def use(self, hub: ports.ClusterHub) -> None:
         """Ask this dispatcher from now on."""

@@ -1,6 +1,6 @@
 """Who takes room first."""
 
-from kilnwork.controllers.gangs import port, precedence
+from kilnwork.controllers.gangs import port, waiting_gangs
 from kilnwork.kit import clock
 
 
@@ -21,7 +21,7 @@ LOW, HIGH, TOP = spec("low", 0), spec("high", 1), spec("top", 2)
 
 
 def test_only_higher_priority_holds_back() -> None:
-    found = precedence.Precedence(clock.ManualClock())
+    found = waiting_gangs.WaitingGangs(clock.ManualClock())
     found.note(LOW, waits=True)
     found.note(HIGH, waits=True)
     assert found.ahead_of(HIGH) == ""
@@ -34,14 +34,14 @@ def test_only_higher_priority_holds_back() -> None:
 
 
 def test_gang_that_waits_no_more_holds_nobody_back() -> None:
-    found = precedence.Precedence(clock.ManualClock())
+    found = waiting_gangs.WaitingGangs(clock.ManualClock())
     found.note(HIGH, waits=True)
     found.note(HIGH, waits=False)
     assert found.ahead_of(LOW) == ""
 
 
 def test_priority_that_falls_counts_at_once() -> None:
-    found = precedence.Precedence(clock.ManualClock())
+    found = waiting_gangs.WaitingGangs(clock.ManualClock())
     found.note(TOP, waits=True)
     fallen = spec("top", -1)
     assert found.ahead_of(fallen) == ""
@@ -50,7 +50,7 @@ def test_priority_that_falls_counts_at_once() -> None:
 
 def test_gang_that_nobody_asks_for_is_forgotten() -> None:
     time = clock.ManualClock()
-    found = precedence.Precedence(time)
+    found = waiting_gangs.WaitingGangs(time)
     found.note(HIGH, waits=True)
     time.advance(10.5)
     assert found.ahead_of(LOW) == ""

@@ -21,7 +21,7 @@ class _Waiting(NamedTuple):
     seen: float
 
 
-class Precedence:
+class WaitingGangs:
     """The gangs that wait at their gates."""
 
     def __init__(self, time: clock.Clock) -> None:
