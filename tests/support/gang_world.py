@@ -10,7 +10,7 @@ from typing import Any
 
 from kilnwork.api import kinds, resource
 from kilnwork.controllers import tools
-from kilnwork.controllers.gangs import local, pods, port
+from kilnwork.controllers.gangs import local_backend, pods_backend, port
 from kilnwork.kit import clock
 from kilnwork.kube import client, errors
 from support import controlled, waiting
@@ -126,7 +126,11 @@ class GangWorld:
             lambda *_: None,
             time or clock.SystemClock(),
         )
-        made = local.LocalBackend(given) if kind == "local" else pods.PodsBackend(given)
+        made = (
+            local_backend.LocalBackend(given)
+            if kind == "local"
+            else pods_backend.PodsBackend(given)
+        )
         made.use(self.world.hub)
         return made
 

@@ -1,4 +1,4 @@
-"""Which members of a gang go where, with which data: for backend `pods`.
+"""Which members of a gang go where, with which data: for backend `pods_backend`.
 
 Pure. Those without which nothing starts come first; what room there is says `capacity`, who has
 which portions of the data `data_portions`.

@@ -1,6 +1,6 @@
 """What the SyncSet controller asks of a gang's backend, and what it gets.
 
-Values and the protocol; no decisions. Implemented by `local` and `pods`, which run one suite of
+Values and the protocol; no decisions. Implemented by `local_backend` and `pods_backend`, which run one suite of
 contract tests. A backend of a gang scheduler fits too: it makes the same groups in one object of
 its own, and says the same of them.
 """
@@ -72,7 +72,7 @@ class GangSpec(msgspec.Struct, frozen=True, kw_only=True):
     """After `wait_s` all give their room back and begin anew; else that is told (`timed_out`)."""
     data: DataPlaces | None = None
     priority: int = 0
-    """With backend `pods`: a gang that waits holds back those of lower priority."""
+    """With backend `pods_backend`: a gang that waits holds back those of lower priority."""
     running_since: float | None = None
     """When the flow began (wall clock): from then on members come and go one by one."""
 

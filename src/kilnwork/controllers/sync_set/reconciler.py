@@ -14,7 +14,13 @@ from kilnwork.api import kinds, resource, sync_set, task_cluster
 from kilnwork.controllers import ports as hub_ports
 from kilnwork.controllers import status_writer, tools
 from kilnwork.controllers.data_pond import model
-from kilnwork.controllers.gangs import cluster_manifests, data_portions, local, pods, port
+from kilnwork.controllers.gangs import (
+    cluster_manifests,
+    data_portions,
+    local_backend,
+    pods_backend,
+    port,
+)
 from kilnwork.controllers.sync_set import (
     objects,
     output_requests,
@@ -80,8 +86,8 @@ class Reconciler:
         self._flows: ports.Flows | None = None
         self._ledger: ports.Ledger | None = None
         self._hub: hub_ports.ClusterHub | None = None
-        self._local = local.LocalBackend(given)
-        self._pods = pods.PodsBackend(given)
+        self._local = local_backend.LocalBackend(given)
+        self._pods = pods_backend.PodsBackend(given)
         self._objects = objects.SetObjects(given.kube, served)
         self._writer = status_writer.StatusWriter(
             given.kube, kinds.SYNC_SETS, sync_set.SyncSetStatus

@@ -1,4 +1,4 @@
-"""Backend `pods`: Pods wait at a gate until there is room for all of them, and their data.
+"""Backend `pods_backend`: Pods wait at a gate until there is room for all of them, and their data.
 
 Used by the SyncSet controller; needs nothing but Kubernetes. The gate is a scheduling gate
 (KEP-3521) in the template of every worker. A check of all nodes decides (`capacity`), one gang
@@ -15,9 +15,9 @@ from kilnwork.api import meta, pod, reasons, resource
 from kilnwork.controllers import ports, tools
 from kilnwork.controllers.gangs import (
     capacity,
-    clusters,
     data_portions,
     gang_placement,
+    group_clusters,
     members,
     port,
     waiting_gangs,
@@ -38,7 +38,7 @@ class PodsBackend:
     """Our own gate, and our own look at the room there is (`port.Backend`)."""
 
     def __init__(self, given: tools.Tools) -> None:
-        self._clusters = clusters.GroupClusters(given, gated=True)
+        self._clusters = group_clusters.GroupClusters(given, gated=True)
         self._client = given.kube
         self._clock = given.time
         self._checking = asyncio.Lock()

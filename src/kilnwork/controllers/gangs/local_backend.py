@@ -1,4 +1,4 @@
-"""Backend `local`: workers are processes of one machine, and the flow starts when all are there.
+"""Backend `local_backend`: workers are processes of one machine, and the flow starts when all are there.
 
 Used by the SyncSet controller. There is nothing to wait for but the workers: no gate, and all
 data is on the one node. After its wait an incomplete gang is taken away whole and made anew.
@@ -8,7 +8,7 @@ import msgspec
 
 from kilnwork.api import reasons
 from kilnwork.controllers import ports, tools
-from kilnwork.controllers.gangs import clusters, members, port
+from kilnwork.controllers.gangs import group_clusters, members, port
 
 SOON_S = 0.25
 """When to look again at what is on its way out."""
@@ -18,7 +18,7 @@ class LocalBackend:
     """A barrier over worker processes (`port.Backend`)."""
 
     def __init__(self, given: tools.Tools) -> None:
-        self._clusters = clusters.GroupClusters(given, gated=False)
+        self._clusters = group_clusters.GroupClusters(given, gated=False)
         self._clock = given.time
 
     def use(self, hub: ports.ClusterHub) -> None:
