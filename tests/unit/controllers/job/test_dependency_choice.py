@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kilnwork.api import job, job_config, job_expansion, meta, task
-from kilnwork.controllers.job import choosing
+from kilnwork.controllers.job import dependency_choice
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock
 
@@ -57,8 +57,8 @@ def _row(tick: int, *pending: int) -> index_model.ScheduleRow:
 
 def _choose(
     seen: job.Job, *jobs: job.Job, config: Any = None, row: index_model.ScheduleRow | None = None
-) -> choosing.Choice:
-    return choosing.choose(seen, config or _config(), jobs=jobs, row=row or _row(HOUR))
+) -> dependency_choice.Choice:
+    return dependency_choice.choose(seen, config or _config(), jobs=jobs, row=row or _row(HOUR))
 
 
 def test_job_of_the_same_tick() -> None:
@@ -77,7 +77,7 @@ def test_tick_that_is_not_decided_or_has_no_job_yet_is_waited_for(
     row: index_model.ScheduleRow,
 ) -> None:
     chosen = _choose(_job(HOUR, tick=HOUR), _job(0, tick=HOUR - 3600), row=row)
-    assert chosen == choosing.Choice(
+    assert chosen == dependency_choice.Choice(
         None, f"JobConfig load has not made its Job of {clock.rfc3339(HOUR)} yet"
     )
 
@@ -108,7 +108,7 @@ def test_disabled_schedule_is_not_waited_for() -> None:
 
 def test_schedule_begins_with_its_jobconfig() -> None:
     before, config = _job(HOUR), _config(made=HOUR)
-    made = choosing.choose(_job(HOUR, tick=HOUR), config, jobs=[before], row=None)
+    made = dependency_choice.choose(_job(HOUR, tick=HOUR), config, jobs=[before], row=None)
     assert made.found == before
 
 

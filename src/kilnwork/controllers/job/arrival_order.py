@@ -8,7 +8,7 @@ one would get the room, the lock or the place in the queue of an earlier one. Bo
 from kilnwork.kube import objects
 
 
-class Arrivals:
+class ArrivalOrder:
     """A line for each namespace. Who has no place yet is at the end of it.
 
     A Job keeps its place from the first pass that has anything to do for its start until the engine
