@@ -20,7 +20,7 @@ from kilnwork.api import (
     schedules,
 )
 from kilnwork.controllers.job import plan as job_plan
-from kilnwork.controllers.job_config import pending, status
+from kilnwork.controllers.job_config import pending_ticks, status
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock
 
@@ -62,7 +62,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[job.Job, ...]
     group: index_model.GroupView
     row: index_model.ScheduleRow | None
-    making: pending.Making = pending.Making()
+    making: pending_ticks.PendingTicks = pending_ticks.PendingTicks()
     upcoming: Upcoming | None = None
     ring: tuple[str, ...] = ()
     """Names of JobConfigs that wait for each other, from this one to itself."""
@@ -115,7 +115,7 @@ def decide(facts: Facts) -> Plan:
     make: tuple[int, ...] = ()
     waits: list[float] = []
     if decision is None and facts.row is not None:
-        make, again_s = pending.to_make(facts.row, facts.making)
+        make, again_s = pending_ticks.to_make(facts.row, facts.making)
         waits += [] if again_s is None else [again_s]
     upcoming: Upcoming | None = None
     if schedule is not None and not schedule.disabled:
@@ -195,16 +195,18 @@ def _known(facts: Facts) -> schedules.Facts:
 def _lost(
     facts: Facts, schedule: schedules.CompiledSchedule | None
 ) -> dict[int, reasons.ConfigReason | None]:
-    """Return the ticks that wait for Jobs which the engine will not take up (`pending.lost`), and
+    """Return the ticks that wait for Jobs which the engine will not take up (`pending_ticks.lost`), and
     those whose Jobs it has refused since."""
     if facts.row is None:
         return {}
-    refused = pending.refused_later(facts.row, facts.jobs)
+    refused = pending_ticks.refused_later(facts.row, facts.jobs)
     if not facts.row.pending:
         return refused
     stopped = schedule is None or schedule.disabled
     within_s = None if stopped or schedule is None else schedule.missed_runs.within_seconds
-    found = pending.lost(facts.row, facts.making, jobs=facts.jobs, within_s=within_s, now=facts.now)
+    found = pending_ticks.lost(
+        facts.row, facts.making, jobs=facts.jobs, within_s=within_s, now=facts.now
+    )
     return refused | found
 
 

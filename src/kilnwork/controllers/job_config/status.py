@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from kilnwork.api import job, job_config, kinds, meta, reasons, schedules, task_fields
-from kilnwork.controllers.job_config import pending
+from kilnwork.controllers.job_config import pending_ticks
 from kilnwork.jobs import index_model
 from kilnwork.kit import clock
 
@@ -33,7 +33,7 @@ class Ticks(NamedTuple):
     """The next ticks; none without a schedule."""
     planned: schedules.Plan
     """What is done about it now, and what it waits for."""
-    refusal: pending.Refusal | None = None
+    refusal: pending_ticks.JobRefusal | None = None
     """Why Jobs of ticks that came cannot be made."""
 
 

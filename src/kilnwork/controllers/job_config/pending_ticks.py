@@ -26,7 +26,7 @@ CHECK_S = 5.0
 """How long the cache may take to hear of a Job that was made, before the API server is asked."""
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+class JobRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """The API server does not let Jobs be made. Times are monotonic seconds."""
 
     text: str
@@ -39,7 +39,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     """The ticks that wait for it, and since when."""
 
 
-class Making(msgspec.Struct, frozen=True, kw_only=True):
+class PendingTicks(msgspec.Struct, frozen=True, kw_only=True):
     """What this process knows of the Jobs of ticks; nothing of it survives a restart."""
 
     made: frozenset[int] = frozenset()
@@ -48,16 +48,18 @@ class Making(msgspec.Struct, frozen=True, kw_only=True):
     """Their names belong to other Jobs."""
     gone: frozenset[int] = frozenset()
     """They were made, and deleted before the engine took them up."""
-    refusal: Refusal | None = None
+    refusal: JobRefusal | None = None
     now: float = 0.0
     """Monotonic seconds."""
 
 
-def refused(before: Refusal | None, ticks: Iterable[int], *, text: str, now: float) -> Refusal:
+def refused(
+    before: JobRefusal | None, ticks: Iterable[int], *, text: str, now: float
+) -> JobRefusal:
     """Return what is known after the first of `ticks` was refused; the others were not tried."""
     tries = 1 if before is None else before.tries + 1
     known = {} if before is None else before.since
-    return Refusal(
+    return JobRefusal(
         text=text,
         tries=tries,
         again=now + RETRIES.delay_s(tries),
@@ -65,14 +67,14 @@ def refused(before: Refusal | None, ticks: Iterable[int], *, text: str, now: flo
     )
 
 
-def made_one(before: Refusal | None) -> Refusal | None:
+def made_one(before: JobRefusal | None) -> JobRefusal | None:
     """Return what is known after a Job was made; since when others wait does not change."""
     return None if before is None else msgspec.structs.replace(before, tries=0)
 
 
 def lost(
     row: index_model.ScheduleRow,
-    making: Making,
+    making: PendingTicks,
     *,
     jobs: Iterable[job.Job],
     within_s: float | None,
@@ -118,7 +120,9 @@ def refused_later(
     }
 
 
-def _without_job(tick: int, making: Making, *, within_s: float | None, now: float) -> Reason | None:
+def _without_job(
+    tick: int, making: PendingTicks, *, within_s: float | None, now: float
+) -> Reason | None:
     """Return why no Job is made of a tick any more; None: it is."""
     if within_s is None:
         return Reason.DISABLED
@@ -131,7 +135,9 @@ def _without_job(tick: int, making: Making, *, within_s: float | None, now: floa
     return Reason.TOO_LATE if now - tick > max(PATIENCE_S, within_s) else None
 
 
-def to_make(row: index_model.ScheduleRow, making: Making) -> tuple[tuple[int, ...], float | None]:
+def to_make(
+    row: index_model.ScheduleRow, making: PendingTicks
+) -> tuple[tuple[int, ...], float | None]:
     """Return the ticks whose Jobs are to be made now, and seconds until others are."""
     known = making.made | making.taken | making.gone
     ticks = tuple(tick for tick in row.pending if tick not in known)
