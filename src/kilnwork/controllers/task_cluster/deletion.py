@@ -55,7 +55,7 @@ def left_s(cluster: task_cluster.TaskCluster, *, now: float) -> float:
 
 def why(
     cluster: task_cluster.TaskCluster, view: model.ClusterView, *, until: float
-) -> status.Refusal:
+) -> status.CreationRefusal:
     """What a deleted cluster says while it drains."""
     count = sum(w.holding for w in view.workers)
     tasks = "1 task ends" if count == 1 else f"{count} tasks end"
@@ -63,4 +63,4 @@ def why(
         f"it is being deleted: {tasks} first, or at {clock.rfc3339(until)} at the latest "
         f"(spec.drainSeconds {cluster.spec.drain_seconds})"
     )
-    return status.Refusal(reasons.ClusterReason.DRAINING, text)
+    return status.CreationRefusal(reasons.ClusterReason.DRAINING, text)

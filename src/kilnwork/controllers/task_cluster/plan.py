@@ -13,7 +13,7 @@ import msgspec
 
 from kilnwork.api import meta, pod, resource, task_cluster
 from kilnwork.controllers import worker_pods
-from kilnwork.controllers.task_cluster import deletion, leaving, status
+from kilnwork.controllers.task_cluster import deletion, status, worker_removal
 from kilnwork.dispatch import model
 from kilnwork.kit import clock
 
@@ -65,7 +65,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     secret_uid: str = ""
     secret_ca: str = ""
     account_exists: bool = True
-    refusal: status.Refusal | None = None
+    refusal: status.CreationRefusal | None = None
     view: model.ClusterView | None = None
     now: float = 0.0
     heard: Mapping[str, float] = {}
@@ -125,7 +125,12 @@ def decide(facts: Facts, settings: worker_pods.Settings) -> Plan:
     mend = {} if facts.secret_ca == ca.get(worker_pods.CA_KEY, facts.secret_ca) else ca
     digest = worker_pods.digest_of(made_from)
     choose = functools.partial(
-        leaving.choose, cluster, facts.pods, view=facts.view, digest=digest, used_up=facts.used_up
+        worker_removal.choose,
+        cluster,
+        facts.pods,
+        view=facts.view,
+        digest=digest,
+        used_up=facts.used_up,
     )
     accepted = facts.accepted in (None, digest)
     going = choose(replaceable=facts.account_exists and accepted)
@@ -151,13 +156,15 @@ def _base(
     outdated = frozenset[str]()
     if made_from is not None:
         digest = worker_pods.digest_of(made_from)
-        found = (p for p in facts.pods if leaving.is_outdated(cluster, p, digest))
+        found = (p for p in facts.pods if worker_removal.is_outdated(cluster, p, digest))
         outdated = frozenset(p.metadata.uid for p in found)
     shown = status.make(
         cluster,
-        status.Workers(facts.pods, facts.view, facts.heard, outdated),
+        status.ObservedWorkers(facts.pods, facts.view, facts.heard, outdated),
         account_exists=facts.account_exists,
-        refusal=status.Refusal(status.Reason.INVALID_SPEC, problem) if problem else facts.refusal,
+        refusal=status.CreationRefusal(status.Reason.INVALID_SPEC, problem)
+        if problem
+        else facts.refusal,
         now=facts.now,
     )
     finalizer, idle_s = deletion.finalizer(cluster, facts.view, worked=facts.worked, now=facts.now)
@@ -178,7 +185,7 @@ def _deleted(facts: Facts, cluster: task_cluster.TaskCluster) -> Plan:
         return Plan(close=True, finalizer=over, missing=_missing(facts), gone=_gone(facts))
     shown = status.make(
         cluster,
-        status.Workers(facts.pods, facts.view, facts.heard),
+        status.ObservedWorkers(facts.pods, facts.view, facts.heard),
         account_exists=True,
         refusal=deletion.why(cluster, facts.view, until=facts.now + left_s),
         now=facts.now,

@@ -11,7 +11,7 @@ import msgspec
 
 from kilnwork.api import kinds, meta, pod, reasons, resource, task_cluster
 from kilnwork.controllers import ports, status_writer, tokens, tools, wakes, worker_pods
-from kilnwork.controllers.task_cluster import deletion, making, plan, status
+from kilnwork.controllers.task_cluster import deletion, object_creation, plan, status
 from kilnwork.dispatch import model
 from kilnwork.kube import errors, events, finalizers, queue
 
@@ -48,13 +48,13 @@ class Reconciler:
         self._writer = status_writer.StatusWriter(
             given.kube, kinds.TASK_CLUSTERS, task_cluster.TaskClusterStatus
         )
-        self._refusals: dict[Key, status.Refusal] = {}
+        self._refusals: dict[Key, status.CreationRefusal] = {}
         self._written: dict[Key, float] = {}
         self._worked: dict[Key, float] = {}
         self._accepted: dict[Key, str] = {}
         self._may_hold = True
         self._heard: dict[str, float] = {}
-        self._expected = making.ExpectedPods(given.time)
+        self._expected = object_creation.ExpectedPods(given.time)
 
     # What happens around us: each only names the keys that must be looked at.
 
@@ -128,7 +128,7 @@ class Reconciler:
             self._refused(key, facts.cluster, refusal)
             decided = plan.decide(self._facts(key), self._settings)
         if await self._hold(facts.cluster, wanted=decided.finalizer):
-            return making.SOON_S  # the status is written to the object as it is now
+            return object_creation.SOON_S  # the status is written to the object as it is now
         again_s = None if decided.status is None else await self._tell(key, facts, decided.status)
         return min((w for w in (wait_s, again_s, decided.again_s) if w is not None), default=None)
 
@@ -216,17 +216,17 @@ class Reconciler:
 
     async def _make(
         self, cluster: task_cluster.TaskCluster, decided: plan.Plan
-    ) -> tuple[status.Refusal | None, float | None]:
+    ) -> tuple[status.CreationRefusal | None, float | None]:
         if decided.make_secret:
             body = worker_pods.secret(cluster, self._new_token(), ca=self._settings.ca)
-            made = await making.make(self._client, resource.SECRETS, body, cluster=cluster)
+            made = await object_creation.make(self._client, resource.SECRETS, body, cluster=cluster)
             return made.refusal, made.again_s
         if decided.mend_secret:
             name = worker_pods.secret_name(cluster.metadata.name)
-            await making.mend(self._client, name, decided.mend_secret, cluster=cluster)
+            await object_creation.mend(self._client, name, decided.mend_secret, cluster=cluster)
         wait_s = None
         for body in decided.create:
-            made = await making.make(self._client, resource.PODS, body, cluster=cluster)
+            made = await object_creation.make(self._client, resource.PODS, body, cluster=cluster)
             wait_s = made.again_s if made.again_s is not None else wait_s
             if made.refusal is not None:
                 return made.refusal, wait_s  # the others would fare alike
@@ -237,16 +237,16 @@ class Reconciler:
 
     async def _try_out(
         self, key: Key, cluster: task_cluster.TaskCluster, trial: meta.JsonObject
-    ) -> tuple[status.Refusal | None, float]:
+    ) -> tuple[status.CreationRefusal | None, float]:
         """No worker goes for a template of which no Pod could be made."""
-        refusal = await making.try_out(self._client, trial, cluster=cluster)
+        refusal = await object_creation.try_out(self._client, trial, cluster=cluster)
         if refusal is not None:
-            return refusal, making.LATER_S
+            return refusal, object_creation.LATER_S
         self._accepted[key] = worker_pods.digest_of(trial)
         return None, 0.0
 
     def _refused(
-        self, key: Key, cluster: task_cluster.TaskCluster, refusal: status.Refusal | None
+        self, key: Key, cluster: task_cluster.TaskCluster, refusal: status.CreationRefusal | None
     ) -> None:
         if refusal is None:
             self._refusals.pop(key, None)

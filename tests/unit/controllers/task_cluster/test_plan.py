@@ -358,7 +358,7 @@ def test_a_deleted_cluster_that_others_hold_is_closed() -> None:
 
 
 def test_refusal_is_the_reason() -> None:
-    refusal = status.Refusal(reasons.ClusterReason.POD_NAME_TAKEN, "Pod c-0 exists")
+    refusal = status.CreationRefusal(reasons.ClusterReason.POD_NAME_TAKEN, "Pod c-0 exists")
     decided = _decide(_cluster(), refusal=refusal)
     assert _condition(decided, "Ready").reason == "PodNameTaken"
 

@@ -21,12 +21,12 @@ LATER_S = 1.0
 """When to look again after a refusal, whose cause may lie in objects that nobody watches."""
 
 
-class Made(NamedTuple):
+class Creation(NamedTuple):
     """The object as it was made, None when it was not: what stands in the way, if that is known,
     and when to look again."""
 
     body: meta.JsonObject | None = None
-    refusal: status.Refusal | None = None
+    refusal: status.CreationRefusal | None = None
     again_s: float | None = None
 
 
@@ -36,18 +36,18 @@ async def make(
     body: meta.JsonObject,
     *,
     cluster: task_cluster.TaskCluster,
-) -> Made:
+) -> Creation:
     try:
-        return Made(await kube.create(kind, body, cluster.metadata.namespace))
+        return Creation(await kube.create(kind, body, cluster.metadata.namespace))
     except errors.AlreadyExists:
         return await _taken(kube, kind, body["metadata"]["name"], cluster=cluster)
     except (errors.Forbidden, errors.Invalid) as error:
-        return Made(None, status.Refusal(_refused(error), error.message), LATER_S)
+        return Creation(None, status.CreationRefusal(_refused(error), error.message), LATER_S)
 
 
 async def try_out(
     kube: client.Client, body: meta.JsonObject, *, cluster: task_cluster.TaskCluster
-) -> status.Refusal | None:
+) -> status.CreationRefusal | None:
     """Why the API server would not make such a Pod, beside a quota that Pods of now use up."""
     try:
         await kube.create(resource.PODS, body, cluster.metadata.namespace, dry_run=True)
@@ -55,7 +55,11 @@ async def try_out(
         return None
     except (errors.Forbidden, errors.Invalid) as error:
         reason = _refused(error)
-        return None if reason is Reason.QUOTA_EXCEEDED else status.Refusal(reason, error.message)
+        return (
+            None
+            if reason is Reason.QUOTA_EXCEEDED
+            else status.CreationRefusal(reason, error.message)
+        )
     return None
 
 
@@ -75,23 +79,23 @@ async def _taken(
     name: str,
     *,
     cluster: task_cluster.TaskCluster,
-) -> Made:
+) -> Creation:
     try:
         found = await kube.get(kind, name, cluster.metadata.namespace, type=meta.Partial)
     except errors.NotFound:
-        return Made(again_s=SOON_S)
+        return Creation(again_s=SOON_S)
     owner = found.metadata.controller()
     if owner is not None and owner.uid == cluster.metadata.uid:
-        return Made(again_s=SOON_S)  # ours: the cache has not heard of it yet
+        return Creation(again_s=SOON_S)  # ours: the cache has not heard of it yet
     ours_before = owner is not None and (owner.kind, owner.name) == (
         kinds.TASK_CLUSTERS.kind,
         cluster.metadata.name,
     )
     if ours_before or found.metadata.deletion_timestamp is not None:
-        return Made(again_s=SOON_S)
+        return Creation(again_s=SOON_S)
     reason = Reason.POD_NAME_TAKEN if kind is resource.PODS else Reason.SECRET_NAME_TAKEN
     message = f"{kind.kind} {name} exists and does not belong to this TaskCluster"
-    return Made(None, status.Refusal(reason, message), LATER_S)
+    return Creation(None, status.CreationRefusal(reason, message), LATER_S)
 
 
 def _refused(error: errors.ApiError) -> reasons.ClusterReason:
