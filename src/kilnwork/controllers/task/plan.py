@@ -83,7 +83,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     view: model.TaskView | None
     strays: tuple[ids.TaskId, ...] = ()
     cluster: task_cluster.TaskCluster | None = None
-    workers: images.Workers | None = None
+    workers: images.WorkerImage | None = None
     sources: Mapping[inputs.InputSource, Found] = {}
     output_made: str | None = None
     refused: bool = False

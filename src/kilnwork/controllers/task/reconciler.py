@@ -10,7 +10,7 @@ import msgspec
 
 from kilnwork.api import inputs, kinds, task, task_cluster, task_object
 from kilnwork.controllers import ports, status_writer, tools, views, wakes
-from kilnwork.controllers.task import images, memory, outputs, plan, status
+from kilnwork.controllers.task import images, known_state, outputs, plan, status
 from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
 from kilnwork.kit import ids
@@ -32,7 +32,7 @@ class Reconciler:
         self._views = views.Views()
         self._wakes = wakes.Wakes()
         self._writer = status_writer.StatusWriter(given.kube, kinds.TASKS, task.TaskStatus)
-        self._memories: dict[Key, memory.Memory] = {}
+        self._memories: dict[Key, known_state.KnownState] = {}
         self.on_task: Callable[[Key], None] = lambda key: None
         """Called with the key of a Task that is over, came or went."""
         self._submitting: set[Key] = set()
@@ -134,7 +134,7 @@ class Reconciler:
             now=now,
         )
 
-    def _workers(self, cluster: task_cluster.TaskCluster | None) -> images.Workers | None:
+    def _workers(self, cluster: task_cluster.TaskCluster | None) -> images.WorkerImage | None:
         """Of tasks with an image only: most have none, and this looks at all Pods of a cluster."""
         if cluster is None:
             return None
@@ -164,12 +164,12 @@ class Reconciler:
         current = msgspec.structs.replace(other, status=self._writer.current(other))
         return plan.result_of(current, self._views.get(ids.task_id(other.metadata.uid)))
 
-    def _memory(self, key: Key, seen: task.Task) -> memory.Memory:
+    def _memory(self, key: Key, seen: task.Task) -> known_state.KnownState:
         known = self._memories.get(key)
         if known is None or known.uid != seen.metadata.uid:
             if known is not None:
                 self._writer.forget(known.uid)
-            known = self._memories[key] = memory.Memory(seen.metadata.uid)
+            known = self._memories[key] = known_state.KnownState(seen.metadata.uid)
         return known
 
     async def _drop_views(self, key: Key, seen: task.Task | None) -> None:

@@ -18,7 +18,7 @@ TOLD_AFTER_S = 10.0
 _QUIET = frozenset({reasons.Reason.SUSPENDED, reasons.Reason.RETRY_BACKOFF})
 
 
-class Memory(msgspec.Struct):
+class KnownState(msgspec.Struct):
     """About one object, known by its uid.
 
     `held`: a status that waits to be written. `refused`: the run that the dispatcher did not take;
