@@ -6,7 +6,7 @@ line's wiring; knows nothing of HTTP servers, nodes or processes.
 """
 
 from kilnwork.controllers.assembly import Controllers
-from kilnwork.controllers.defaults import DefaultCluster
+from kilnwork.controllers.default_cluster import DefaultCluster
 from kilnwork.controllers.worker_pods import Settings
 from kilnwork.executors.container_logs import ReadLog
 

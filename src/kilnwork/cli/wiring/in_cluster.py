@@ -12,7 +12,7 @@ from kilnwork.api import manager, resource
 from kilnwork.cli import served_namespaces
 from kilnwork.cli.wiring import dispatcher, journal_claim, steps
 from kilnwork.cli.wiring import manager as wired_manager
-from kilnwork.controllers import unserved
+from kilnwork.controllers import unserved_namespaces
 from kilnwork.controlplane import lock
 from kilnwork.controlplane.apiserver import pki
 from kilnwork.dispatch.hub import retention
@@ -288,7 +288,7 @@ class Server:
         """What cannot be done now is tried again at the next start."""
         for name in namespaces:
             try:
-                await unserved.leave(self._client, name, time=self._clock)
+                await unserved_namespaces.leave(self._client, name, time=self._clock)
             except kube_errors.KubeError as error:
                 facts = {"namespace": name, "why": str(error)}
                 log.warning("TaskClusters of a namespace that was left were not told", extra=facts)

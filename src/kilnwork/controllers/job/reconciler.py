@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import job, job_config, job_expansion, kinds, meta, task_cluster, task_object
-from kilnwork.controllers import ports, status_writer, tools, wakes
+from kilnwork.controllers import ports, status_writer, tools, waiting_keys
 from kilnwork.controllers.job import arrival_order, dependencies, plan, status
 from kilnwork.jobs import errors as jobs_errors
 from kilnwork.jobs import index_model, turns
@@ -54,7 +54,7 @@ class Reconciler:
         )
         self._names: dict[Key, set[str]] = {}
         """Uids that the engine has under a name."""
-        self._wakes = wakes.Wakes()
+        self._wakes = waiting_keys.WaitingKeys()
         self._arrivals = arrival_order.ArrivalOrder()
         self._writer = status_writer.StatusWriter(given.kube, kinds.JOBS, job.JobStatus)
         self._memories: dict[Key, _Memory] = {}

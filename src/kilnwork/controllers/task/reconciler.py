@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from kilnwork.api import inputs, kinds, task, task_cluster, task_object
-from kilnwork.controllers import ports, status_writer, tools, views, wakes
+from kilnwork.controllers import ports, status_writer, task_views, tools, waiting_keys
 from kilnwork.controllers.task import images, known_state, outputs, plan, status
 from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
@@ -29,8 +29,8 @@ class Reconciler:
         self._clock = given.time
         self._queue = work
         self._hub: ports.TaskHub | None = None
-        self._views = views.Views()
-        self._wakes = wakes.Wakes()
+        self._views = task_views.TaskViews()
+        self._wakes = waiting_keys.WaitingKeys()
         self._writer = status_writer.StatusWriter(given.kube, kinds.TASKS, task.TaskStatus)
         self._memories: dict[Key, known_state.KnownState] = {}
         self.on_task: Callable[[Key], None] = lambda key: None

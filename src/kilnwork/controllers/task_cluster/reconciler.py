@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import kinds, meta, pod, reasons, resource, task_cluster
-from kilnwork.controllers import ports, status_writer, tokens, tools, wakes, worker_pods
+from kilnwork.controllers import ports, status_writer, tokens, tools, waiting_keys, worker_pods
 from kilnwork.controllers.task_cluster import deletion, object_creation, plan, status
 from kilnwork.dispatch import model
 from kilnwork.kube import errors, events, finalizers, queue
@@ -44,7 +44,7 @@ class Reconciler:
         self._new_token = new_token
         self._is_used_up = is_used_up
         self._hub: ports.ClusterHub | None = None
-        self._wakes = wakes.Wakes()
+        self._wakes = waiting_keys.WaitingKeys()
         self._writer = status_writer.StatusWriter(
             given.kube, kinds.TASK_CLUSTERS, task_cluster.TaskClusterStatus
         )

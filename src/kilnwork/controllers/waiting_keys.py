@@ -10,7 +10,7 @@ Awaited = tuple[str, str, str]
 """Kind, namespace and name."""
 
 
-class Wakes:
+class WaitingKeys:
     """An index from awaited objects to the keys that wait for them."""
 
     def __init__(self) -> None:

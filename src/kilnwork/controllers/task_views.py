@@ -11,7 +11,7 @@ from kilnwork.kit import ids
 Key = tuple[str, str]
 
 
-class Views:
+class TaskViews:
     """The newest view of each declared task."""
 
     def __init__(self) -> None:

@@ -3,7 +3,7 @@
 import msgspec
 
 from kilnwork.api import task
-from kilnwork.controllers import views
+from kilnwork.controllers import task_views
 from kilnwork.kit import ids
 from support import told_views
 
@@ -13,7 +13,7 @@ VIEW = told_views.waiting(task=A, seq=5)
 
 
 def test_newer_view_takes_the_place_of_the_older() -> None:
-    known = views.Views()
+    known = task_views.TaskViews()
     known.put(VIEW)
     newer = msgspec.structs.replace(VIEW, seq=6, state=task.State.RUNNING)
     known.put(newer)
@@ -22,7 +22,7 @@ def test_newer_view_takes_the_place_of_the_older() -> None:
 
 
 def test_new_run_counts_even_if_its_number_of_changes_is_lower() -> None:
-    known = views.Views()
+    known = task_views.TaskViews()
     known.put(VIEW)
     again = msgspec.structs.replace(VIEW, run=2, seq=1)
     known.put(again)
@@ -30,7 +30,7 @@ def test_new_run_counts_even_if_its_number_of_changes_is_lower() -> None:
 
 
 def test_tasks_of_one_name_are_found_together_until_dropped() -> None:
-    known = views.Views()
+    known = task_views.TaskViews()
     known.put(VIEW)
     known.put(msgspec.structs.replace(VIEW, task=B))
     assert {v.task for v in known.named(("default", "a"))} == {A, B}

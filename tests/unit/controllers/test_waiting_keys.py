@@ -1,6 +1,6 @@
 """Who waits for what."""
 
-from kilnwork.controllers import wakes
+from kilnwork.controllers import waiting_keys
 
 OBJECT = ("TaskObject", "default", "start")
 CLUSTER = ("TaskCluster", "default", "c")
@@ -8,7 +8,7 @@ A, B = ("default", "a"), ("default", "b")
 
 
 def test_all_that_wait_for_an_object_are_found() -> None:
-    index = wakes.Wakes()
+    index = waiting_keys.WaitingKeys()
     index.set(A, [OBJECT, CLUSTER])
     index.set(B, [OBJECT])
     assert set(index.waiting(*OBJECT)) == {A, B}
@@ -16,7 +16,7 @@ def test_all_that_wait_for_an_object_are_found() -> None:
 
 
 def test_each_pass_says_anew_what_is_awaited() -> None:
-    index = wakes.Wakes()
+    index = waiting_keys.WaitingKeys()
     index.set(A, [OBJECT])
     index.set(A, [CLUSTER])
     assert index.waiting(*OBJECT) == ()
@@ -24,7 +24,7 @@ def test_each_pass_says_anew_what_is_awaited() -> None:
 
 
 def test_nothing_is_kept_of_who_waits_no_more() -> None:
-    index = wakes.Wakes()
+    index = waiting_keys.WaitingKeys()
     index.set(A, [OBJECT])
     index.set(A, [])
     assert index.waiting(*OBJECT) == ()
@@ -32,7 +32,7 @@ def test_nothing_is_kept_of_who_waits_no_more() -> None:
 
 
 def test_those_who_wait_are_named_in_the_order_in_which_they_came() -> None:
-    index = wakes.Wakes()
+    index = waiting_keys.WaitingKeys()
     keys = [("default", f"job-{number:02}") for number in range(30)]
     for key in keys:
         index.set(key, [OBJECT])
