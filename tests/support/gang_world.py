@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from kilnwork.api import kinds, resource
-from kilnwork.controllers import tools
+from kilnwork.controllers import reconciler_context
 from kilnwork.controllers.gangs import local_backend, pods_backend, port
 from kilnwork.kit import clock
 from kilnwork.kube import client, errors
@@ -120,7 +120,7 @@ class GangWorld:
         self, kind: str, time: clock.Clock | None = None, *, kube: Any = None
     ) -> port.Backend:
         """A new backend: one of a manager that has just started."""
-        given = tools.Tools(
+        given = reconciler_context.ReconcilerContext(
             kube or self.kube,
             self.world.controllers.caches,
             lambda *_: None,

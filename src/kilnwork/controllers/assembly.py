@@ -28,8 +28,8 @@ from kilnwork.controllers import (
     errors,
     ports,
     precedence,
+    reconciler_context,
     tokens,
-    tools,
     worker_pods,
 )
 from kilnwork.controllers.attempts import reconciler
@@ -96,7 +96,7 @@ class Controllers:
         self._recorder = events.Recorder(kube, component="kilnwork-manager", time=time)
         self._tasks_queue = queue.WorkQueue(time=time)
         self._clusters_queue = queue.WorkQueue(time=time)
-        given = tools.Tools(kube, self.caches, self._recorder.emit, time)
+        given = reconciler_context.ReconcilerContext(kube, self.caches, self._recorder.emit, time)
         self._tasks = task_reconciler.Reconciler(given, self._tasks_queue)
         self._jobs_queue = queue.WorkQueue(time=time)
         self._configs_queue = queue.WorkQueue(time=time)
@@ -172,7 +172,7 @@ class Controllers:
         self._manager.add_controller(*self._loops())
 
     def _of_objects(
-        self, given: tools.Tools, settings: worker_pods.Settings
+        self, given: reconciler_context.ReconcilerContext, settings: worker_pods.Settings
     ) -> tuple[custom_resource.ObjectExecutor, workflow.WorkflowExecutor]:
         """Executors whose attempts are objects of any kind."""
         shared = custom_resource.Shared(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from kilnwork.api import data_pond, kinds, node, resource
-from kilnwork.controllers import tools, worker_pods
+from kilnwork.controllers import reconciler_context, worker_pods
 from kilnwork.controllers.data_pond import ledger, pods, reconciler, verifier
 from kilnwork.kube import controller, queue, reflector
 
@@ -23,7 +23,7 @@ class Ponds:
 
     def __init__(
         self,
-        given: tools.Tools,
+        given: reconciler_context.ReconcilerContext,
         settings: worker_pods.Settings,
         *,
         known: ledger.Ledger,

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import data_pond, kinds, meta, node, pod, reasons, resource
-from kilnwork.controllers import status_writer, tools
+from kilnwork.controllers import reconciler_context, status_writer
 from kilnwork.controllers.data_pond import (
     certificate,
     deletion,
@@ -39,7 +39,7 @@ class Reconciler:
 
     def __init__(
         self,
-        given: tools.Tools,
+        given: reconciler_context.ReconcilerContext,
         work: queue.WorkQueue,
         *,
         settings: pods.Settings,
@@ -173,7 +173,7 @@ class Reconciler:
         for seen, why in decided.remove:
             facts = {"pod": seen.metadata.name, "pond": pond.metadata.name, "why": why}
             log.info("deleting agent Pod", extra=facts)
-            await tools.delete(self._client, resource.PODS, seen.metadata)
+            await reconciler_context.delete(self._client, resource.PODS, seen.metadata)
         for body in decided.create:
             refusal = await self._make(resource.PODS, body, pond)
             if refusal is not None:

@@ -7,7 +7,7 @@ template of a generation does not change. Decides nothing else.
 from typing import NamedTuple
 
 from kilnwork.api import kinds, meta, reasons, task_cluster
-from kilnwork.controllers import ports, tools
+from kilnwork.controllers import ports, reconciler_context
 from kilnwork.controllers.gangs import cluster_manifests, members, port
 from kilnwork.kube import errors
 
@@ -24,7 +24,7 @@ class Obstacle(NamedTuple):
 class GroupClusters:
     """The TaskClusters of all gangs. `gated`: their Pods wait at a gate."""
 
-    def __init__(self, given: tools.Tools, *, gated: bool) -> None:
+    def __init__(self, given: reconciler_context.ReconcilerContext, *, gated: bool) -> None:
         self._client = given.kube
         self._caches = given.caches
         self._gated = gated
@@ -70,7 +70,7 @@ class GroupClusters:
         ]
         for found in left:
             if found.metadata.namespace == namespace and not found.metadata.deletion_timestamp:
-                await tools.delete(self._client, kinds.TASK_CLUSTERS, found.metadata)
+                await reconciler_context.delete(self._client, kinds.TASK_CLUSTERS, found.metadata)
         return not left
 
     async def _create(self, spec: port.GangSpec, group: port.GroupSpec) -> Obstacle | None:

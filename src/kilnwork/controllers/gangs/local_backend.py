@@ -7,7 +7,7 @@ data is on the one node. After its wait an incomplete gang is taken away whole a
 import msgspec
 
 from kilnwork.api import reasons
-from kilnwork.controllers import ports, tools
+from kilnwork.controllers import ports, reconciler_context
 from kilnwork.controllers.gangs import group_clusters, members, port
 
 SOON_S = 0.25
@@ -17,7 +17,7 @@ SOON_S = 0.25
 class LocalBackend:
     """A barrier over worker processes (`port.Backend`)."""
 
-    def __init__(self, given: tools.Tools) -> None:
+    def __init__(self, given: reconciler_context.ReconcilerContext) -> None:
         self._clusters = group_clusters.GroupClusters(given, gated=False)
         self._clock = given.time
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from kilnwork.api import meta, pod, reasons, resource
-from kilnwork.controllers import ports, tools
+from kilnwork.controllers import ports, reconciler_context
 from kilnwork.controllers.gangs import (
     capacity,
     data_portions,
@@ -37,7 +37,7 @@ Reason = reasons.SetReason
 class PodsBackend:
     """Our own gate, and our own look at the room there is (`port.Backend`)."""
 
-    def __init__(self, given: tools.Tools) -> None:
+    def __init__(self, given: reconciler_context.ReconcilerContext) -> None:
         self._clusters = group_clusters.GroupClusters(given, gated=True)
         self._client = given.kube
         self._clock = given.time
@@ -108,7 +108,7 @@ class PodsBackend:
         for group in groups:
             for seen in group.live:
                 if not members.is_gated(seen):
-                    await tools.delete(self._client, resource.PODS, seen.metadata)
+                    await reconciler_context.delete(self._client, resource.PODS, seen.metadata)
         return msgspec.structs.replace(
             found,
             nodes=frozenset(),

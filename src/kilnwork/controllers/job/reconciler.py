@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import job, job_config, job_expansion, kinds, meta, task_cluster, task_object
-from kilnwork.controllers import ports, status_writer, tools, waiting_keys
+from kilnwork.controllers import ports, reconciler_context, status_writer, waiting_keys
 from kilnwork.controllers.job import arrival_order, dependencies, plan, status
 from kilnwork.jobs import errors as jobs_errors
 from kilnwork.jobs import index_model, turns
@@ -36,7 +36,7 @@ class Reconciler:
 
     def __init__(
         self,
-        given: tools.Tools,
+        given: reconciler_context.ReconcilerContext,
         work: queue.WorkQueue,
         *,
         find_input: dependencies.FindInput,
@@ -141,7 +141,7 @@ class Reconciler:
         if facts.job is None:
             return 0.0
         if decided.delete:
-            await tools.delete(self._client, kinds.JOBS, facts.job.metadata)
+            await reconciler_context.delete(self._client, kinds.JOBS, facts.job.metadata)
         waits = [decided.again_s]
         if decided.status is not None:
             waits.append(await self._write(key, facts.job, decided.status))

@@ -17,7 +17,7 @@ from kilnwork.api import (
     meta,
     reasons,
 )
-from kilnwork.controllers import ports, status_writer, tools
+from kilnwork.controllers import ports, reconciler_context, status_writer
 from kilnwork.controllers.job import plan as job_plan
 from kilnwork.controllers.job_config import pending_ticks, plan, status
 from kilnwork.jobs import errors as jobs_errors
@@ -66,7 +66,7 @@ class _Memory(msgspec.Struct, gc=False):
 class Reconciler:
     """Makes the world of one JobConfig as it should be."""
 
-    def __init__(self, given: tools.Tools, work: queue.WorkQueue) -> None:
+    def __init__(self, given: reconciler_context.ReconcilerContext, work: queue.WorkQueue) -> None:
         self._client = given.kube
         self._caches = given.caches
         self._emit = given.emit
@@ -160,7 +160,7 @@ class Reconciler:
             if known.refusal is not before:
                 decided = self._decide(known, config)
         for surplus in decided.delete:
-            await tools.delete(self._client, kinds.JOBS, surplus.metadata)
+            await reconciler_context.delete(self._client, kinds.JOBS, surplus.metadata)
         waits = [decided.again_s, check_s, await self._write(known, config, decided.status)]
         if decided.service is not None:
             waits.append(await self._serve(known, config, decided.service))

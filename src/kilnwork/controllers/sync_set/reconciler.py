@@ -12,7 +12,7 @@ import msgspec
 
 from kilnwork.api import kinds, resource, sync_set, task_cluster
 from kilnwork.controllers import ports as hub_ports
-from kilnwork.controllers import status_writer, tools
+from kilnwork.controllers import reconciler_context, status_writer
 from kilnwork.controllers.data_pond import model
 from kilnwork.controllers.gangs import (
     cluster_manifests,
@@ -76,7 +76,11 @@ class Reconciler:
     """Makes the world of one SyncSet as it should be. `served`: kinds of the API server."""
 
     def __init__(
-        self, given: tools.Tools, work: queue.WorkQueue, *, served: custom_resource.Kinds
+        self,
+        given: reconciler_context.ReconcilerContext,
+        work: queue.WorkQueue,
+        *,
+        served: custom_resource.Kinds,
     ) -> None:
         self._client = given.kube
         self._caches = given.caches
@@ -191,7 +195,7 @@ class Reconciler:
             looks.append(await self._write(key, seen, decided.status))
             looks.append(self._tell_wait(key, seen, decided.status))
         if decided.delete:
-            await tools.delete(self._client, kinds.SYNC_SETS, seen.metadata)
+            await reconciler_context.delete(self._client, kinds.SYNC_SETS, seen.metadata)
         return min((s for s in looks if s is not None), default=None)
 
     async def _gather(

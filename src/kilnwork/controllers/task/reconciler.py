@@ -9,7 +9,7 @@ from collections.abc import Callable
 import msgspec
 
 from kilnwork.api import inputs, kinds, task, task_cluster, task_object
-from kilnwork.controllers import ports, status_writer, task_views, tools, waiting_keys
+from kilnwork.controllers import ports, reconciler_context, status_writer, task_views, waiting_keys
 from kilnwork.controllers.task import images, known_state, outputs, plan, status
 from kilnwork.dispatch import errors as dispatch_errors
 from kilnwork.dispatch import model
@@ -22,7 +22,7 @@ Key = tuple[str, str]
 class Reconciler:
     """Makes the world of one Task as it should be."""
 
-    def __init__(self, given: tools.Tools, work: queue.WorkQueue) -> None:
+    def __init__(self, given: reconciler_context.ReconcilerContext, work: queue.WorkQueue) -> None:
         self._client = given.kube
         self._caches = given.caches
         self._emit = given.emit
@@ -94,7 +94,7 @@ class Reconciler:
             self._forget(key)
             return None
         if decided.delete:
-            await tools.delete(self._client, kinds.TASKS, facts.task.metadata)
+            await reconciler_context.delete(self._client, kinds.TASKS, facts.task.metadata)
         waits = [decided.again_s]
         if decided.status is not None:
             waits += await self._tell(key, facts.task, decided.status)

@@ -10,7 +10,14 @@ from typing import Any
 import msgspec
 
 from kilnwork.api import kinds, meta, pod, reasons, resource, task_cluster
-from kilnwork.controllers import ports, status_writer, tokens, tools, waiting_keys, worker_pods
+from kilnwork.controllers import (
+    ports,
+    reconciler_context,
+    status_writer,
+    tokens,
+    waiting_keys,
+    worker_pods,
+)
 from kilnwork.controllers.task_cluster import deletion, object_creation, plan, status
 from kilnwork.dispatch import model
 from kilnwork.kube import errors, events, finalizers, queue
@@ -28,7 +35,7 @@ class Reconciler:
 
     def __init__(
         self,
-        given: tools.Tools,
+        given: reconciler_context.ReconcilerContext,
         work: queue.WorkQueue,
         *,
         settings: worker_pods.Settings,

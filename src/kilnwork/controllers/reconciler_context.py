@@ -11,7 +11,7 @@ from kilnwork.kit import clock
 from kilnwork.kube import client, errors
 
 
-class Tools(msgspec.Struct, frozen=True):
+class ReconcilerContext(msgspec.Struct, frozen=True):
     """`emit` tells kube events, in the background."""
 
     kube: client.Client
