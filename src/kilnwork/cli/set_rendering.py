@@ -115,7 +115,7 @@ def _largest(seen: sync_set.SyncSet, group: port.GroupSpec) -> port.GroupSpec:
 
 def _volcano(spec: port.GangSpec, *, image: str) -> Iterator[meta.JsonObject]:
     """Yield TaskClusters without Pods, by whose tokens workers connect, and the Job with Pods."""
-    settings = worker_pods.Settings(
+    settings = worker_pods.WorkerPodSettings(
         channel=CHANNEL,
         worker_command=("python", "-m", "kilnwork.worker"),
         worker_image=image,

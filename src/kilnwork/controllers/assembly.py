@@ -85,7 +85,7 @@ class Controllers:
     def __init__(
         self,
         kube: client.Client,
-        settings: worker_pods.Settings,
+        settings: worker_pods.WorkerPodSettings,
         *,
         time: clock.Clock,
         on_failure: Callable[[str, BaseException], None] | None = None,
@@ -172,7 +172,7 @@ class Controllers:
         self._manager.add_controller(*self._loops())
 
     def _of_objects(
-        self, given: reconciler_context.ReconcilerContext, settings: worker_pods.Settings
+        self, given: reconciler_context.ReconcilerContext, settings: worker_pods.WorkerPodSettings
     ) -> tuple[custom_resource.ObjectExecutor, workflow.WorkflowExecutor]:
         """Executors whose attempts are objects of any kind."""
         shared = custom_resource.Shared(

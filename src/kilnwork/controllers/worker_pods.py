@@ -52,7 +52,7 @@ SIDECAR = "from kilnwork.worker.sidecar import run; run()"
 """What Python executes: `-m` would take it half as long again to start."""
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerPodSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the manager puts into worker Pods.
 
     `channel`: where workers connect (`unix:/path` or `tls://HOST:PORT`); `ca`: the PEM that its
@@ -202,7 +202,7 @@ def ca_data(ca: bytes | None) -> dict[str, str]:
 
 
 def template(
-    cluster: task_cluster.TaskCluster, settings: Settings, *, secret_uid: str
+    cluster: task_cluster.TaskCluster, settings: WorkerPodSettings, *, secret_uid: str
 ) -> meta.JsonObject:
     """What all worker Pods of a cluster have in common: a Pod without a name.
 
@@ -246,7 +246,7 @@ def _metadata(cluster: task_cluster.TaskCluster, name: str) -> dict[str, Any]:
 
 
 def _pod_spec(
-    cluster: task_cluster.TaskCluster, settings: Settings, given: dict[str, Any]
+    cluster: task_cluster.TaskCluster, settings: WorkerPodSettings, given: dict[str, Any]
 ) -> dict[str, Any]:
     containers = list(given.get("containers") or [{"name": CONTAINER}])
     at = next((i for i, c in enumerate(containers) if c.get("name") == CONTAINER), 0)
@@ -293,7 +293,7 @@ def _tolerations(given: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _worker(
-    cluster: task_cluster.TaskCluster, settings: Settings, given: dict[str, Any]
+    cluster: task_cluster.TaskCluster, settings: WorkerPodSettings, given: dict[str, Any]
 ) -> dict[str, Any]:
     ours = [*_env(cluster, settings), *_memory_env(given)]
     mine = {entry["name"] for entry in ours}
@@ -322,7 +322,7 @@ def _has_containers(cluster: task_cluster.TaskCluster) -> bool:
     return cluster.spec.runtime is task_cluster.Runtime.EPHEMERAL_CONTAINERS
 
 
-def _env(cluster: task_cluster.TaskCluster, settings: Settings) -> list[dict[str, Any]]:
+def _env(cluster: task_cluster.TaskCluster, settings: WorkerPodSettings) -> list[dict[str, Any]]:
     return [
         {"name": "KILN_CHANNEL", "value": settings.channel},
         {"name": "KILN_TOKEN_FILE", "value": TOKEN_FILE},

@@ -24,7 +24,7 @@ class Ponds:
     def __init__(
         self,
         given: reconciler_context.ReconcilerContext,
-        settings: worker_pods.Settings,
+        settings: worker_pods.WorkerPodSettings,
         *,
         known: ledger.Ledger,
         new_token: Callable[[], str],
@@ -83,9 +83,9 @@ class Ponds:
         return verifier.PondVerifier(self._caches, synced=synced)
 
 
-def _settings(settings: worker_pods.Settings) -> pods.Settings:
+def _settings(settings: worker_pods.WorkerPodSettings) -> pods.PondPodSettings:
     """What agents are started with, on the same nodes as workers."""
-    return pods.Settings(
+    return pods.PondPodSettings(
         manager=settings.manager,
         ca=settings.manager_ca,
         command=(settings.worker_command[0], "-m", MODULE),

@@ -61,7 +61,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     again_s: float | None = None
 
 
-def decide(facts: Facts, settings: pods.Settings) -> Plan:
+def decide(facts: Facts, settings: pods.PondPodSettings) -> Plan:
     """What to do now."""
     pond = facts.pond
     wanted = tuple(sorted(one.metadata.name for one in facts.nodes if _is_wanted(pond.spec, one)))
@@ -109,7 +109,7 @@ def decide(facts: Facts, settings: pods.Settings) -> Plan:
     )
 
 
-def _taken(facts: Facts, wanted: Sequence[str], settings: pods.Settings) -> str:
+def _taken(facts: Facts, wanted: Sequence[str], settings: pods.PondPodSettings) -> str:
     """Why the directory cannot be ours, "" when it can: an older pond has it, one above or one
     below, on a node that both have."""
     own = PurePosixPath(pods.root(facts.pond, settings))

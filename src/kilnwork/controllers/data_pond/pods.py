@@ -48,7 +48,7 @@ AddOrUpdateDaemonPodTolerations)."""
 TOLERATED = frozenset(key for key, _ in _TOLERATED)
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class PondPodSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the manager puts into agents' Pods.
 
     `manager`: URL at which they reach it; `ca`: the authority that has signed its certificate, None
@@ -82,7 +82,7 @@ def pod_name(pond: str, node: str) -> str:
     return f"{short}-{digest}"
 
 
-def root(pond: data_pond.DataPond, settings: Settings) -> str:
+def root(pond: data_pond.DataPond, settings: PondPodSettings) -> str:
     """The directory of a pond on each of its nodes."""
     if pond.spec.path is not None:
         return pond.spec.path.rstrip("/") or "/"
@@ -90,7 +90,7 @@ def root(pond: data_pond.DataPond, settings: Settings) -> str:
 
 
 def secret(
-    pond: data_pond.DataPond, settings: Settings, *, token: str, pair: certificate.Pair
+    pond: data_pond.DataPond, settings: PondPodSettings, *, token: str, pair: certificate.Pair
 ) -> meta.JsonObject:
     """The pond's Secret: token, and certificate with its key."""
     return {
@@ -114,13 +114,13 @@ def pair_data(pair: certificate.Pair) -> dict[str, str]:
     }
 
 
-def ca_data(settings: Settings) -> dict[str, str]:
+def ca_data(settings: PondPodSettings) -> dict[str, str]:
     """What it says of the manager's authority, which may change."""
     return {} if settings.ca is None else {pond_certificate.CA_KEY: _base64(settings.ca)}
 
 
 def pod(
-    pond: data_pond.DataPond, settings: Settings, *, node: str, secret_version: str
+    pond: data_pond.DataPond, settings: PondPodSettings, *, node: str, secret_version: str
 ) -> meta.JsonObject:
     """The Pod of a node. `secret_version`: of the Secret's data; another one makes another Pod."""
     metadata = _metadata(pond, pod_name(pond.metadata.name, node))
@@ -168,7 +168,7 @@ def _metadata(pond: data_pond.DataPond, name: str) -> dict[str, Any]:
     }
 
 
-def _spec(pond: data_pond.DataPond, settings: Settings, node: str) -> dict[str, Any]:
+def _spec(pond: data_pond.DataPond, settings: PondPodSettings, node: str) -> dict[str, Any]:
     volumes, mounts = _volumes(pond, settings)
     container: dict[str, Any] = {
         "name": CONTAINER,
@@ -199,7 +199,7 @@ def _spec(pond: data_pond.DataPond, settings: Settings, node: str) -> dict[str, 
     }
 
 
-def _env(pond: data_pond.DataPond, settings: Settings, node: str) -> list[dict[str, Any]]:
+def _env(pond: data_pond.DataPond, settings: PondPodSettings, node: str) -> list[dict[str, Any]]:
     values = {
         "KILN_MANAGER": settings.manager,
         "KILN_NAMESPACE": pond.metadata.namespace,
@@ -222,7 +222,7 @@ def _env(pond: data_pond.DataPond, settings: Settings, node: str) -> list[dict[s
 
 
 def _volumes(
-    pond: data_pond.DataPond, settings: Settings
+    pond: data_pond.DataPond, settings: PondPodSettings
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     where = root(pond, settings)
     name = secret_name(pond.metadata.name)

@@ -42,7 +42,7 @@ class Reconciler:
         given: reconciler_context.ReconcilerContext,
         work: queue.WorkQueue,
         *,
-        settings: pods.Settings,
+        settings: pods.PondPodSettings,
         known: ledger.Ledger,
         new_token: Callable[[], str],
     ) -> None:

@@ -140,7 +140,7 @@ def _leaving(facts: Facts, seen: job.Job) -> Plan:
     released when the object is gone."""
     view, text = facts.view, "its object was deleted"
     if view is None:
-        why = status.Why(Reason.DELETED, text)
+        why = status.Explanation(Reason.DELETED, text)
         return Plan() if _over(seen) else _ends(facts, seen, _P.KILLED, why)
     ending = view.phase.final or view.phase is _P.KILLING
     shown = status.of_view(seen, view, now=facts.now)
@@ -203,20 +203,20 @@ def _live(facts: Facts, seen: job.Job) -> Plan:
         return _after(facts, seen)
     kill_in = _seconds_until(spec.kill_timestamp, facts.now)
     if kill_in is not None and kill_in <= 0:
-        why = status.Why(
+        why = status.Explanation(
             Reason.KILLED, f"killTimestamp {spec.kill_timestamp} came before its start"
         )
         return _ends(facts, seen, _P.KILLED, why)
     if facts.refused:
         return _ends(
-            facts, seen, _P.ADMISSION_ERROR, status.Why(Reason.INVALID_SPEC, facts.refused)
+            facts, seen, _P.ADMISSION_ERROR, status.Explanation(Reason.INVALID_SPEC, facts.refused)
         )
     if spec.config_name is not None:
         return _expand(facts, seen, kill_in)
     problems = list(job_validation.validate_job(seen))
     if problems:
         text = "; ".join(f"{field} {why}" for field, why in problems)
-        return _ends(facts, seen, _P.ADMISSION_ERROR, status.Why(Reason.INVALID_SPEC, text))
+        return _ends(facts, seen, _P.ADMISSION_ERROR, status.Explanation(Reason.INVALID_SPEC, text))
     return _hand_in(facts, seen)
 
 
@@ -228,18 +228,22 @@ def _expand(facts: Facts, seen: job.Job, kill_in: float | None) -> Plan:
             f"JobConfig {seen.spec.config_name} does not exist in namespace "
             f"{seen.metadata.namespace}"
         )
-        why = status.Why(JobReason.WAITING_FOR_JOB_CONFIG, message)
+        why = status.Explanation(JobReason.WAITING_FOR_JOB_CONFIG, message)
         wakes = frozenset({Wake("JobConfig", seen.spec.config_name or "")})
         return _waits(facts, seen, why, wakes=wakes, again_s=kill_in)
     problems = list(job_validation.validate_job_config(config))
     if problems:
         text = "; ".join(f"{field} {why}" for field, why in problems)
         message = f"JobConfig {config.metadata.name} cannot be used: {text}"
-        return _ends(facts, seen, _P.ADMISSION_ERROR, status.Why(Reason.INVALID_SPEC, message))
+        return _ends(
+            facts, seen, _P.ADMISSION_ERROR, status.Explanation(Reason.INVALID_SPEC, message)
+        )
     try:
         expanded = job_expansion.expand(config, seen)
     except options.InvalidOptions as error:
-        return _ends(facts, seen, _P.ADMISSION_ERROR, status.Why(Reason.INVALID_SPEC, str(error)))
+        return _ends(
+            facts, seen, _P.ADMISSION_ERROR, status.Explanation(Reason.INVALID_SPEC, str(error))
+        )
     return Plan(patch=expanded.patch, warnings=expanded.warnings)
 
 
@@ -427,7 +431,7 @@ def _over(seen: job.Job) -> bool:
 def _waits(
     facts: Facts,
     seen: job.Job,
-    why: status.Why,
+    why: status.Explanation,
     *,
     wakes: frozenset[Wake] = frozenset(),
     again_s: float | None = None,
@@ -440,7 +444,7 @@ def _ends(
     facts: Facts,
     seen: job.Job,
     phase: Literal[job.Phase.KILLED, job.Phase.ADMISSION_ERROR],
-    why: status.Why,
+    why: status.Explanation,
 ) -> Plan:
     return Plan(status=status.without_view(seen, phase, why, now=facts.now))
 

@@ -53,7 +53,7 @@ def request(uid: str, generation: int, output: str) -> str:
 
 
 def ask_pins(
-    ledger: ports.Ledger,
+    ledger: ports.PondLedger,
     asked: OutputRun,
     run: flow_model.NewFlowRun,
     *,

@@ -63,11 +63,11 @@ def unknown(written: Mapping[str, Written]) -> str:
     return ""
 
 
-def failure(pins: Mapping[str, model.Pin]) -> status.Why | None:
+def failure(pins: Mapping[str, model.Pin]) -> status.Explanation | None:
     """Why an output will not come, None while it may."""
     for name, pin in sorted(pins.items()):
         if pin.state == model.FAILED:
-            return status.Why(Reason.OUTPUT_FAILED, f"output {name}: {pin.message}")
+            return status.Explanation(Reason.OUTPUT_FAILED, f"output {name}: {pin.message}")
     return None
 
 

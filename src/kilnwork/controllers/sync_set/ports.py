@@ -77,7 +77,7 @@ class Pond(msgspec.Struct, frozen=True, kw_only=True):
     outputs: str = ""
 
 
-class Ledger(Protocol):
+class PondLedger(Protocol):
     """All ponds: what is wanted of them, and what is there."""
 
     def state(self, namespace: str, name: str) -> object | None:

@@ -88,7 +88,7 @@ class Reconciler:
         self._clock = given.time
         self._queue = work
         self._flows: ports.Flows | None = None
-        self._ledger: ports.Ledger | None = None
+        self._ledger: ports.PondLedger | None = None
         self._hub: hub_ports.ClusterHub | None = None
         self._local = local_backend.LocalBackend(given)
         self._pods = pods_backend.PodsBackend(given)
@@ -146,7 +146,7 @@ class Reconciler:
                 if name != lease and (namespace, name) not in self._caches.sync_sets:
                     self._queue.add((namespace, name))
 
-    def use(self, hub: hub_ports.ClusterHub, ledger: ports.Ledger) -> None:
+    def use(self, hub: hub_ports.ClusterHub, ledger: ports.PondLedger) -> None:
         """Ask these from now on."""
         self._local.use(hub)
         self._pods.use(hub)
@@ -571,7 +571,7 @@ class Reconciler:
             raise errors.NotSynced("the dispatcher is not there yet")
         return self._hub
 
-    def _books(self) -> ports.Ledger:
+    def _books(self) -> ports.PondLedger:
         if self._ledger is None:
             raise errors.NotSynced("the ponds are not known yet")
         return self._ledger

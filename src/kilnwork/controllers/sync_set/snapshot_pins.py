@@ -37,7 +37,7 @@ class Pinned(msgspec.Struct, frozen=True, kw_only=True):
 
     program: requirements.Program | None
     snapshots: Mapping[str, sync_set.SnapshotStatus]
-    why: status.Why
+    why: status.Explanation
 
     def is_new(self, shown: sync_set.SyncSetStatus) -> bool:
         """Whether a digest is not in the status yet, or the status does not say that all are."""
@@ -81,21 +81,21 @@ def look(
         program = requirements.Program(
             flow=seen.spec.flow, snapshots={}, outputs=seen.spec.data.outputs
         )
-        return Pinned(program=program, snapshots={}, why=status.Why(Reason.NO_DATA, ""))
+        return Pinned(program=program, snapshots={}, why=status.Explanation(Reason.NO_DATA, ""))
     name = seen.spec.data.pond.name
     if pond is None:
         text = f"DataPond {name} does not exist in namespace {seen.metadata.namespace}"
-        return _not_yet(seen, status.Why(Reason.WAITING_FOR_POND, text))
+        return _not_yet(seen, status.Explanation(Reason.WAITING_FOR_POND, text))
     if not pond.nodes:
         return _not_yet(seen, no_agent(seen))
     return _of_pins(seen, pins, planned)
 
 
-def no_agent(seen: sync_set.SyncSet) -> status.Why:
+def no_agent(seen: sync_set.SyncSet) -> status.Explanation:
     """What it says while no node can have its data."""
     name = seen.spec.data.pond.name
     text = f"no agent of DataPond {name} is connected: its condition Ready says why"
-    return status.Why(Reason.WAITING_FOR_POND, text)
+    return status.Explanation(Reason.WAITING_FOR_POND, text)
 
 
 def _of_pins(
@@ -117,12 +117,12 @@ def _of_pins(
             refs[snapshot.name] = found
     known = {**seen.status.snapshots, **{name: _shown(ref) for name, ref in refs.items()}}
     if missing:
-        why = status.Why(Reason.PINNING, ", ".join(missing))
+        why = status.Explanation(Reason.PINNING, ", ".join(missing))
         return Pinned(program=None, snapshots=known, why=why)
     program = requirements.Program(
         flow=seen.spec.flow, snapshots=refs, outputs=seen.spec.data.outputs
     )
-    return Pinned(program=program, snapshots=known, why=status.Why(Reason.PINNED, ""))
+    return Pinned(program=program, snapshots=known, why=status.Explanation(Reason.PINNED, ""))
 
 
 def _ref(
@@ -154,11 +154,11 @@ def _of_replay(seen: sync_set.SyncSet, stored: flow_model.NewFlowRun | None) -> 
             flow=stored.flow, snapshots=stored.snapshots, outputs=stored.outputs
         ),
         snapshots={name: _shown(ref) for name, ref in stored.snapshots.items()},
-        why=status.Why(Reason.PINNED, f"as in generation {stored.generation}"),
+        why=status.Explanation(Reason.PINNED, f"as in generation {stored.generation}"),
     )
 
 
-def _not_yet(seen: sync_set.SyncSet, why: status.Why) -> Pinned:
+def _not_yet(seen: sync_set.SyncSet, why: status.Explanation) -> Pinned:
     return Pinned(program=None, snapshots=seen.status.snapshots, why=why)
 
 

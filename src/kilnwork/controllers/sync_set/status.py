@@ -27,24 +27,24 @@ Reason = reasons.SetReason
 _P = sync_set.Phase
 
 
-class Why(NamedTuple):
+class Explanation(NamedTuple):
     """A reason and the sentence that names the facts."""
 
     reason: str
     message: str
 
 
-class Shown(msgspec.Struct, frozen=True):
+class StatusContent(msgspec.Struct, frozen=True):
     """What is to be shown. None leaves what was said of the same generation.
 
     `pinned`: whether all digests are known. `data`: whether nodes have the data, and why not.
     """
 
     phase: sync_set.Phase
-    why: Why
+    why: Explanation
     snapshots: Mapping[str, sync_set.SnapshotStatus] | None = None
     pinned: bool | None = None
-    data: tuple[bool, Why] | None = None
+    data: tuple[bool, Explanation] | None = None
     gang: port.GangState | None = None
     flow: flow_model.FlowRunView | None = None
     outputs: Mapping[str, sync_set.OutputStatus] | None = None
@@ -73,10 +73,10 @@ def begin(
     )
     begun = msgspec.structs.replace(seen, status=fresh)
     if spec.data.snapshots or spec.replay_of is not None:
-        why = Why(Reason.PINNING, "sources are to be read")
+        why = Explanation(Reason.PINNING, "sources are to be read")
     else:
-        why = Why(Reason.NO_DATA, "")
-    shown = Shown(_P.PENDING, why, pinned=False if why.reason == Reason.PINNING else None)
+        why = Explanation(Reason.NO_DATA, "")
+    shown = StatusContent(_P.PENDING, why, pinned=False if why.reason == Reason.PINNING else None)
     return msgspec.structs.replace(begun, status=make(begun, shown, now=now))
 
 
@@ -89,8 +89,8 @@ def begin_again(seen: sync_set.SyncSet, *, now: float) -> sync_set.SyncSetStatus
         admission_time=clock.rfc3339(now),
         generations=tuple(one for one in seen.status.generations if one.generation != own),
     )
-    why = Why(Reason.RETRYING, f"run {seen.spec.run}: what failed is to run again")
-    shown = Shown(_P.PENDING, why, data=(False, why))
+    why = Explanation(Reason.RETRYING, f"run {seen.spec.run}: what failed is to run again")
+    shown = StatusContent(_P.PENDING, why, data=(False, why))
     return make(msgspec.structs.replace(seen, status=fresh), shown, now=now)
 
 
@@ -133,7 +133,7 @@ def _past(shown: sync_set.SyncSetStatus) -> sync_set.GenerationStatus:
     )
 
 
-def make(seen: sync_set.SyncSet, shown: Shown, *, now: float) -> sync_set.SyncSetStatus:
+def make(seen: sync_set.SyncSet, shown: StatusContent, *, now: float) -> sync_set.SyncSetStatus:
     """The status that says this."""
     before, flow = seen.status, shown.flow
     final = shown.phase.final
@@ -237,15 +237,15 @@ def _progress(flow: flow_model.FlowRunView) -> str:
 # Conditions
 
 
-_NO_WORKERS = Why(Reason.WAITING_FOR_WORKERS, "workers are not made yet")
+_NO_WORKERS = Explanation(Reason.WAITING_FOR_WORKERS, "workers are not made yet")
 _NOT_OF_WORKERS = frozenset({Reason.NO_DATA, Reason.PINNED})
 """Reasons that say nothing of what workers wait for."""
 
 
-def _conditions(seen: sync_set.SyncSet, shown: Shown) -> tuple[meta.Condition, ...]:
+def _conditions(seen: sync_set.SyncSet, shown: StatusContent) -> tuple[meta.Condition, ...]:
     found: list[meta.Condition] = []
 
-    def say(kind: str, value: bool | None, why: Why) -> None:  # noqa: FBT001 - the value
+    def say(kind: str, value: bool | None, why: Explanation) -> None:  # noqa: FBT001 - the value
         found.append(
             meta.Condition(
                 type=kind,
@@ -258,21 +258,21 @@ def _conditions(seen: sync_set.SyncSet, shown: Shown) -> tuple[meta.Condition, .
 
     known = {c.type for c in seen.status.conditions}
     has_data = bool(seen.spec.data.snapshots) or seen.status.replay_of is not None
-    no_data = Why(Reason.NO_DATA, "it has no snapshots")
-    pinning = shown.why if shown.phase is _P.PENDING else Why(Reason.PINNING, "")
+    no_data = Explanation(Reason.NO_DATA, "it has no snapshots")
+    pinning = shown.why if shown.phase is _P.PENDING else Explanation(Reason.PINNING, "")
     if not has_data:
         say("SnapshotPinned", True, no_data)
         say("DataReady", True, no_data)
     else:
         if shown.pinned is not None or "SnapshotPinned" not in known:
-            why = Why(Reason.PINNED, _digests(shown)) if shown.pinned else pinning
+            why = Explanation(Reason.PINNED, _digests(shown)) if shown.pinned else pinning
             say("SnapshotPinned", bool(shown.pinned), why)
         if shown.data is not None:
             say("DataReady", *shown.data)
         elif "DataReady" not in known:
             say("DataReady", False, pinning)
     if shown.gang is not None:
-        say("GangReady", shown.gang.ready, Why(shown.gang.reason, shown.gang.message))
+        say("GangReady", shown.gang.ready, Explanation(shown.gang.reason, shown.gang.message))
     elif shown.flow is None and not shown.phase.final:
         silent = shown.why.reason in _NOT_OF_WORKERS
         say("GangReady", False, _NO_WORKERS if silent else shown.why)
@@ -284,7 +284,7 @@ def _conditions(seen: sync_set.SyncSet, shown: Shown) -> tuple[meta.Condition, .
     return tuple(found)
 
 
-def _digests(shown: Shown) -> str:
+def _digests(shown: StatusContent) -> str:
     return ", ".join(f"{name} {one.digest}" for name, one in (shown.snapshots or {}).items())
 
 

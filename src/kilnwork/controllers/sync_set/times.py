@@ -10,15 +10,17 @@ from kilnwork.kit import clock
 Reason = reasons.SetReason
 
 
-def end_asked(seen: sync_set.SyncSet, now: float) -> status.Why | None:
+def end_asked(seen: sync_set.SyncSet, now: float) -> status.Explanation | None:
     """Why it is to end now, for its times."""
     kill_in = seconds_until(seen.spec.kill_timestamp, now)
     if kill_in is not None and kill_in <= 0:
-        return status.Why(Reason.KILLED, f"killTimestamp {seen.spec.kill_timestamp} has come")
+        return status.Explanation(
+            Reason.KILLED, f"killTimestamp {seen.spec.kill_timestamp} has come"
+        )
     left_s = _deadline_s(seen, now)
     if left_s is not None and left_s <= 0:
         text = f"it took longer than spec.deadlineSeconds, {seen.spec.deadline_seconds}"
-        return status.Why(Reason.DEADLINE_EXCEEDED, text)
+        return status.Explanation(Reason.DEADLINE_EXCEEDED, text)
     return None
 
 
@@ -44,11 +46,11 @@ def time_of(text: str | None) -> float | None:
     return clock.parse_rfc3339(text) if text else None
 
 
-def too_late(seen: sync_set.SyncSet, what: str, why: status.Why) -> status.Why:
+def too_late(seen: sync_set.SyncSet, what: str, why: status.Explanation) -> status.Explanation:
     """What it says when `what` has taken too long; `why`: what was waited for."""
     limit = seen.spec.data.pond.timeout_seconds
     text = f"{what} took longer than data.pond.timeoutSeconds, {limit}: {why.message}"
-    return status.Why(Reason.DATA_TIMED_OUT, text)
+    return status.Explanation(Reason.DATA_TIMED_OUT, text)
 
 
 def first_s(*waits: float | None) -> float | None:

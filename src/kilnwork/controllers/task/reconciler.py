@@ -274,7 +274,7 @@ class Reconciler:
         if others:
             self._queue.add(key)
         known.held = None
-        tale = status.tale(seen.status, wanted, loss="" if view is None else view.loss)
+        tale = status.announcement(seen.status, wanted, loss="" if view is None else view.loss)
         if tale is not None:
             self._say(seen, tale.type, tale.reason, tale.message)
         return [later_s]

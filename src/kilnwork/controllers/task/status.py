@@ -44,7 +44,7 @@ _CHATTY = frozenset(
 """Reasons whose message tells a position or a place: it may go stale, and is not written again."""
 
 
-class Why(msgspec.Struct, frozen=True):
+class Explanation(msgspec.Struct, frozen=True):
     """A reason and the sentence that names the facts."""
 
     reason: str
@@ -58,7 +58,7 @@ class Hold(msgspec.Struct, frozen=True):
     since: float
 
 
-class Tale(msgspec.Struct, frozen=True):
+class Announcement(msgspec.Struct, frozen=True):
     """A kube event to tell about a task. `type`: Normal or Warning."""
 
     type: str
@@ -72,7 +72,9 @@ def _earlier_loss(view: model.TaskView) -> str:
     return f"an attempt before was lost ({view.loss})" if running else ""
 
 
-def without_view(seen: task.Task, state: task.State, why: Why, *, now: float) -> task.TaskStatus:
+def without_view(
+    seen: task.Task, state: task.State, why: Explanation, *, now: float
+) -> task.TaskStatus:
     """The status of a run that the dispatcher does not have: it waits, or ended."""
     before = seen.status
     same_run = before.run == seen.spec.run
@@ -93,7 +95,7 @@ def of_view(
     seen: task.Task,
     view: model.TaskView,
     *,
-    why: Why,
+    why: Explanation,
     output_object: str,
     image: meta.Condition | None = None,
     now: float,
@@ -146,12 +148,15 @@ def _with_conditions(
     new = [
         _condition(seen, "Started", "True" if started else "False", _started(wanted, started)),
         _condition(
-            seen, "Finished", "True" if state.final else "False", Why(wanted.reason, wanted.message)
+            seen,
+            "Finished",
+            "True" if state.final else "False",
+            Explanation(wanted.reason, wanted.message),
         ),
     ]
     if state.final and (state is task.State.KILLED or stopped is False):
         proved = stopped is not False
-        why = Why(wanted.reason, "") if proved else _unconfirmed()
+        why = Explanation(wanted.reason, "") if proved else _unconfirmed()
         new.append(_condition(seen, "Stopped", "True" if proved else "Unknown", why))
     generation = seen.metadata.generation
     ignored = task_fields.ignored(kinds.TASKS.kind, seen.spec, generation=generation)
@@ -164,15 +169,19 @@ def _with_conditions(
     return msgspec.structs.replace(wanted, conditions=merged)
 
 
-def _started(wanted: task.TaskStatus, started: bool) -> Why:  # noqa: FBT001 - reads as a word
-    return Why(reasons.Reason.STARTED, "") if started else Why(wanted.reason, wanted.message)
+def _started(wanted: task.TaskStatus, started: bool) -> Explanation:  # noqa: FBT001 - reads as a word
+    return (
+        Explanation(reasons.Reason.STARTED, "")
+        if started
+        else Explanation(wanted.reason, wanted.message)
+    )
 
 
-def _unconfirmed() -> Why:
-    return Why(reasons.Reason.UNCONFIRMED, reasons.Reason.UNCONFIRMED.sentence)
+def _unconfirmed() -> Explanation:
+    return Explanation(reasons.Reason.UNCONFIRMED, reasons.Reason.UNCONFIRMED.sentence)
 
 
-def _condition(seen: task.Task, kind: str, value: str, why: Why) -> meta.Condition:
+def _condition(seen: task.Task, kind: str, value: str, why: Explanation) -> meta.Condition:
     return meta.Condition(
         type=kind,
         status=value,
@@ -244,7 +253,9 @@ def _class(status: task.TaskStatus) -> tuple[object, ...]:
     )
 
 
-def tale(current: task.TaskStatus, wanted: task.TaskStatus, *, loss: str = "") -> Tale | None:
+def announcement(
+    current: task.TaskStatus, wanted: task.TaskStatus, *, loss: str = ""
+) -> Announcement | None:
     """The kube event that goes with writing `wanted` over `current`, if it is worth one.
 
     `loss`: why the newest attempt that was lost was lost.
@@ -257,11 +268,13 @@ def tale(current: task.TaskStatus, wanted: task.TaskStatus, *, loss: str = "") -
     ):
         return None
     if wanted.state == task.State.FAILED or wanted.reason == reasons.Reason.RETRY_BACKOFF:
-        return Tale("Warning", wanted.reason, wanted.message)
+        return Announcement("Warning", wanted.reason, wanted.message)
     if wanted.state == task.State.KILLED:
-        return Tale("Normal", wanted.reason, wanted.message or reasons.Reason.KILLED.sentence)
+        return Announcement(
+            "Normal", wanted.reason, wanted.message or reasons.Reason.KILLED.sentence
+        )
     if current.run == wanted.run and wanted.losses > current.losses:
-        return Tale("Warning", "AttemptLost", _loss(current, loss))
+        return Announcement("Warning", "AttemptLost", _loss(current, loss))
     return None
 
 

@@ -106,7 +106,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     status: task_cluster.TaskClusterStatus | None = None
 
 
-def decide(facts: Facts, settings: worker_pods.Settings) -> Plan:
+def decide(facts: Facts, settings: worker_pods.WorkerPodSettings) -> Plan:
     cluster = facts.cluster
     if cluster is None:
         return Plan(close=True, missing=_missing(facts))

@@ -38,7 +38,7 @@ class Reconciler:
         given: reconciler_context.ReconcilerContext,
         work: queue.WorkQueue,
         *,
-        settings: worker_pods.Settings,
+        settings: worker_pods.WorkerPodSettings,
         new_token: NewToken,
         is_used_up: Callable[[pod.Pod], bool] = lambda seen: False,
     ) -> None:

@@ -12,14 +12,14 @@ from kilnwork.controllers.data_pond import certificate, deletion, ledger, plan, 
 from kilnwork.kit import clock
 
 NOW = 1_800_000_000.0
-LOCAL = pods.Settings(
+LOCAL = pods.PondPodSettings(
     manager="http://127.0.0.1:7444",
     command=("python", "-m", "kilnwork.pond"),
     image="i",
     root="/home/me/ponds",
     local=True,
 )
-FAR = pods.Settings(
+FAR = pods.PondPodSettings(
     manager="https://kilnwork.kilnwork-system.svc:7443",
     command=("python", "-m", "kilnwork.pond"),
     image="registry/kilnwork:1",
@@ -42,7 +42,7 @@ def a_node(name: str, *taints: tuple[str, str], **labels: str) -> node.Node:
     )
 
 
-def secret(settings: pods.Settings = LOCAL, pair: certificate.Pair = PAIR) -> caches.Secret:
+def secret(settings: pods.PondPodSettings = LOCAL, pair: certificate.Pair = PAIR) -> caches.Secret:
     body = pods.secret(pond(), settings, token="t", pair=pair)
     return caches.Secret(metadata=meta.ObjectMeta(name="lake-pond", uid="s1"), data=body["data"])
 
@@ -53,7 +53,7 @@ def seen(body: meta.JsonObject, **changes: Any) -> pod.Pod:
     return msgspec.convert(document, pod.Pod, strict=False)
 
 
-def decide(settings: pods.Settings = LOCAL, **facts: Any) -> plan.Plan:
+def decide(settings: pods.PondPodSettings = LOCAL, **facts: Any) -> plan.Plan:
     facts.setdefault("pond", pond())
     facts.setdefault("secret", secret(settings))
     return plan.decide(plan.Facts(now=NOW, **facts), settings)

@@ -11,7 +11,7 @@ from kilnwork.controllers.task_cluster import deletion, plan, status
 from kilnwork.dispatch import model
 from kilnwork.kit import clock
 
-SETTINGS = worker_pods.Settings(
+SETTINGS = worker_pods.WorkerPodSettings(
     channel="unix:/c.sock", worker_command=("worker",), worker_image="w:1"
 )
 NOW = 1_700_000_000.0
