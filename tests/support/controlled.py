@@ -19,7 +19,7 @@ from support import no_jobs, served, told_hub, waiting
 
 NS = "default"
 LONG = "a." * 126 + "a"
-SETTINGS = controllers.Settings(
+SETTINGS = controllers.WorkerPodSettings(
     channel="unix:/run/kiln/channel.sock",
     worker_command=("python", "-m", "kilnwork.worker"),
     worker_image="kilnwork/worker:test",

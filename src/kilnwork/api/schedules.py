@@ -1,9 +1,9 @@
 """What of a schedule is due: ticks to run, ticks that are dropped and why, and when to look again.
 
-`CompiledSchedule` is a JobConfig's schedule with its expressions parsed; `plan` decides from it, the time
-and what was decided before. Used by the controller of JobConfigs, which carries a Plan out and
-writes down `decided` with it; by the commands that show and backfill. Pure: no clock, no I/O. How
-expressions become times is in `cron`.
+`CompiledSchedule` is a JobConfig's schedule with its expressions parsed; `plan` decides from it,
+the time and what was decided before. Used by the controller of JobConfigs, which carries a Plan out
+and writes down `decided` with it; by the commands that show and backfill. Pure: no clock, no I/O.
+How expressions become times is in `cron`.
 
 A *tick* is a UTC second. Every tick is decided once, in order: none at or before the last decided
 one, or at or before the epoch of the schedule, is looked at again, whatever clocks do.

@@ -7,7 +7,7 @@ line's wiring; knows nothing of HTTP servers, nodes or processes.
 
 from kilnwork.controllers.assembly import Controllers
 from kilnwork.controllers.default_cluster import DefaultCluster
-from kilnwork.controllers.worker_pods import Settings
+from kilnwork.controllers.worker_pods import WorkerPodSettings
 from kilnwork.executors.container_logs import ReadLog
 
-__all__ = ["Controllers", "DefaultCluster", "ReadLog", "Settings"]
+__all__ = ["Controllers", "DefaultCluster", "ReadLog", "WorkerPodSettings"]

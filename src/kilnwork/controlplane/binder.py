@@ -1,7 +1,8 @@
 """The scheduler, as small as it can be: binds Pods to the first Ready node that they fit.
 
-Follows the store inside the server. What fits is decided by `node_fit`; nothing is preferred, spread
-or preempted: with one local node there is nothing to choose, only a reason to give when it is full.
+Follows the store inside the server. What fits is decided by `node_fit`; nothing is preferred,
+spread or preempted: with one local node there is nothing to choose, only a reason to give when it
+is full.
 """
 
 import decimal

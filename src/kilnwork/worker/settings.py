@@ -91,11 +91,12 @@ class Settings:
     """See the module.
 
     `channel`: path of the dispatcher's Unix socket, or that of the relay to a `remote` one, which
-    is None for a dispatcher on this machine. `mounts`: `kit.container_mounts`. `workdir`: where slots
-    run, None: where the worker does. `pythonpath`: where slots look for modules at last. `owner`:
-    descriptor at whose end the worker ends all it has and itself, at once. `memory_limit`: bytes
-    that the Pod states, for where no cgroup holds it to them. `memory_share`: of the limit, where
-    the largest task is ended; 0 for never. `containers`: commands run in containers of their own.
+    is None for a dispatcher on this machine. `mounts`: `kit.container_mounts`. `workdir`: where
+    slots run, None: where the worker does. `pythonpath`: where slots look for modules at last.
+    `owner`: descriptor at whose end the worker ends all it has and itself, at once. `memory_limit`:
+    bytes that the Pod states, for where no cgroup holds it to them. `memory_share`: of the limit,
+    where the largest task is ended; 0 for never. `containers`: commands run in containers of their
+    own.
     """
 
     channel: str

@@ -1,8 +1,8 @@
 """What attempts of executors print, copied to where the dispatcher keeps output.
 
-Used by `reconciler` at the end of each attempt, and through `assembly` by whoever reads the output of
-one that runs: it is followed while somebody reads it, so that an attempt costs one request for each
-container unless it is looked at. Each piece is copied once, in the order in which it is seen.
+Used by `reconciler` at the end of each attempt, and through `assembly` by whoever reads the output
+of one that runs: it is followed while somebody reads it, so that an attempt costs one request for
+each container unless it is looked at. Each piece is copied once, in the order in which it is seen.
 """
 
 import asyncio

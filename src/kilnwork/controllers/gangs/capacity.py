@@ -1,10 +1,10 @@
 """Whether there is room for all members of a gang at once, and who lacks what.
 
-Pure. Used by backend `pods_backend`. As the scheduler does it: taints, labels, required node affinity and
-requests (`api.node_fit`), but for all Pods of the gang before any of them may go. First fit, the
-largest first, on preferred nodes first: where Pods of very different sizes just fit, it may say no.
-What it does not look at (affinity between Pods, volumes of zones), the scheduler does: then a
-member stays without a node, and the gang begins anew after its wait.
+Pure. Used by backend `pods_backend`. As the scheduler does it: taints, labels, required node
+affinity and requests (`api.node_fit`), but for all Pods of the gang before any of them may go.
+First fit, the largest first, on preferred nodes first: where Pods of very different sizes just fit,
+it may say no. What it does not look at (affinity between Pods, volumes of zones), the scheduler
+does: then a member stays without a node, and the gang begins anew after its wait.
 """
 
 import decimal

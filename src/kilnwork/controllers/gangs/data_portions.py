@@ -1,10 +1,10 @@
 """Which worker holds which portions of data that is delivered by shards.
 
-Pure. Used by backend `pods_backend`. The shards of a group's snapshots are in so many portions as it may
-have workers. Each worker has some, written to its Pod when its gate is opened; its node holds the
-shards of all portions of its workers, and tasks of a portion go to any node that holds it. So a
-manager that has just started reads from Pods what is where. What a node holds it keeps: a portion
-that another worker gets is there twice.
+Pure. Used by backend `pods_backend`. The shards of a group's snapshots are in so many portions as
+it may have workers. Each worker has some, written to its Pod when its gate is opened; its node
+holds the shards of all portions of its workers, and tasks of a portion go to any node that holds
+it. So a manager that has just started reads from Pods what is where. What a node holds it keeps: a
+portion that another worker gets is there twice.
 """
 
 from collections import Counter

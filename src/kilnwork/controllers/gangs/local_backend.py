@@ -1,4 +1,5 @@
-"""Backend `local_backend`: workers are processes of one machine, and the flow starts when all are there.
+"""Backend `local_backend`: workers are processes of one machine, and the flow starts when all are
+there.
 
 Used by the SyncSet controller. There is nothing to wait for but the workers: no gate, and all
 data is on the one node. After its wait an incomplete gang is taken away whole and made anew.

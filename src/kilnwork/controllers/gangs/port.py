@@ -1,8 +1,8 @@
 """What the SyncSet controller asks of a gang's backend, and what it gets.
 
-Values and the protocol; no decisions. Implemented by `local_backend` and `pods_backend`, which run one suite of
-contract tests. A backend of a gang scheduler fits too: it makes the same groups in one object of
-its own, and says the same of them.
+Values and the protocol; no decisions. Implemented by `local_backend` and `pods_backend`, which run
+one suite of contract tests. A backend of a gang scheduler fits too: it makes the same groups in one
+object of its own, and says the same of them.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Which gang takes room first: one of lower priority waits behind one of higher that waits too.
 
-Used by backend `pods_backend`. Kept in memory: each gang that waits is looked at every second, so a new
-manager knows in a moment. A gang that would not fit even if nothing else ran holds nobody up.
+Used by backend `pods_backend`. Kept in memory: each gang that waits is looked at every second, so a
+new manager knows in a moment. A gang that would not fit even if nothing else ran holds nobody up.
 """
 
 from typing import NamedTuple

@@ -195,8 +195,8 @@ def _known(facts: Facts) -> schedules.Facts:
 def _lost(
     facts: Facts, schedule: schedules.CompiledSchedule | None
 ) -> dict[int, reasons.ConfigReason | None]:
-    """Return the ticks that wait for Jobs which the engine will not take up (`pending_ticks.lost`), and
-    those whose Jobs it has refused since."""
+    """Return the ticks that wait for Jobs which the engine will not take up (`pending_ticks.lost`),
+    and those whose Jobs it has refused since."""
     if facts.row is None:
         return {}
     refused = pending_ticks.refused_later(facts.row, facts.jobs)

@@ -202,13 +202,13 @@ class Reconciler:
         self, key: Key, seen: sync_set.SyncSet, facts: plan.Facts, *, wanted: plan.Plan
     ) -> plan.Facts:
         """Make the objects and ask for the gang; gives what is known then."""
-        if requirements.objects:
+        if wanted.objects:
             obstacle = await self._objects.ensure(seen)
             if obstacle:
                 return msgspec.structs.replace(facts, obstacle=obstacle)
-        if requirements.gang is None:
+        if wanted.gang is None:
             return facts
-        gang = await self._backend(facts.backend).ensure(requirements.gang)
+        gang = await self._backend(facts.backend).ensure(wanted.gang)
         return msgspec.structs.replace(facts, gang=gang)
 
     # Reading

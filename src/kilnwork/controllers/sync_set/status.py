@@ -338,8 +338,8 @@ def _class(shown: sync_set.SyncSetStatus) -> tuple[object, ...]:
 def announcement(
     current: sync_set.SyncSetStatus, wanted: sync_set.SyncSetStatus
 ) -> Announcement | None:
-    """The kube event that goes with writing `requirements` over `current`, if it is worth one. Phases of
-    waiting are told when they last (`waits`)."""
+    """The kube event that goes with writing `requirements` over `current`, if it is worth one.
+    Phases of waiting are told when they last (`waits`)."""
     if (current.generation, current.phase) == (wanted.generation, wanted.phase):
         return None
     phase = _P(wanted.phase)

@@ -140,7 +140,8 @@ def _progress(cluster: task_cluster.TaskCluster, workers: ObservedWorkers) -> Cr
 
 
 def _leaving(workers: ObservedWorkers) -> str:
-    """ObservedWorkers that are outdated, and those that are to go and have something to finish first."""
+    """ObservedWorkers that are outdated, and those that are to go and have something to finish
+    first."""
     there = {p.metadata.uid for p in workers.pods if not p.terminating}
     outdated = len(there & workers.outdated)
     text = ""
