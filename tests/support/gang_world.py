@@ -120,16 +120,16 @@ class GangWorld:
         self, kind: str, time: clock.Clock | None = None, *, kube: Any = None
     ) -> port.Backend:
         """A new backend: one of a manager that has just started."""
-        given = reconciler_context.ReconcilerContext(
+        context = reconciler_context.ReconcilerContext(
             kube or self.kube,
             self.world.controllers.caches,
             lambda *_: None,
             time or clock.SystemClock(),
         )
         made = (
-            local_backend.LocalBackend(given)
+            local_backend.LocalBackend(context)
             if kind == "local"
-            else pods_backend.PodsBackend(given)
+            else pods_backend.PodsBackend(context)
         )
         made.use(self.world.hub)
         return made

@@ -96,24 +96,24 @@ class Controllers:
         self._recorder = events.Recorder(kube, component="kilnwork-manager", time=time)
         self._tasks_queue = queue.WorkQueue(time=time)
         self._clusters_queue = queue.WorkQueue(time=time)
-        given = reconciler_context.ReconcilerContext(kube, self.caches, self._recorder.emit, time)
-        self._tasks = task_reconciler.Reconciler(given, self._tasks_queue)
+        context = reconciler_context.ReconcilerContext(kube, self.caches, self._recorder.emit, time)
+        self._tasks = task_reconciler.Reconciler(context, self._tasks_queue)
         self._jobs_queue = queue.WorkQueue(time=time)
         self._configs_queue = queue.WorkQueue(time=time)
         self._jobs = job_reconciler.Reconciler(
-            given,
+            context,
             self._jobs_queue,
             find_input=self._tasks.find_input,
             find_view=self._tasks.find_view,
         )
-        self._configs = job_config_reconciler.Reconciler(given, self._configs_queue)
+        self._configs = job_config_reconciler.Reconciler(context, self._configs_queue)
         self._ticks_first = precedence.Precedence(self._configs_queue, time=time)
         self._clock_watch = clock_watch.ClockWatch(time, self._configs.clock_set)
         self._tasks.on_task = self._jobs.task_over
         self._jobs.on_change = self._configs.group_changed
         self._containers = ephemeral.EphemeralExecutor(kube, self.caches.pods)
         self._clusters = task_cluster_reconciler.Reconciler(
-            given,
+            context,
             self._clusters_queue,
             settings=settings,
             new_token=new_token,
@@ -121,7 +121,7 @@ class Controllers:
         )
         self.ledger = ledger.Ledger(time)
         """What is wanted of DataPonds, and what is there."""
-        self._ponds = data_ponds.Ponds(given, settings, known=self.ledger, new_token=new_token)
+        self._ponds = data_ponds.Ponds(context, settings, known=self.ledger, new_token=new_token)
         self._attempts_queue = queue.WorkQueue(time=time)
         self._pods = pod_executor.PodExecutor(
             kube,
@@ -134,10 +134,10 @@ class Controllers:
             kube, custom_resource.AllowedKinds(settings.allowed_kinds), time=time
         )
         self._sets_queue = queue.WorkQueue(time=time)
-        self._sets = sync_set_reconciler.Reconciler(given, self._sets_queue, served=self._kinds)
+        self._sets = sync_set_reconciler.Reconciler(context, self._sets_queue, served=self._kinds)
         self._objects = custom_resource.Follower(kube, namespaces=namespaces)
         executors = registry.Registry(
-            [self._pods, self._containers, *self._of_objects(given, settings)]
+            [self._pods, self._containers, *self._of_objects(context, settings)]
         )
         self._attempts = reconciler.AttemptReconciler(executors, self._attempts_queue)
         self.outputs = self._attempts.outputs
@@ -172,20 +172,20 @@ class Controllers:
         self._manager.add_controller(*self._loops())
 
     def _of_objects(
-        self, given: reconciler_context.ReconcilerContext, settings: worker_pods.WorkerPodSettings
+        self, context: reconciler_context.ReconcilerContext, settings: worker_pods.WorkerPodSettings
     ) -> tuple[custom_resource.ObjectExecutor, workflow.WorkflowExecutor]:
         """Executors whose attempts are objects of any kind."""
         shared = custom_resource.Shared(
             kinds=self._kinds,
             objects=self._objects,
             accounts=self.caches.accounts,
-            time=given.time,
+            time=context.time,
             blobs=settings.blobs,
         )
         of_objects = custom_resource.ObjectExecutor(
-            given.kube, custom_resource.RuleReader(), shared
+            context.kube, custom_resource.RuleReader(), shared
         )
-        return of_objects, workflow.WorkflowExecutor(given.kube, shared)
+        return of_objects, workflow.WorkflowExecutor(context.kube, shared)
 
     async def start(
         self,

@@ -23,17 +23,17 @@ class Ponds:
 
     def __init__(
         self,
-        given: reconciler_context.ReconcilerContext,
+        context: reconciler_context.ReconcilerContext,
         settings: worker_pods.WorkerPodSettings,
         *,
         known: ledger.Ledger,
         new_token: Callable[[], str],
     ) -> None:
-        self._kube, self._caches = given.kube, given.caches
+        self._kube, self._caches = context.kube, context.caches
         self._sees_nodes = settings.sees_nodes
-        self._queue = queue.WorkQueue(time=given.time)
+        self._queue = queue.WorkQueue(time=context.time)
         self._reconciler = reconciler.Reconciler(
-            given,
+            context,
             self._queue,
             settings=_settings(settings),
             known=known,

@@ -39,23 +39,23 @@ class Reconciler:
 
     def __init__(
         self,
-        given: reconciler_context.ReconcilerContext,
+        context: reconciler_context.ReconcilerContext,
         work: queue.WorkQueue,
         *,
         settings: pods.PondPodSettings,
         known: ledger.Ledger,
         new_token: Callable[[], str],
     ) -> None:
-        self._client = given.kube
-        self._caches = given.caches
-        self._emit = given.emit
-        self._clock = given.time
+        self._client = context.kube
+        self._caches = context.caches
+        self._emit = context.emit
+        self._clock = context.time
         self._queue = work
         self._settings = settings
         self._ledger = known
         self._new_token = new_token
         self._writer = status_writer.StatusWriter(
-            given.kube, kinds.DATA_PONDS, data_pond.DataPondStatus
+            context.kube, kinds.DATA_PONDS, data_pond.DataPondStatus
         )
         self._refusals: dict[Key, Refusal] = {}
         self._written: dict[Key, float] = {}

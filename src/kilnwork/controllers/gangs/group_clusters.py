@@ -24,9 +24,9 @@ class Obstacle(NamedTuple):
 class GroupClusters:
     """The TaskClusters of all gangs. `gated`: their Pods wait at a gate."""
 
-    def __init__(self, given: reconciler_context.ReconcilerContext, *, gated: bool) -> None:
-        self._client = given.kube
-        self._caches = given.caches
+    def __init__(self, context: reconciler_context.ReconcilerContext, *, gated: bool) -> None:
+        self._client = context.kube
+        self._caches = context.caches
         self._gated = gated
         self._hub: ports.ClusterHub | None = None
 

@@ -18,9 +18,9 @@ SOON_S = 0.25
 class LocalBackend:
     """A barrier over worker processes (`port.Backend`)."""
 
-    def __init__(self, given: reconciler_context.ReconcilerContext) -> None:
-        self._clusters = group_clusters.GroupClusters(given, gated=False)
-        self._clock = given.time
+    def __init__(self, context: reconciler_context.ReconcilerContext) -> None:
+        self._clusters = group_clusters.GroupClusters(context, gated=False)
+        self._clock = context.time
 
     def use(self, hub: ports.ClusterHub) -> None:
         """Ask this dispatcher from now on."""

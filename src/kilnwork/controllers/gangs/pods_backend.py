@@ -37,13 +37,13 @@ Reason = reasons.SetReason
 class PodsBackend:
     """Our own gate, and our own look at the room there is (`port.Backend`)."""
 
-    def __init__(self, given: reconciler_context.ReconcilerContext) -> None:
-        self._clusters = group_clusters.GroupClusters(given, gated=True)
-        self._client = given.kube
-        self._clock = given.time
+    def __init__(self, context: reconciler_context.ReconcilerContext) -> None:
+        self._clusters = group_clusters.GroupClusters(context, gated=True)
+        self._client = context.kube
+        self._clock = context.time
         self._checking = asyncio.Lock()
         """One gang at a time looks for room and takes it."""
-        self._precedence = waiting_gangs.WaitingGangs(given.time)
+        self._waiting_gangs = waiting_gangs.WaitingGangs(context.time)
 
     def use(self, hub: ports.ClusterHub) -> None:
         """Ask this dispatcher from now on."""
@@ -98,7 +98,7 @@ class PodsBackend:
     ) -> port.GangState:
         message = found.message
         if members.opened(groups) is None:
-            ahead = self._precedence.ahead_of(spec)
+            ahead = self._waiting_gangs.ahead_of(spec)
             message = ahead or (await self._look(spec, groups)).message or message
         text = f"not all workers came within {spec.wait_s:g} s"
         if not spec.requeue:
@@ -157,14 +157,14 @@ class PodsBackend:
     ) -> port.GangState:
         """Let a gang take room, unless one of higher priority waits that could have it."""
         begins = spec.running_since is None and members.opened(groups) is None
-        if begins and (ahead := self._precedence.ahead_of(spec)):
+        if begins and (ahead := self._waiting_gangs.ahead_of(spec)):
             waits = Reason.WAITING_FOR_ROOM
             found = members.state(groups, since=None, reason=waits, message=ahead)
             return msgspec.structs.replace(found, again_s=gang_placement.LOOK_S)
         found = await self._let_go_in(spec, groups, room)
         waits_for_it = found.reason in (Reason.WAITING_FOR_ROOM, Reason.WAITING_FOR_DATA)
         could = begins and waits_for_it and gang_placement.would_fit(spec, groups, room)
-        self._precedence.note(spec, waits=could)
+        self._waiting_gangs.note(spec, waits=could)
         return found
 
     async def _let_go_in(

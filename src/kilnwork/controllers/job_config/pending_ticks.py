@@ -1,6 +1,6 @@
 """What becomes of ticks that are to run and whose Jobs the engine has not taken up yet. Pure.
 
-Used by `plan`, and by `reconciler`, which says what came of making their Jobs. Every such tick
+Used by `plan`, and by `reconciler`, which says what came of pending their Jobs. Every such tick
 ends: its Job is taken up, or it is missed, for a reason that is counted.
 """
 
@@ -74,7 +74,7 @@ def made_one(before: JobRefusal | None) -> JobRefusal | None:
 
 def lost(
     row: index_model.ScheduleRow,
-    making: PendingTicks,
+    pending: PendingTicks,
     *,
     jobs: Iterable[job.Job],
     within_s: float | None,
@@ -89,15 +89,15 @@ def lost(
     found: dict[int, Reason | None] = {}
     for tick in row.pending:
         phase = phases.get(tick)
-        if tick in making.taken:
+        if tick in pending.taken:
             found[tick] = Reason.NAME_TAKEN
         elif phase is not None:
             if job.is_final(phase):
                 found[tick] = Reason.REFUSED if phase == job.Phase.ADMISSION_ERROR else None
-        elif tick in making.gone:
+        elif tick in pending.gone:
             found[tick] = Reason.JOB_DELETED
-        elif tick not in making.made:
-            why = _without_job(tick, making, within_s=within_s, now=now)
+        elif tick not in pending.made:
+            why = _without_job(tick, pending, within_s=within_s, now=now)
             if why is not None:
                 found[tick] = why
     return found
@@ -121,14 +121,14 @@ def refused_later(
 
 
 def _without_job(
-    tick: int, making: PendingTicks, *, within_s: float | None, now: float
+    tick: int, pending: PendingTicks, *, within_s: float | None, now: float
 ) -> Reason | None:
     """Return why no Job is made of a tick any more; None: it is."""
     if within_s is None:
         return Reason.DISABLED
-    refusal = making.refusal
+    refusal = pending.refusal
     if refusal is not None and tick in refusal.since:
-        waited_s = making.now - refusal.since[tick]
+        waited_s = pending.now - refusal.since[tick]
         if waited_s >= min(PATIENCE_S, within_s):
             return Reason.JOB_NOT_MADE
     # Refused by every manager that was started meanwhile, or none was.
@@ -136,12 +136,12 @@ def _without_job(
 
 
 def to_make(
-    row: index_model.ScheduleRow, making: PendingTicks
+    row: index_model.ScheduleRow, pending: PendingTicks
 ) -> tuple[tuple[int, ...], float | None]:
     """Return the ticks whose Jobs are to be made now, and seconds until others are."""
-    known = making.made | making.taken | making.gone
+    known = pending.made | pending.taken | pending.gone
     ticks = tuple(tick for tick in row.pending if tick not in known)
-    refusal = making.refusal
-    if ticks and refusal is not None and refusal.again > making.now:
-        return (), refusal.again - making.now
+    refusal = pending.refusal
+    if ticks and refusal is not None and refusal.again > pending.now:
+        return (), refusal.again - pending.now
     return ticks, None

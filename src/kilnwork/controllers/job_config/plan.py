@@ -53,7 +53,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known about one JobConfig. `now`: wall clock, seconds.
 
     `jobs`: those that it owns. `group`: which of them have started or wait, says the engine.
-    `row`: what was decided of its schedule; None before anything was. `making`: what came of making
+    `row`: what was decided of its schedule; None before anything was. `pending`: what came of making
     the Jobs of its ticks. `upcoming`: of the last plan with this reading.
     """
 
@@ -62,7 +62,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     jobs: tuple[job.Job, ...]
     group: index_model.GroupView
     row: index_model.ScheduleRow | None
-    making: pending_ticks.PendingTicks = pending_ticks.PendingTicks()
+    pending: pending_ticks.PendingTicks = pending_ticks.PendingTicks()
     upcoming: Upcoming | None = None
     ring: tuple[str, ...] = ()
     """Names of JobConfigs that wait for each other, from this one to itself."""
@@ -115,7 +115,7 @@ def decide(facts: Facts) -> Plan:
     make: tuple[int, ...] = ()
     waits: list[float] = []
     if decision is None and facts.row is not None:
-        make, again_s = pending_ticks.to_make(facts.row, facts.making)
+        make, again_s = pending_ticks.to_make(facts.row, facts.pending)
         waits += [] if again_s is None else [again_s]
     upcoming: Upcoming | None = None
     if schedule is not None and not schedule.disabled:
@@ -127,7 +127,7 @@ def decide(facts: Facts) -> Plan:
         jobs=facts.jobs,
         group=facts.group,
         row=facts.row,
-        ticks=status.Ticks(upcoming.ticks if upcoming else (), found, facts.making.refusal),
+        ticks=status.Ticks(upcoming.ticks if upcoming else (), found, facts.pending.refusal),
         now=facts.now,
     )
     if found.next_tick is not None:
@@ -205,7 +205,7 @@ def _lost(
     stopped = schedule is None or schedule.disabled
     within_s = None if stopped or schedule is None else schedule.missed_runs.within_seconds
     found = pending_ticks.lost(
-        facts.row, facts.making, jobs=facts.jobs, within_s=within_s, now=facts.now
+        facts.row, facts.pending, jobs=facts.jobs, within_s=within_s, now=facts.now
     )
     return refused | found
 

@@ -66,15 +66,17 @@ class _Memory(msgspec.Struct, gc=False):
 class Reconciler:
     """Makes the world of one JobConfig as it should be."""
 
-    def __init__(self, given: reconciler_context.ReconcilerContext, work: queue.WorkQueue) -> None:
-        self._client = given.kube
-        self._caches = given.caches
-        self._emit = given.emit
-        self._clock = given.time
+    def __init__(
+        self, context: reconciler_context.ReconcilerContext, work: queue.WorkQueue
+    ) -> None:
+        self._client = context.kube
+        self._caches = context.caches
+        self._emit = context.emit
+        self._clock = context.time
         self._queue = work
         self._hub: ports.JobHub | None = None
         self._writer = status_writer.StatusWriter(
-            given.kube, kinds.JOB_CONFIGS, job_config.JobConfigStatus
+            context.kube, kinds.JOB_CONFIGS, job_config.JobConfigStatus
         )
         self._memories: dict[Key, _Memory] = {}
         self._keys: dict[str, Key] = {}
@@ -188,7 +190,7 @@ class Reconciler:
             jobs=jobs,
             group=engine.group(uid),
             row=row,
-            making=pending_ticks.PendingTicks(
+            pending=pending_ticks.PendingTicks(
                 made=frozenset(known.made),
                 taken=known.taken,
                 gone=known.gone,

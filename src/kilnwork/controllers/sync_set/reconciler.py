@@ -77,24 +77,24 @@ class Reconciler:
 
     def __init__(
         self,
-        given: reconciler_context.ReconcilerContext,
+        context: reconciler_context.ReconcilerContext,
         work: queue.WorkQueue,
         *,
         served: custom_resource.Kinds,
     ) -> None:
-        self._client = given.kube
-        self._caches = given.caches
-        self._emit = given.emit
-        self._clock = given.time
+        self._client = context.kube
+        self._caches = context.caches
+        self._emit = context.emit
+        self._clock = context.time
         self._queue = work
         self._flows: ports.Flows | None = None
         self._ledger: ports.PondLedger | None = None
         self._hub: hub_ports.ClusterHub | None = None
-        self._local = local_backend.LocalBackend(given)
-        self._pods = pods_backend.PodsBackend(given)
-        self._objects = objects.SetObjects(given.kube, served)
+        self._local = local_backend.LocalBackend(context)
+        self._pods = pods_backend.PodsBackend(context)
+        self._objects = objects.SetObjects(context.kube, served)
         self._writer = status_writer.StatusWriter(
-            given.kube, kinds.SYNC_SETS, sync_set.SyncSetStatus
+            context.kube, kinds.SYNC_SETS, sync_set.SyncSetStatus
         )
         self._memories: dict[Key, _Memory] = {}
         self._generations: dict[str, set[int]] = {}

@@ -22,16 +22,18 @@ Key = tuple[str, str]
 class Reconciler:
     """Makes the world of one Task as it should be."""
 
-    def __init__(self, given: reconciler_context.ReconcilerContext, work: queue.WorkQueue) -> None:
-        self._client = given.kube
-        self._caches = given.caches
-        self._emit = given.emit
-        self._clock = given.time
+    def __init__(
+        self, context: reconciler_context.ReconcilerContext, work: queue.WorkQueue
+    ) -> None:
+        self._client = context.kube
+        self._caches = context.caches
+        self._emit = context.emit
+        self._clock = context.time
         self._queue = work
         self._hub: ports.TaskHub | None = None
         self._views = task_views.TaskViews()
-        self._wakes = waiting_keys.WaitingKeys()
-        self._writer = status_writer.StatusWriter(given.kube, kinds.TASKS, task.TaskStatus)
+        self._waiting_keys = waiting_keys.WaitingKeys()
+        self._writer = status_writer.StatusWriter(context.kube, kinds.TASKS, task.TaskStatus)
         self._memories: dict[Key, known_state.KnownState] = {}
         self.on_task: Callable[[Key], None] = lambda key: None
         """Called with the key of a Task that is over, came or went."""
@@ -105,7 +107,7 @@ class Reconciler:
     def _decide(self, key: Key) -> tuple[plan.Plan, plan.Facts]:
         facts = self._facts(key)
         decided = plan.decide(facts)
-        self._wakes.set(key, ((w.kind, key[0], w.name) for w in decided.wakes))
+        self._waiting_keys.set(key, ((w.kind, key[0], w.name) for w in decided.wakes))
         return decided, facts
 
     def _facts(self, key: Key) -> plan.Facts:
@@ -201,7 +203,7 @@ class Reconciler:
     def _wake(self, kind: str, key: Key) -> None:
         if kind == "Task":
             self.on_task(key)
-        for waiting in self._wakes.waiting(kind, *key):
+        for waiting in self._waiting_keys.waiting(kind, *key):
             self._queue.add(waiting)
 
     # Writing

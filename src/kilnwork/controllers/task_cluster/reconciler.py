@@ -35,25 +35,25 @@ class Reconciler:
 
     def __init__(
         self,
-        given: reconciler_context.ReconcilerContext,
+        context: reconciler_context.ReconcilerContext,
         work: queue.WorkQueue,
         *,
         settings: worker_pods.WorkerPodSettings,
         new_token: NewToken,
         is_used_up: Callable[[pod.Pod], bool] = lambda seen: False,
     ) -> None:
-        self._client = given.kube
-        self._caches = given.caches
-        self._emit = given.emit
-        self._clock = given.time
+        self._client = context.kube
+        self._caches = context.caches
+        self._emit = context.emit
+        self._clock = context.time
         self._queue = work
         self._settings = settings
         self._new_token = new_token
         self._is_used_up = is_used_up
         self._hub: ports.ClusterHub | None = None
-        self._wakes = waiting_keys.WaitingKeys()
+        self._waiting_keys = waiting_keys.WaitingKeys()
         self._writer = status_writer.StatusWriter(
-            given.kube, kinds.TASK_CLUSTERS, task_cluster.TaskClusterStatus
+            context.kube, kinds.TASK_CLUSTERS, task_cluster.TaskClusterStatus
         )
         self._refusals: dict[Key, status.CreationRefusal] = {}
         self._written: dict[Key, float] = {}
@@ -61,7 +61,7 @@ class Reconciler:
         self._accepted: dict[Key, str] = {}
         self._may_hold = True
         self._heard: dict[str, float] = {}
-        self._expected = object_creation.ExpectedPods(given.time)
+        self._expected = object_creation.ExpectedPods(context.time)
 
     # What happens around us: each only names the keys that must be looked at.
 
@@ -93,7 +93,7 @@ class Reconciler:
     def account_changed(self, key: Key, old: meta.Partial | None, new: meta.Partial | None) -> None:
         """A ServiceAccount came or went."""
         if old is None or new is None:
-            for waiting in self._wakes.waiting(resource.SERVICE_ACCOUNTS.plural, *key):
+            for waiting in self._waiting_keys.waiting(resource.SERVICE_ACCOUNTS.plural, *key):
                 self._queue.add(waiting)
 
     async def follow(self, hub: ports.ClusterHub) -> None:
@@ -130,7 +130,7 @@ class Reconciler:
         refusal, wait_s = await self._make(facts.cluster, decided)
         if decided.trial is not None and refusal is None:
             refusal, wait_s = await self._try_out(key, facts.cluster, decided.trial)
-        self._wakes.set(key, (plan.wakes_on(facts.cluster),))
+        self._waiting_keys.set(key, (plan.wakes_on(facts.cluster),))
         if refusal != self._refusals.get(key):
             self._refused(key, facts.cluster, refusal)
             decided = plan.decide(self._facts(key), self._settings)
@@ -174,7 +174,7 @@ class Reconciler:
         self._written.pop(key, None)
         self._worked.pop(key, None)
         self._accepted.pop(key, None)
-        self._wakes.set(key, ())
+        self._waiting_keys.set(key, ())
 
     # Writing
 

@@ -195,14 +195,16 @@ def test_missed_ticks_follow_their_policy() -> None:
 def test_name_that_is_taken_is_counted_once() -> None:
     config = _config()
     row = _row(config, MINUTE, pending=(MINUTE,))
-    decided = _decide(config, row=row, making=pending_ticks.PendingTicks(taken=frozenset({MINUTE})))
+    decided = _decide(
+        config, row=row, pending=pending_ticks.PendingTicks(taken=frozenset({MINUTE}))
+    )
     assert decided.decision is not None
     assert decided.decision.abandon == (MINUTE,)
     assert decided.decision.dropped == {"NameTaken": 1}
     then = _decide(
         config,
         row=_row(config, MINUTE),
-        making=pending_ticks.PendingTicks(taken=frozenset({MINUTE})),
+        pending=pending_ticks.PendingTicks(taken=frozenset({MINUTE})),
     )
     assert then.decision is None
 
@@ -273,14 +275,14 @@ def test_tick_that_is_refused_waits_for_its_next_try() -> None:
     config = _config()
     row = _row(config, MINUTE, pending=(MINUTE,))
     making = pending_ticks.PendingTicks(refusal=_refused(10.0, again=14.0), now=11.0)
-    waits = _decide(config, row=row, making=making)
+    waits = _decide(config, row=row, pending=making)
     assert (waits.decision, waits.make) == (None, ())
     assert waits.again_s == pytest.approx(3.0)
     condition = {c.type: c for c in waits.status.conditions}["Scheduled"]
     assert (condition.status, condition.reason) == ("False", "JobNotMade")
     assert "exceeded quota" in condition.message
     due = pending_ticks.PendingTicks(refusal=_refused(10.0, again=14.0), now=14.0)
-    assert _decide(config, row=row, making=due).make == (MINUTE,)
+    assert _decide(config, row=row, pending=due).make == (MINUTE,)
 
 
 @pytest.mark.parametrize(
@@ -299,7 +301,7 @@ def test_tick_that_is_refused_is_missed_after_a_time(
     config = _config(schedule={"missed_runs": missed})
     row = _row(config, MINUTE, pending=(MINUTE,))
     making = pending_ticks.PendingTicks(refusal=_refused(10.0), now=10.0 + waited_s)
-    decided = _decide(config, row=row, making=making)
+    decided = _decide(config, row=row, pending=making)
     if dropped is None:
         assert (decided.decision, decided.make) == (None, (MINUTE,))
         return
@@ -324,7 +326,7 @@ def test_schedule_that_is_off_drops_ticks_without_jobs(cron: str | None) -> None
     row = _row(config, MINUTE, pending=ticks, fingerprint="of the enabled one")
     waits = _made(config, ticks[0], job.Phase.QUEUED)
     making = pending_ticks.PendingTicks(made=frozenset({ticks[1]}))
-    decided = _decide(config, row=row, jobs=(waits,), making=making)
+    decided = _decide(config, row=row, jobs=(waits,), pending=making)
     assert decided.decision is not None
     assert (decided.decision.abandon, decided.decision.dropped) == (ticks[2:], {"Disabled": 1})
 
@@ -364,7 +366,7 @@ def test_job_that_was_refused_takes_no_room_and_gives_none() -> None:
         pending=(MINUTE - 180, MINUTE - 60),
     )
     making = pending_ticks.PendingTicks(made=frozenset(row.pending))
-    decided = _decide(config, row=row, jobs=(refused,), making=making)
+    decided = _decide(config, row=row, jobs=(refused,), pending=making)
     assert decided.decision is not None
     assert (decided.decision.run, decided.decision.abandon) == ((), (MINUTE - 120,))
     assert decided.decision.dropped == {"Refused": 1, "Forbidden": 1}
@@ -373,9 +375,9 @@ def test_job_that_was_refused_takes_no_room_and_gives_none() -> None:
 def test_job_that_was_deleted_before_it_was_taken_up_is_not_made_again() -> None:
     config = _config()
     row = _row(config, MINUTE, pending=(MINUTE,))
-    made = _decide(config, row=row, making=pending_ticks.PendingTicks(made=frozenset({MINUTE})))
+    made = _decide(config, row=row, pending=pending_ticks.PendingTicks(made=frozenset({MINUTE})))
     assert (made.decision, made.make) == (None, ())
-    gone = _decide(config, row=row, making=pending_ticks.PendingTicks(gone=frozenset({MINUTE})))
+    gone = _decide(config, row=row, pending=pending_ticks.PendingTicks(gone=frozenset({MINUTE})))
     assert gone.decision is not None
     assert gone.decision.dropped == {"JobDeleted": 1}
 
