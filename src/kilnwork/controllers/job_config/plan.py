@@ -53,8 +53,8 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """All that is known about one JobConfig. `now`: wall clock, seconds.
 
     `jobs`: those that it owns. `group`: which of them have started or wait, says the engine.
-    `row`: what was decided of its schedule; None before anything was. `pending`: what came of making
-    the Jobs of its ticks. `upcoming`: of the last plan with this reading.
+    `row`: what was decided of its schedule; None before anything was. `pending`: what came of
+    making the Jobs of its ticks. `upcoming`: of the last plan with this reading.
     """
 
     config: job_config.JobConfig
