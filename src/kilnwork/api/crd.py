@@ -139,13 +139,13 @@ _KIND = "Name of the REST resource that this object represents, in CamelCase; it
 
 
 def crds() -> dict[str, meta.JsonObject]:
-    """The CustomResourceDefinition of each of our kinds, by plural."""
+    """Return the CustomResourceDefinition of each of our kinds, by plural."""
     return {kind.plural: definition(kind) for kind in kinds.OURS}
 
 
 @functools.cache
 def definition(kind: resource.Resource) -> meta.JsonObject:
-    """The CustomResourceDefinition of one of our kinds."""
+    """Return the CustomResourceDefinition of one of our kinds."""
     about = _KINDS[kind.kind]
     version: meta.JsonObject = {
         "name": kind.version,
@@ -181,14 +181,14 @@ def definition(kind: resource.Resource) -> meta.JsonObject:
 
 
 def render(crd: meta.JsonObject) -> str:
-    """The text of a generated file."""
+    """Return the text of a generated file."""
     return _HEADER + yaml.safe_dump(
         msgspec.to_builtins(crd), sort_keys=False, width=100, allow_unicode=True
     )
 
 
 def files() -> Iterator[tuple[Path, str]]:
-    """Every generated file with the text that it should have."""
+    """Yield every generated file with the text that it should have."""
     for plural, crd in crds().items():
         yield DIRECTORY / f"{plural}.yaml", render(crd)
 

@@ -47,13 +47,13 @@ _SHORT = re.compile(r"f-([0-9]{8,19})")
 
 
 def short_id(job: str) -> str:
-    """The short form of an id `YYYY-MM-NUMBER`: `f-` and the first digits of the number, which is
-    random. No task is called so."""
+    """Return the short form of an id `YYYY-MM-NUMBER`: `f-` and the first digits of the number,
+    which is random. No task is called so."""
     return f"f-{job.rpartition('-')[2][:_SHORT_DIGITS]}"
 
 
 def short_digits(ref: str) -> str | None:
-    """The digits in a short id, eight or more; None for anything else."""
+    """Return the digits in a short id, eight or more; None for anything else."""
     found = _SHORT.fullmatch(ref)
     return None if found is None else found[1]
 
@@ -223,7 +223,7 @@ class Records(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, succeeded: int, failed: int, skipped: int) -> Self:
-        """Counts that add up."""
+        """Return counts that add up."""
         total = succeeded + failed + skipped
         return cls(total=total, succeeded=succeeded, failed=failed, skipped=skipped)
 

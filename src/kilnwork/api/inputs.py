@@ -49,7 +49,8 @@ class InputError(errors.KilnError):
 
 
 def sources(spec: task.TaskTemplate) -> dict[str, tuple[InputSource, str | None]]:
-    """Input name → where it comes from and the path into it; raises InputError for a bad spec."""
+    """Return input name → where it comes from and the path into it; raises InputError for a bad
+    spec."""
     found: dict[str, tuple[InputSource, str | None]] = {}
     if spec.input_object is not None:
         found[FIRST_INPUT] = (InputSource(InputKind.OBJECT, spec.input_object), None)
@@ -61,7 +62,7 @@ def sources(spec: task.TaskTemplate) -> dict[str, tuple[InputSource, str | None]
 
 
 def assemble(spec: task.TaskTemplate, values: Mapping[InputSource, Any]) -> bytes | None:
-    """The JSON object of inputs by name, None for a task without inputs.
+    """Return the JSON object of inputs by name, None for a task without inputs.
 
     `values` holds the data or result of every source. Raises InputError.
     """

@@ -28,7 +28,8 @@ _OPERATORS = {
 
 
 def find_misfit(node: meta.JsonObject, pod: meta.JsonObject, used: Amounts) -> str:
-    """Why the Pod cannot go there; empty when it can. `used`: requests of Pods that are there."""
+    """Return why the Pod cannot go there; empty when it can. `used`: requests of Pods that are
+    there."""
     spec, of_pod = node.get("spec") or {}, pod.get("spec") or {}
     tolerations = of_pod.get("tolerations") or []
     if spec.get("unschedulable") and not is_tolerated(_UNSCHEDULABLE, tolerations):
@@ -48,7 +49,7 @@ def find_misfit(node: meta.JsonObject, pod: meta.JsonObject, used: Amounts) -> s
 
 
 def is_tolerated(taint: Mapping[str, Any], tolerations: Iterable[Mapping[str, Any]]) -> bool:
-    """True if one of the tolerations is for this taint."""
+    """Return True if one of the tolerations is for this taint."""
     return any(_tolerates(one, taint) for one in tolerations)
 
 
@@ -64,7 +65,7 @@ def _tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
 
 
 def stays_s(node: meta.JsonObject, pod: meta.JsonObject) -> float | None:
-    """Seconds that a Pod may stay with the NoExecute taints of its node; None: for ever."""
+    """Return seconds that a Pod may stay with the NoExecute taints of its node; None: for ever."""
     taints = [t for t in (node.get("spec") or {}).get("taints") or () if t["effect"] == NO_EXECUTE]
     tolerations = (pod.get("spec") or {}).get("tolerations") or []
     shortest: float | None = None
@@ -115,7 +116,8 @@ def _holds(expression: Mapping[str, Any], values: Mapping[str, str]) -> bool:
 
 
 def requests(spec: Mapping[str, Any]) -> dict[str, decimal.Decimal]:
-    """What a Pod asks of a node: its containers together, or an init container that asks for more.
+    """Return what a Pod asks of a node: its containers together, or an init container that asks for
+    more.
 
     As k8s.io/component-helpers/resource, PodRequests.
     """
@@ -135,7 +137,7 @@ def requests(spec: Mapping[str, Any]) -> dict[str, decimal.Decimal]:
 
 
 def _of_container(container: Mapping[str, Any]) -> dict[str, decimal.Decimal]:
-    """Its requests; a limit counts for a resource that it requests nothing of."""
+    """Return its requests; a limit counts for a resource that it requests nothing of."""
     given = container.get("resources") or {}
     both = {**(given.get("limits") or {}), **(given.get("requests") or {})}
     return {name: quantities.amount(str(amount)) for name, amount in both.items()}
@@ -159,7 +161,7 @@ def total(amounts: Iterable[Amounts]) -> dict[str, decimal.Decimal]:
 
 
 def _no_room(node: meta.JsonObject, asked: Amounts, used: Amounts) -> str:
-    """Which resources are short. A Node that does not say what it has is not asked."""
+    """Return which resources are short. A Node that does not say what it has is not asked."""
     offered = (node.get("status") or {}).get("allocatable")
     return "" if offered is None else ", ".join(_short(asked, used, offered))
 

@@ -48,13 +48,13 @@ class AttemptOutput(msgspec.Struct, frozen=True, rename="camel", omit_defaults=T
 
 
 def message_bytes(containers: int) -> int:
-    """How long the message of one of so many containers of a Pod may be: from 85 containers on a
-    blob may not fit any more, and from 450 on not even a reason."""
+    """Return how long the message of one of so many containers of a Pod may be: from 85 containers
+    on a blob may not fit any more, and from 450 on not even a reason."""
     return min(MAX_MESSAGE_BYTES, MAX_POD_BYTES // containers)
 
 
 def of_payload(payload: attempts.Payload) -> AttemptOutput:
-    """What is said of a value, or of the blob that it is."""
+    """Return what is said of a value, or of the blob that it is."""
     if payload.digest is not None:
         digest = f"sha256:{payload.digest.hex()}"
         return AttemptOutput(digest=digest, size_bytes=payload.size, media_type=payload.media_type)

@@ -163,7 +163,7 @@ _NO_TIME = 86_400.0 * 366
 
 
 def moment(text: str | None) -> float | None:
-    """The time that a status names, wall clock; None where it names none."""
+    """Return the time that a status names, wall clock; None where it names none."""
     if not text:
         return None
     seconds = clock.parse_rfc3339(text)
@@ -203,7 +203,7 @@ _NO_IMAGE = frozenset(
 
 
 def trouble(pod: Pod) -> PodTrouble | None:
-    """What is wrong with a Pod that should run, None if nothing is known to be."""
+    """Return what is wrong with a Pod that should run, None if nothing is known to be."""
     name = pod.metadata.name
     if pod.status.phase == "Failed":
         why = _because(pod.status.reason, pod.status.message)

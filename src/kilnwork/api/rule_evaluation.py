@@ -49,7 +49,8 @@ class PathRule:
         self._value = value
 
     def evaluate(self, document: Any, budget: documents.Budget) -> bool | None:
-        """Whether the rule holds; None where that cannot be said yet. Raises LimitExceeded."""
+        """Return whether the rule holds; None where that cannot be said yet. Raises
+        LimitExceeded."""
         return self._judge(self._path.select(document, budget), budget)
 
     def explain(self, document: Any, budget: documents.Budget) -> str:
@@ -77,7 +78,7 @@ class CompiledCondition:
         self._rules = tuple(rules)
 
     def evaluate(self, document: Any, budget: documents.Budget | None = None) -> bool | None:
-        """Whether all rules hold for parsed JSON; None where that cannot be said yet.
+        """Return whether all rules hold for parsed JSON; None where that cannot be said yet.
 
         False if any is false, else None if any is None. Raises LimitExceeded. Without a budget,
         the document is measured and may take MAX_WORK.
@@ -138,7 +139,7 @@ class CompiledRules:
 
 
 def _unobserved(document: Any) -> str:
-    """Why the status of an object is not about its newest generation; "" if it is."""
+    """Return why the status of an object is not about its newest generation; "" if it is."""
     newest = _member(document, "metadata", "generation")
     observed = _member(document, "status", "observedGeneration")
     if type(newest) is not int or observed is None:
@@ -184,7 +185,8 @@ def _short(text: str, limit: int = 120) -> str:
 
 
 def _truth(value: Any) -> bool | None:
-    """Whether a value says yes: also the texts of Kubernetes' conditions; null says nothing."""
+    """Return whether a value says yes: also the texts of Kubernetes' conditions; null says
+    nothing."""
     if value is None or value == "Unknown":
         return None
     return value not in ("False", "false") and bool(value)

@@ -73,7 +73,7 @@ class InvalidRules(errors.KilnError):
 
 
 def problems(rules: ResultRules, field: str) -> list[Problem]:
-    """What is wrong with rules that stand at `field`, for admission."""
+    """Return what is wrong with rules that stand at `field`, for admission."""
     try:
         compile_rules(rules, field)
     except InvalidRules as error:

@@ -104,7 +104,7 @@ def _all_parts(
 
 
 def _worker_parts(template: task.TaskTemplate) -> Iterator[TemplateField]:
-    """What is final: nothing substitutes it again."""
+    """Yield what is final: nothing substitutes it again."""
     for name in ("command", "args"):
         yield _part(template, name, list, lambda _, made: tuple(made), texts=True)
     for name in ("image", "input_object"):
@@ -170,7 +170,7 @@ def _with_arguments(given: task.Call, made: Any) -> task.Call:
 
 
 def _requests(sent: Any) -> Any:
-    """The requests of a task that is one, as JSON has them."""
+    """Return the requests of a task that is one, as JSON has them."""
     found = {"request": _plain(sent.request)}
     if getattr(sent, "cancel", None) is not None:
         found["cancel"] = {"request": _plain(sent.cancel.request)}
@@ -186,7 +186,7 @@ def _sent(given: Any, made: Any) -> Any:
 
 
 def _manifest_part(template: task.TaskTemplate, kept: Collection[str]) -> TemplateField:
-    """A manifest, parsed before variables are put in, so that no value becomes structure."""
+    """Return a manifest, parsed before variables are put in, so that no value becomes structure."""
     attribute = "workflow" if template.custom_resource is None else "custom_resource"
     given = getattr(template, attribute)
     second_pass = SecondPass(kept=kept, text_fields=object_manifests.TEXT_FIELDS)
@@ -214,5 +214,5 @@ def _plain(value: Any) -> Any:
 
 
 def _has_references(value: Any) -> bool:
-    """Whether there may be variables in it; most templates have few."""
+    """Return whether there may be variables in it; most templates have few."""
     return b"${" in msgspec.json.encode(value)

@@ -1,4 +1,4 @@
-"""Puts the controllers together: caches, reflectors, queues, reconcilers, and their start order.
+"""Build the controllers: caches, reflectors, queues, reconcilers, and their start order.
 
 Used by the wirings of `kiln up` and `kiln manager`, as `controllers.Controllers`. The token
 verifier exists before anything starts, because the hub needs it to be made.
@@ -51,35 +51,34 @@ from kilnwork.kit import clock, coroutines
 from kilnwork.kube import client, controller, events, manager, queue, reflector
 
 TASK_WORKERS = 32
-"""Tasks in hand at once: most of the time of one goes by in waiting for the journal's disk."""
+"""Tasks reconciled at once: most of that time is spent waiting for the journal's disk."""
 
 CLUSTER_WORKERS = 4
 
 JOB_WORKERS = 32
-"""Jobs in hand at once: most of the time of one goes by in waiting for the journal's disk."""
+"""Jobs reconciled at once: most of that time is spent waiting for the journal's disk."""
 
 CONFIG_WORKERS = 32
-"""JobConfigs in hand at once: very many may be due in the same second."""
+"""JobConfigs reconciled at once: very many may be due in the same second."""
 
 SET_WORKERS = 8
-"""SyncSets in hand at once: most of the time of one goes by in waiting for the API server."""
+"""SyncSets reconciled at once: most of that time is spent waiting for the API server."""
 
 ATTEMPT_WORKERS = 32
-"""Attempts of executors in hand at once: most of the time of one goes by in waiting for an API."""
+"""Attempts of executors reconciled at once: most of that time is spent waiting for an API."""
 
 _OURS = ",".join(f"{key}={value}" for key, value in worker_pods.MANAGED.items())
 
 
 def new_token() -> str:
-    """32 random bytes as text, for the channel Secret of a TaskCluster."""
+    """Draw 32 random bytes as text, for the channel Secret of a TaskCluster."""
     return secrets.token_urlsafe(32)
 
 
 class Controllers:
     """All controllers of a manager. `verifier` is the channel's TokenVerifier.
 
-    `namespaces`: the only ones to look at; empty: all there are. `read_log`: of Pods of a node in
-    this process.
+    `namespaces`: the only ones to serve; empty: all. `read_log`: of Pods of a node in this process.
     """
 
     def __init__(
@@ -120,7 +119,7 @@ class Controllers:
             is_used_up=self._containers.is_used_up,
         )
         self.ledger = ledger.Ledger(time)
-        """What is wanted of DataPonds, and what is there."""
+        """What runs want of DataPonds, and what their nodes hold."""
         self._ponds = data_ponds.Ponds(context, settings, known=self.ledger, new_token=new_token)
         self._attempts_queue = queue.WorkQueue(time=time)
         self._pods = pod_executor.PodExecutor(
@@ -174,7 +173,7 @@ class Controllers:
     def _of_objects(
         self, context: reconciler_context.ReconcilerContext, settings: worker_pods.WorkerPodSettings
     ) -> tuple[custom_resource.ObjectExecutor, workflow.WorkflowExecutor]:
-        """Executors whose attempts are objects of any kind."""
+        """Return the executors whose attempts are Kubernetes objects of other kinds."""
         shared = custom_resource.Shared(
             kinds=self._kinds,
             objects=self._objects,
@@ -238,13 +237,14 @@ class Controllers:
             await event.wait()
 
     async def wait_synced(self) -> None:
-        """Wait until then, but not for long. Raises NotYet."""
+        """Wait until `synced`, but not for long. Raises NotYet."""
         await tokens.wait_synced(self._synced)
 
     async def is_pod_of(
         self, ref: api_attempts.AttemptRef, namespace: str, name: str, *, uid: str
     ) -> bool:
-        """Whether that Pod is that attempt of an executor. Raises NotYet while it is not known."""
+        """Return whether that Pod is that attempt of an executor. Raises NotYet while it is not
+        known."""
         await self.wait_synced()
         found = self._pods.is_pod_of(ref, namespace, name, uid=uid)
         if found is None:
@@ -252,7 +252,7 @@ class Controllers:
         return found
 
     def image_of_spawned(self, namespace: str, spec: task.TaskSpec) -> model.ImageUse:
-        """What the image of a command means that a task spawns."""
+        """Return what the image of a spawned command means."""
         if not self.synced:
             return model.ImageUse(
                 spec, refusal="the manager has just started: ask again", status=503

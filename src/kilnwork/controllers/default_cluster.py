@@ -1,7 +1,7 @@
-"""What exists from the first start without being declared: TaskCluster `default`.
+"""TaskCluster `default`, which exists from the first start without being declared.
 
-Used by the wiring of `kiln up`. Made once for each time that its kind is defined: a user who
-changes or deletes the cluster has the last word, but one that went with its definition comes back.
+Used by the wiring of `kiln up`. Made once for each time that its kind is defined: a user's change
+or deletion of the cluster stays, but one that was deleted with its definition is made again.
 """
 
 import contextlib
@@ -14,8 +14,8 @@ from kilnwork.kube import cache, client, controller, errors, manager, objects, q
 NAMESPACE = "default"
 NAME = "default"
 ANNOTATION = "kilnwork.dev/default-cluster"
-"""On Namespace `default`: uid of the definition under which the cluster was made once, even if it
-is gone by now. Earlier versions wrote `made`."""
+"""Annotation of Namespace `default`: uid of the definition under which the cluster was made, even
+if it was deleted since. Earlier versions wrote `made`."""
 
 _MADE = "made"
 _DEFINITIONS, _DEFINITION = resource.CUSTOM_RESOURCE_DEFINITIONS, kinds.TASK_CLUSTERS.qualified

@@ -30,11 +30,11 @@ class TaskViews:
         return self._by_id.get(task)
 
     def named(self, key: Key) -> tuple[model.TaskView, ...]:
-        """All tasks that were ever declared under this name and are still kept."""
+        """Return all tasks that were ever declared under this name and are still kept."""
         return tuple(self._by_id[task] for task in sorted(self._by_key.get(key, ())))
 
     def keys(self) -> Iterable[Key]:
-        """Names of all objects that have a view."""
+        """Return names of all objects that have a view."""
         return self._by_key.keys()
 
     def drop(self, task: ids.TaskId) -> None:

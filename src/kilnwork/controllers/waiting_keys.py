@@ -35,7 +35,7 @@ class WaitingKeys:
             self._awaited.pop(key, None)
 
     def waiting(self, kind: str, namespace: str, name: str) -> tuple[Key, ...]:
-        """The keys that wait for this object, in the order in which they began to."""
+        """Return the keys that wait for this object, in the order in which they began to."""
         return tuple(self._waiting.get((kind, namespace, name), ()))
 
     def __len__(self) -> int:

@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 async def run_in_own_task(name: str, work: Coroutine[Any, Any, T]) -> T:
-    """Await `work` in a coroutine task of its own, so that it cannot cancel that of the caller."""
+    """Await `work` in a coroutine task of its own, so that it cannot cancel the caller's."""
     return await asyncio.create_task(work, name=name)
 
 
@@ -43,7 +43,7 @@ class BackgroundWork:
         return len(self._members)
 
     async def wait(self, *, timeout_s: float) -> None:
-        """Wait until all that are members now have ended, but no longer than that."""
+        """Wait until all current members have ended, but at most `timeout_s`."""
         if self._members:
             await asyncio.wait(self._members, timeout=timeout_s)
 

@@ -1,8 +1,9 @@
-"""A database file that held data and is empty now: SQLite would take it for a new one.
+"""A marker beside a database file, by which a file that lost its content is told from a new one.
 
-Used by whatever opens one of our databases: `check_content` before SQLite sees the file,
-`write_marker` once its tables are there. The marker is a file beside it, `NAME.made`; move it with
-the database. A database that is not there at all is a new one.
+SQLite takes an empty file for a new database. Used by the code that opens our databases:
+`check_content` before SQLite sees the file, `write_marker` once its tables are there. The marker is
+a file beside it, `NAME.made`; move it with the database. A database that is not there at all is a
+new one.
 """
 
 import os
@@ -10,15 +11,15 @@ from pathlib import Path
 
 _WAL = "-wal"
 _MIN_BYTES = 512
-"""Of the smallest page; some shorter files SQLite takes for empty ones."""
+"""Size of the smallest SQLite page; SQLite takes some shorter files for empty ones."""
 
 
 class ContentLost(Exception):
-    """The file is as good as empty and held data before; the text says so."""
+    """The database file has no content but held data before; the text names it."""
 
 
 def marker_path(path: Path) -> Path:
-    """The file that says that a database has been made."""
+    """Return the path of the marker of a database."""
     return path.with_name(f"{path.name}.made")
 
 
@@ -36,7 +37,7 @@ def check_content(path: Path) -> None:
 
 
 def write_marker(path: Path) -> None:
-    """Note that the database has its tables. Raises OSError."""
+    """Create the marker, once the database has its tables. Raises OSError."""
     made = marker_path(path)
     if made.exists():
         return

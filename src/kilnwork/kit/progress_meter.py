@@ -1,4 +1,4 @@
-"""How far something has come, how fast it goes, and how long it will take, in one line.
+"""Progress of a long operation in one line: how far, how fast, and how long it will take.
 
 Used by the command line and by `progress=True` of the sdk. Pure: times are handed in.
 """
@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Callable
 
 WINDOW_S = 15.0
-"""The rate is that of the last so many seconds: what went before says little about what comes."""
+"""The rate is measured over this time: earlier progress says little about the rest."""
 
 BAR = 10
-"""Narrow: all of the line is to fit into 80 columns, the time that is left above all."""
+"""Width of the bar. Narrow, so that the line with the remaining time fits into 80 columns."""
 _LEAST_S = 0.5
 """A rate over less time than this is noise."""
 
@@ -26,7 +26,7 @@ class Meter:
         self._marks: deque[tuple[float, int]] = deque()
 
     def at(self, done: int, *, now_s: float) -> None:
-        """So much is done now; less than before begins anew."""
+        """Note that `done` is done now; a lower number than before restarts the measurement."""
         if self._marks and done < self._marks[-1][1]:
             self._marks.clear()
         self._marks.append((now_s, done))
@@ -35,7 +35,7 @@ class Meter:
 
     @property
     def rate(self) -> float | None:
-        """A second, None while it cannot be told."""
+        """Progress per second, None while it is not known."""
         if len(self._marks) < 2:
             return None
         (then_s, before), (now_s, done) = self._marks[0], self._marks[-1]
@@ -50,7 +50,8 @@ class Meter:
         return max(0, self.total - self._marks[-1][1]) / self.rate
 
     def text(self, *, left_s: float | None = None) -> str:
-        """A bar, counts, rest and rate. `left_s`: as somebody who knows better has told it."""
+        """Return bar, counts, remaining time and rate. `left_s`: a better estimate of the remaining
+        time."""
         done = self._marks[-1][1] if self._marks else 0
         known = [f"{self._shown(done)}{self._unit}"]
         if self.total is not None:
@@ -69,7 +70,7 @@ class Meter:
 
 
 def format_count(number: float) -> str:
-    """Of many things, as people read it: `950`, `12,500`, `1.25M`."""
+    """Format a large number for people: `950`, `12,500`, `1.25M`."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if number >= 100 * size or (number >= size and unit != "k"):
             return f"{number / size:.3g}{unit}"
@@ -77,7 +78,7 @@ def format_count(number: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """`4 s`, `3:05 min`, `2:10 h`."""
+    """Format a duration for people: `4 s`, `3:05 min`, `2:10 h`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"

@@ -1,4 +1,4 @@
-"""Which paths files of a snapshot may have: below its directory, on any machine.
+"""Valid paths of files in a snapshot: below its directory, on any machine.
 
 Used by the validation of SyncSets, by sources and by manifests, which come from other machines.
 Pure.
@@ -8,10 +8,11 @@ import re
 from collections.abc import Iterator
 
 MAX_PATH_BYTES = 1024
-"""As object stores have it; with the directory of a run before it, it is still a path for Linux."""
+"""The limit of object stores; together with the directory of a run it is still within that of
+Linux."""
 
 MAX_NAME_BYTES = 255
-"""Of one component: NAME_MAX of Linux."""
+"""The limit for one component: NAME_MAX of Linux."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 

@@ -1,8 +1,8 @@
-"""What attempts of executors print, copied to where the dispatcher keeps output.
+"""Copies of what attempts of executors print, made to where the dispatcher keeps output.
 
-Used by `reconciler` at the end of each attempt, and through `assembly` by whoever reads the output
-of one that runs: it is followed while somebody reads it, so that an attempt costs one request for
-each container unless it is looked at. Each piece is copied once, in the order in which it is seen.
+Used by `reconciler` at the end of each attempt, and through `assembly` by readers of the output of
+a running attempt: output is followed while a client reads it, so that other attempts cost one
+request for each container. Each piece is copied once, in the order in which it is seen.
 """
 
 import asyncio
@@ -20,17 +20,17 @@ from kilnwork.kube import errors
 log = logging.getLogger(__name__)
 
 MAX_BYTES = 32 << 20
-"""Of each container: what is copied in addition at the end of an attempt. More than a kubelet keeps
-(10 MiB, our node 20 MiB), since the end of it matters most."""
+"""How much of each container's output is copied at the end of an attempt. More than a kubelet keeps
+(10 MiB, our node 20 MiB), since the last lines matter most."""
 
 AGAIN_S = 1.0
-"""Between tries to follow what cannot be followed, or was cut off."""
+"""Seconds before output is followed again after a failure or a cut connection."""
 
 _Source = tuple[str, int]
 
 
 class OutputCopies:
-    """Of all attempts of one manager. `link`: where an executor's attempts report, by its name."""
+    """The output copies of all attempts of one manager. `link` returns the link of an executor."""
 
     def __init__(self, link: Callable[[str], ports.ExecutorLink]) -> None:
         self._link = link
@@ -40,21 +40,21 @@ class OutputCopies:
         self._followers: dict[attempts.AttemptRef, asyncio.Task[None]] = {}
 
     def begin(self, executor: port.Executor, attempt: port.Attempt) -> None:
-        """There is an attempt, which has printed nothing yet as far as is known."""
+        """Register an attempt, of which no output is known yet."""
         if isinstance(executor, port.Logging):
             link = self._link
             self._copies[attempt.ref] = _OutputCopy(executor, attempt, lambda: link(executor.name))
             self._follow(attempt.ref)
 
     def changed(self, ref: attempts.AttemptRef) -> None:
-        """Something is new about an attempt: a container may have started."""
+        """Notify that an attempt has changed: a container may have started."""
         copy = self._copies.get(ref)
         if copy is not None:
             copy.changed.set()
 
     async def finish(self, ref: attempts.AttemptRef) -> None:
-        """Copy what is missing of an attempt that is over. What cannot be had is missing: it costs
-        the output, not the outcome."""
+        """Copy the missing output of an attempt that is over. Output that cannot be read is lost;
+        the outcome is not affected."""
         copy = self._copies.get(ref)
         if copy is None:
             return
@@ -67,7 +67,7 @@ class OutputCopies:
             log.exception("output was not kept", extra={"attempt": str(ref)})
 
     def forget(self, ref: attempts.AttemptRef) -> None:
-        """Its outcome is stored."""
+        """Forget an attempt whose outcome is stored."""
         self._copies.pop(ref, None)
 
     async def catch_up(self, ref: attempts.AttemptRef) -> None:
@@ -90,7 +90,7 @@ class OutputCopies:
                 self._stop(ref)
 
     async def stop(self) -> None:
-        """Follow nothing any more."""
+        """Stop following all attempts."""
         await self._background.stop()
 
     def _follow(self, ref: attempts.AttemptRef) -> None:
@@ -105,7 +105,7 @@ class OutputCopies:
 
 
 class _OutputCopy:
-    """Of one attempt: how far each of its outputs has been copied."""
+    """The copying of one attempt: how far each of its outputs has been copied."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class _OutputCopy:
             await self._read(output, follow=False, max_bytes=max_bytes, is_last=is_last)
 
     async def follow(self) -> None:
-        """Until cancelled."""
+        """Follow the attempt's outputs until cancelled."""
         background = coroutines.BackgroundWork(f"output of {self._attempt.ref}")
         begun: dict[_Source, asyncio.Task[None]] = {}
         try:
@@ -145,7 +145,7 @@ class _OutputCopy:
             await background.stop()
 
     async def _follow_one(self, output: port.Output) -> None:
-        """To its end, or to where it is cut off: then it is tried again."""
+        """Follow one output to its end; after a cut connection it is tried again."""
         try:
             await self._read(output, follow=True, max_bytes=None, is_last=False)
         except errors.KubeError as error:
@@ -169,7 +169,8 @@ class _OutputCopy:
                 self._keep(output, rest + b"\n")
 
     def _keep(self, output: port.Output, data: bytes) -> bytes:
-        """Keep it; of several outputs only whole lines, with their names. Returns the rest."""
+        """Keep output; of several containers only whole lines, with the container's name. Returns
+        the incomplete line."""
         rest = b""
         kept = data
         if output.name:
@@ -185,7 +186,7 @@ class _OutputCopy:
     def _append(self, output: port.Output, data: bytes) -> None:
         link, ref = self._link(), self._attempt.ref
         if not self._size and (output.name or output.life):
-            # What an earlier manager has kept may be in another order.
+            # An earlier manager may have kept the outputs in another order.
             link.discard_log(ref)
         link.log(ref, offset=self._size, data=data)
         self._size += len(data)

@@ -1,9 +1,10 @@
-"""Carries instructions of the dispatcher to executors, and what they observe back.
+"""The reconciler of attempts: instructions go to executors, their observations to the dispatcher.
 
-Used by `assembly`, one for all executors. Every pass over an attempt starts from what is there, so
-that it may be cut off anywhere: by an error, which is tried again, or by the end of the manager,
-after which the dispatcher gives the same instructions again. An attempt that an executor still has
-and the dispatcher has settled (the manager ended between the two) is ended and released.
+Used by `assembly`, one for all executors. Every pass over an attempt starts from the observed
+state, so it may be interrupted anywhere: by an error, after which it is retried, or by the end of
+the manager, after which the dispatcher sends the same instructions again. An attempt that an
+executor still has and the dispatcher has settled (the manager ended between the two) is ended and
+released.
 """
 
 import functools
@@ -20,19 +21,19 @@ from kilnwork.kit import ids
 from kilnwork.kube import errors, queue
 
 CAPACITY = 1000
-"""Attempts of one executor at once: above some thousand Pods a control plane has other troubles."""
+"""Attempts of one executor at once: some thousand Pods are the limit of most control planes."""
 
 MAX_MESSAGE_LENGTH = 4096
-"""Of what a task shows, as in `dispatch.hub`: what it is about comes first, and stays."""
+"""The longest message of a task, as in `dispatch.hub`: longer ones lose their end."""
 
 LEFTOVER_GRACE_S = 1.0
-"""What a settled attempt gets that is still there: its outcome is decided."""
+"""The grace period of a settled attempt that still runs: its outcome is decided."""
 
 _E = attempts.Ending
 
 
 class _Held(msgspec.Struct):
-    """An attempt that the dispatcher wants carried out, or one that is left over (`settled`)."""
+    """An attempt that the dispatcher wants run, or one that is left over (`settled`)."""
 
     attempt: port.Attempt
     stop: port.Stop | None = None
@@ -42,7 +43,8 @@ class _Held(msgspec.Struct):
 
 
 class AttemptReconciler:
-    """Drives the executors of a registry. `reconcile` is for a `kube.controller.Controller`."""
+    """Reconciles the attempts of all executors of a registry, for a
+    `kube.controller.Controller`."""
 
     def __init__(self, executors: registry.Registry, work: queue.WorkQueue) -> None:
         self._executors = executors
@@ -73,7 +75,8 @@ class AttemptReconciler:
             self._woken(name, ref)
 
     async def reconcile(self, key: tuple[str, str]) -> float | None:
-        """One pass over one attempt; gives when to look again, which replaces what was due."""
+        """Make one pass over one attempt; return when to look again, which replaces what was
+        due."""
         self._queue.cancel(key)
         if key not in self._held:  # what changed while an attempt was released
             self._woken(key[0], attempts.AttemptRef.parse(key[1]))
@@ -147,7 +150,7 @@ class AttemptReconciler:
                 held = self._held[key] = _Held(_attempt(told))
                 self.outputs.begin(self._executors[executor], held.attempt)
             elif isinstance(told, instructions.RunContainer):
-                known.reported_start = False  # whoever asks again has not heard of it
+                known.reported_start = False  # the worker that asks again has not received it
         else:
             if known is None:
                 return
@@ -155,7 +158,8 @@ class AttemptReconciler:
         self._queue.add(key)
 
     def _woken(self, executor: str, ref: attempts.AttemptRef, *, after_s: float = 0.0) -> None:
-        """Something has changed about an attempt: ours, or one that the dispatcher has settled."""
+        """Queue an attempt that has changed: one of ours, or one that the dispatcher has
+        settled."""
         key = (executor, str(ref))
         if key in self._held:
             self._queue.add(key, after_s)
@@ -163,7 +167,7 @@ class AttemptReconciler:
         elif self._hub is None:
             self._woken_early.add((executor, ref))
         elif self._hub.holds(ref):
-            return  # whoever has it asks for it
+            return  # the worker that has it asks for it
         elif isinstance(watching := self._executors[executor], port.Watching):
             left = watching.leftover(ref, known=True)
             if left is not None and self._hub.view(ref.task) is None:  # which reads the disk
@@ -175,7 +179,7 @@ class AttemptReconciler:
 
 
 def _seen_of(error: Exception) -> model.Observed:
-    """What a task shows while its executor fails; the controller logs it and tries again."""
+    """Return what a task shows while its executor fails; the controller logs it and tries again."""
     if isinstance(error, errors.KubeError):
         return _observed(reasons.Reason.EXECUTOR_UNAVAILABLE, str(error))
     text = f"the manager tries again after {type(error).__name__}: {error}"

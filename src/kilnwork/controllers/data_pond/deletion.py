@@ -1,9 +1,8 @@
-"""A DataPond that is deleted: its data goes from the nodes first, once no run needs it.
+"""The deletion of a DataPond: its data is removed from the nodes first, once no run needs it.
 
 Pure. Used by `plan`. A finalizer keeps the object, and with it the agents' Pods and the Secret that
-it owns. It is put on when an agent has made a directory, so a pond that never had one needs no
-manager to go. Leases of SyncSets hold it back; those that people have made do not: who deletes a
-pond wants its data gone.
+it owns. It is set when an agent has made a directory, so a pond that never had one can be deleted
+without a manager. Leases of SyncSets delay the deletion; leases of users do not.
 """
 
 from collections.abc import Collection, Sequence
@@ -16,15 +15,15 @@ from kilnwork.controllers.data_pond import pond_state
 FINALIZER = "kilnwork.dev/pond-data"
 
 DEADLINE_S = 300.0
-"""How long nodes that are away are waited for: as long as Kubernetes tolerates one that is
-unreachable before its Pods are evicted (`defaultTolerationSeconds`)."""
+"""How long an unreachable node is waited for: as long as Kubernetes waits before it evicts its Pods
+(`defaultTolerationSeconds`)."""
 
 _SHOWN = 5
 
 
 class Deletion(msgspec.Struct, frozen=True, kw_only=True):
-    """How far the deletion is. `remove`: agents are to remove what is on their nodes; `over`: the
-    finalizer goes; `left`: nodes on which the directory stays; `again_s`: when to look again."""
+    """The state of a deletion. `remove`: agents are to remove their data; `over`: the finalizer is
+    removed; `left`: nodes on which the directory stays; `again_s`: when to look again."""
 
     reason: reasons.PondReason
     message: str
@@ -39,12 +38,12 @@ def is_held(pond: data_pond.DataPond) -> bool:
 
 
 def is_closing(pond: data_pond.DataPond) -> bool:
-    """Whether it is deleted, and still here for its data."""
+    """Return whether a pond is being deleted and still has the finalizer."""
     return pond.metadata.deletion_timestamp is not None and is_held(pond)
 
 
 def has_data(known: pond_state.PondState | None) -> bool:
-    """Whether an agent has made a directory."""
+    """Return whether an agent has made a directory."""
     return known is not None and any(one.report.store for one in known.agents.values())
 
 
@@ -55,7 +54,7 @@ def decide(
     refused: bool,
     now: float,
 ) -> Deletion:
-    """What is to happen. `refused`: no Pod of an agent can be made any more."""
+    """Decide what is to happen. `refused`: no Pod of an agent can be made any more."""
     began = None if known is None else known.removing_since
     leases = () if known is None else sorted(known.leases_of_sets)
     if leases and began is None:
@@ -82,7 +81,8 @@ def decide(
 
 
 def _not_yet(known: pond_state.PondState | None, pods: Sequence[pod.Pod]) -> list[str]:
-    """Nodes that have an agent, or should have one, which has not said that all is gone."""
+    """Return nodes that have or should have an agent and have not reported that all data is
+    removed."""
     agents = {} if known is None else known.agents
     nodes = {one.spec.node_name for one in pods if one.spec.node_name} | agents.keys()
     return sorted(n for n in nodes if n not in agents or not agents[n].report.removed)

@@ -35,7 +35,7 @@ Refusal = tuple[reasons.PondReason, str]
 
 
 class Reconciler:
-    """Makes the world of one DataPond as it should be."""
+    """Reconciles one DataPond at a time."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class Reconciler:
         self._nodes: dict[Key, frozenset[str]] = {}
         known.subscribe(self._all_changed)
 
-    # What happens around us: each only names the keys that must be looked at.
+    #  # Change handlers: each only queues the keys that must be looked at.
 
     def pond_changed(
         self, key: Key, old: data_pond.DataPond | None, new: data_pond.DataPond | None
@@ -89,7 +89,7 @@ class Reconciler:
             self._queue.add((one.metadata.namespace, one.metadata.name))
 
     async def reconcile(self, key: Key) -> float | None:
-        """One pass; gives when to look again."""
+        """Make one pass; return when to look again."""
         found = self._caches.ponds.get(key)
         deleted = found is not None and found.metadata.deletion_timestamp is not None
         if found is None or (deleted and not deletion.is_closing(found)):
@@ -140,12 +140,12 @@ class Reconciler:
     # Writing
 
     async def _hold(self, pond: data_pond.DataPond) -> None:
-        """Put the finalizer on; one that was deleted just now has no use for it."""
+        """Set the finalizer, unless the pond was deleted just now."""
         with contextlib.suppress(errors.NotFound, errors.Invalid):
             await finalizers.add(self._client, kinds.DATA_PONDS, pond, finalizer=deletion.FINALIZER)
 
     async def _close(self, key: Key, pond: data_pond.DataPond, end: deletion.Deletion) -> bool:
-        """Go on with a deletion; True when nothing holds the object any more."""
+        """Continue a deletion; True when the finalizer is removed."""
         if end.remove:
             self._ledger.remove(*key)
         if not end.over:
@@ -177,7 +177,7 @@ class Reconciler:
         for body in decided.create:
             refusal = await self._make(resource.PODS, body, pond)
             if refusal is not None:
-                return refusal  # the others would fare alike
+                return refusal  # the others would be refused, too
         return None
 
     async def _make(
@@ -194,7 +194,7 @@ class Reconciler:
     async def _taken(
         self, kind: resource.Resource, name: str, pond: data_pond.DataPond
     ) -> Refusal | None:
-        """None when it is ours, or on its way out: the cache will hear of it."""
+        """Return why a name is taken; None when the object is ours or is being deleted."""
         try:
             found = await self._client.get(kind, name, pond.metadata.namespace, type=meta.Partial)
         except errors.NotFound:

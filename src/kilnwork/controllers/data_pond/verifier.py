@@ -1,4 +1,4 @@
-"""Whether somebody is an agent of the pond it names: the exchange's `AgentVerifier`.
+"""The check that a client is an agent of the pond it names: the exchange's `AgentVerifier`.
 
 Used by `server.pond_exchange`. A pond's token is in its Secret, which only its agents' Pods mount;
 the caches have it, so a check costs no request.
@@ -16,7 +16,7 @@ from kilnwork.controllers.data_pond import deletion, pods
 
 
 def secret_of(known: caches.Caches, pond: data_pond.DataPond) -> caches.Secret | None:
-    """The Secret that this very DataPond controls."""
+    """Return the Secret that this DataPond controls."""
     name = pods.secret_name(pond.metadata.name)
     found = known.secrets.get((pond.metadata.namespace, name))
     if found is None:

@@ -48,17 +48,17 @@ class Placement(msgspec.Struct, frozen=True):
     unplaced: tuple[tuple[Member, str], ...] = ()
 
     def count(self, members: Iterable[Member], group: str) -> int:
-        """How many members of a group have a node."""
+        """Return how many members of a group have a node."""
         return sum(m.group == group and m.name in self.assigned for m in members)
 
 
 def name_of(obj: meta.JsonObject) -> str:
-    """Name of an object."""
+    """Return the name of an object."""
     return str(obj["metadata"]["name"])
 
 
 def is_gated(pod: meta.JsonObject) -> bool:
-    """Whether a Pod waits at any gate."""
+    """Return whether a Pod waits at any gate."""
     return bool((pod.get("spec") or {}).get("schedulingGates"))
 
 
@@ -79,7 +79,7 @@ def place(room: Room, members: Sequence[Member], *, ready: frozenset[str]) -> Pl
 
 
 def lacks(placement: Placement, room: Room) -> str:
-    """Who has no node and why: one sentence for each group; "" if all have."""
+    """Return who has no node and why: one sentence for each group; "" if all have."""
     if not placement.unplaced:
         return ""
     by_group: dict[str, list[tuple[Member, str]]] = {}
@@ -98,8 +98,8 @@ def lacks(placement: Placement, room: Room) -> str:
 def affinity_to(
     pod: meta.JsonObject, wanted: frozenset[str], nodes: Iterable[meta.JsonObject]
 ) -> meta.JsonObject:
-    """The affinity of a gated Pod, narrowed to nodes by their host names: each of its terms gets
-    one more expression, as the API server lets a gated Pod change (KEP-3838)."""
+    """Return the affinity of a gated Pod, narrowed to nodes by their host names: each of its terms
+    gets one more expression, as the API server lets a gated Pod change (KEP-3838)."""
     hosts = sorted(
         (node["metadata"].get("labels") or {}).get(_HOSTNAME, name_of(node))
         for node in nodes
@@ -125,8 +125,8 @@ _Used = dict[str, dict[str, decimal.Decimal]]
 
 
 def _used(room: Room, nodes: Mapping[str, meta.JsonObject]) -> _Used:
-    """What Pods take of each node: those that are there, and those on their way, which no gate
-    holds any more: they go to the first node that they fit."""
+    """Return what Pods take of each node: those that are there, and those on their way, which no
+    gate holds any more: they go to the first node that they fit."""
     used: _Used = {name: {} for name in nodes}
     waiting = []
     for pod in room.pods:

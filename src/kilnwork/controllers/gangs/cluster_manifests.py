@@ -30,17 +30,17 @@ DATA_VARIABLE = "KILN_DATA"
 
 
 def cluster_name(set_name: str, generation: int, group: str) -> str:
-    """Name of the TaskCluster of a group."""
+    """Return the name of the TaskCluster of a group."""
     return f"{set_name}-g{generation}-{group}"
 
 
 def run_name(set_name: str, generation: int) -> str:
-    """Name of a generation: of its directory in the pond, and of its lease there."""
+    """Return the name of a generation: of its directory in the pond, and of its lease there."""
     return f"{set_name}-g{generation}"
 
 
 def labels(spec: port.GangSpec, group: port.GroupSpec) -> dict[str, str]:
-    """What says to which set, generation and group an object belongs."""
+    """Return what says to which set, generation and group an object belongs."""
     return {
         SET_LABEL: names.dns_label(spec.name),
         GENERATION_LABEL: str(spec.generation),
@@ -49,7 +49,7 @@ def labels(spec: port.GangSpec, group: port.GroupSpec) -> dict[str, str]:
 
 
 def owner(name: str, uid: str) -> meta.JsonObject:
-    """The owner reference of what belongs to a SyncSet."""
+    """Return the owner reference of what belongs to a SyncSet."""
     return {
         "apiVersion": kinds.SYNC_SETS.api_version,
         "kind": kinds.SYNC_SETS.kind,
@@ -61,7 +61,7 @@ def owner(name: str, uid: str) -> meta.JsonObject:
 
 
 def task_cluster(spec: port.GangSpec, group: port.GroupSpec, *, gated: bool) -> meta.JsonObject:
-    """The TaskCluster of a group; its Pods wait at a gate if `gated`."""
+    """Return the TaskCluster of a group; its Pods wait at a gate if `gated`."""
     marks = labels(spec, group)
     wanted: dict[str, Any] = {
         "replicas": group.replicas,
@@ -85,7 +85,7 @@ def task_cluster(spec: port.GangSpec, group: port.GroupSpec, *, gated: bool) -> 
 
 
 def pod_template(spec: port.GangSpec, group: port.GroupSpec, *, gated: bool) -> meta.JsonObject:
-    """The template of a group's Pods: the user's, with labels, gate and data."""
+    """Return the template of a group's Pods: the user's, with labels, gate and data."""
     template: dict[str, Any] = copy.deepcopy(group.template or {})
     metadata = template.get("metadata") or {}
     pod = template.get("spec") or {}

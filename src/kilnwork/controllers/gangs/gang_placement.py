@@ -21,8 +21,8 @@ Reason = reasons.SetReason
 def opening_patch(
     spec: port.GangSpec, member: capacity.Member, room: capacity.Room, *, now: float
 ) -> meta.JsonObject:
-    """The merge patch that opens the gate of a Pod; where data leads, it may go to no other nodes
-    than those that have it."""
+    """Return the merge patch that opens the gate of a Pod; where data leads, it may go to no other
+    nodes than those that have it."""
     given = member.pod
     gates = given["spec"].get("schedulingGates") or ()
     left = [gate for gate in gates if gate["name"] != sync_set_validation.GATE]
@@ -51,7 +51,7 @@ def opening_patch(
 def place(
     spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room
 ) -> tuple[capacity.Placement, list[capacity.Member]]:
-    """Where the gated members would go, those without which nothing starts first."""
+    """Return where the gated members would go, those without which nothing starts first."""
     raw = {(p["metadata"]["namespace"], capacity.name_of(p)): p for p in room.pods}
     needed: list[capacity.Member] = []
     others: list[capacity.Member] = []
@@ -76,7 +76,7 @@ def _with_others(
     needed: Sequence[capacity.Member],
     others: Sequence[capacity.Member],
 ) -> capacity.Placement:
-    """All that are needed, and of the others as many as fit beside them."""
+    """Return all that are needed, and of the others as many as fit beside them."""
     ready = frozenset[str]() if spec.data is None else spec.data.ready
     first = capacity.place(room, needed, ready=ready)
     placed = [
@@ -98,7 +98,7 @@ def _member(spec: port.GangSpec, group: members.Group, raw: meta.JsonObject) -> 
 
 
 def would_fit(spec: port.GangSpec, groups: tuple[members.Group, ...], room: capacity.Room) -> bool:
-    """Whether a gang could start if nothing else ran."""
+    """Return whether a gang could start if nothing else ran."""
     gated = tuple(p for p in room.pods if capacity.is_gated(p))
     alone = capacity.Room(nodes=room.nodes, pods=gated)
     placement, waiting = place(spec, groups, alone)
@@ -111,8 +111,8 @@ def choose_going(
     placement: capacity.Placement,
     waiting: Sequence[capacity.Member],
 ) -> list[capacity.Member]:
-    """The members that have a node: none of them, if the gang has not begun and one is missing
-    without which nothing starts."""
+    """Return the members that have a node: none of them, if the gang has not begun and one is
+    missing without which nothing starts."""
     placed = [member for member in waiting if member.name in placement.assigned]
     if spec.running_since is not None:
         return placed
@@ -124,7 +124,7 @@ def choose_going(
 
 
 def nodes_with_data(data: port.DataPlaces, member: capacity.Member) -> frozenset[str]:
-    """The nodes that hold all that a member needs."""
+    """Return the nodes that hold all that a member needs."""
     if member.portions is None:
         return data.ready
     held = data.held.get(member.group, {})
@@ -150,7 +150,7 @@ def as_they_are(
 
 
 def portions_of(groups: tuple[members.Group, ...]) -> data_portions.Places:
-    """What workers have that are on their way to a node, too."""
+    """Return what workers have that are on their way to a node, too."""
     return data_portions.merge(
         *(
             {g.spec.name: {p.spec.node_name: data_portions.of_pod(p.metadata)}}
@@ -161,7 +161,7 @@ def portions_of(groups: tuple[members.Group, ...]) -> data_portions.Places:
 
 
 def as_holder(seen: pod.Pod) -> data_portions.Holder:
-    """A worker whose gate was opened, with its share of the data."""
+    """Return a worker whose gate was opened, with its share of the data."""
     return data_portions.Holder(
         seen.metadata.name, seen.spec.node_name, data_portions.of_pod(seen.metadata)
     )
@@ -170,7 +170,7 @@ def as_holder(seen: pod.Pod) -> data_portions.Holder:
 def share_portions(
     spec: port.GangSpec, group: members.Group, holders: Sequence[data_portions.Holder]
 ) -> dict[str, frozenset[int]]:
-    """The portions of each worker of a group, by name."""
+    """Return the portions of each worker of a group, by name."""
     near = {} if spec.data is None else data_portions.merge(spec.data.held, spec.data.wanted)
     return data_portions.share(group.spec.portions, holders, near=near.get(group.spec.name, {}))
 
@@ -181,7 +181,7 @@ def with_portions(
     placement: capacity.Placement,
     going: Sequence[capacity.Member],
 ) -> list[capacity.Member]:
-    """The members that are about to start, with their shares of the data."""
+    """Return the members that are about to start, with their shares of the data."""
     shares: dict[str, frozenset[int]] = {}
     for group in groups:
         if group.spec.portions:
@@ -198,7 +198,7 @@ def with_portions(
 def with_places(
     found: port.GangState, placement: capacity.Placement, going: Sequence[capacity.Member]
 ) -> port.GangState:
-    """Where members are, and will be, and their data has to be."""
+    """Return where members are, and will be, and their data has to be."""
     coming = (
         {m.group: {placement.assigned[m.name]: m.portions}} for m in going if m.portions is not None
     )
@@ -212,7 +212,7 @@ def with_places(
 def waits_for_data(
     found: port.GangState, placement: capacity.Placement, late: set[str]
 ) -> port.GangState:
-    """The state while a gate stays closed for data."""
+    """Return the state while a gate stays closed for data."""
     where = ", ".join(sorted({placement.assigned[name] for name in late}))
     workers = "1 worker waits" if len(late) == 1 else f"{len(late)} workers wait"
     return msgspec.structs.replace(

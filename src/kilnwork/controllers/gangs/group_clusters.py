@@ -35,7 +35,7 @@ class GroupClusters:
         self._hub = hub
 
     def groups(self, spec: port.GangSpec) -> tuple[members.Group, ...]:
-        """What is known of each group."""
+        """Return what is known of each group."""
         return tuple(self._group(spec, wanted) for wanted in spec.groups)
 
     def _group(self, spec: port.GangSpec, wanted: port.GroupSpec) -> members.Group:

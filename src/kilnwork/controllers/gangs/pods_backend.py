@@ -84,8 +84,8 @@ class PodsBackend:
     def _is_late(
         self, spec: port.GangSpec, groups: tuple[members.Group, ...], found: port.GangState
     ) -> bool:
-        """Whether the wait is over: of those that were let go for the others, or of all if none was
-        and the gang is not to wait for ever."""
+        """Return whether the wait is over: of those that were let go for the others, or of all if
+        none was and the gang is not to wait for ever."""
         if found.ready or spec.running_since is not None:
             return False
         began = members.opened(groups)
@@ -237,7 +237,7 @@ class PodsBackend:
         return await self._client.get(resource.PODS, seen.metadata.name, seen.metadata.namespace)
 
     async def _room(self, spec: port.GangSpec) -> capacity.Room | None:
-        """The nodes and all Pods as they are now; None if the manager may not see nodes."""
+        """Return the nodes and all Pods as they are now; None if the manager may not see nodes."""
         try:
             nodes = await self._client.list(resource.NODES, type=dict)
         except errors.Forbidden:

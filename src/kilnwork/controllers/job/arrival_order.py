@@ -27,7 +27,7 @@ class ArrivalOrder:
         self._lines.setdefault(key[0], {}).setdefault(key)
 
     def must_wait(self, key: objects.Key) -> bool:
-        """Whether others come first; then it has a place, and `leave` names it in time."""
+        """Return whether others come first; then it has a place, and `leave` names it in time."""
         line = self._lines.get(key[0])
         if line is None or next(iter(line)) == key:
             return False

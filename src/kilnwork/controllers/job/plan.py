@@ -148,7 +148,7 @@ def _leaving(facts: Facts, seen: job.Job) -> Plan:
 
 
 def config_name(seen: job.Job) -> tuple[str, str]:
-    """Return name and uid of the JobConfig that a Job names or that owns it; "" for none."""
+    """Return the name and uid of the JobConfig that a Job names or that owns it; "" for none."""
     if seen.spec.config_name is not None:
         return seen.spec.config_name, ""
     owner = job_expansion.config_of(seen)
@@ -187,7 +187,7 @@ def awaited(
 
 
 def _source(given: job.ResultSource) -> inputs.InputSource:
-    """Where a list comes from. Of a valid Job, exactly one of the names is there."""
+    """Return where a list comes from. Of a valid Job, exactly one of the names is there."""
     if given.task is not None:
         return inputs.InputSource(inputs.InputKind.TASK, given.task)
     if given.job is not None:
@@ -414,7 +414,8 @@ def _before_start(facts: Facts, seen: job.Job, view: index_model.IndexJobView, f
 
 
 def _after(facts: Facts, seen: job.Job) -> Plan:
-    """What is left for a run that is over: to delete the object when its time to live is up."""
+    """Return what is left for a run that is over: to delete the object when its time to live is
+    up."""
     finished = seen.status.finish_time
     if finished is None:
         return Plan()

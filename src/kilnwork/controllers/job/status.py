@@ -251,7 +251,8 @@ def _conditions(
 
 
 def _ignored(seen: job.Job) -> Iterator[meta.Condition]:
-    """Name fields without effect. Only one is: most Jobs need no look at all of their fields."""
+    """Name fields without effect. Only one is: most Jobs need no look at all of their
+    fields."""
     template, generation = seen.spec.template, seen.metadata.generation
     if template is None or not template.forbid_task_force_deletion:
         return
@@ -298,7 +299,7 @@ def _sort(current: job.JobStatus, wanted: job.JobStatus) -> tuple[str, float]:
 
 
 def _key(status: job.JobStatus) -> tuple[object, ...]:
-    """What makes two statuses different to whoever waits for one."""
+    """Return what makes two statuses different to whoever waits for one."""
     return status.run, status.phase, status.reason, status.observed_generation
 
 

@@ -106,7 +106,7 @@ def _references(
 
 
 def _last(config: job_config.JobConfig, row: index_model.ScheduleRow | None) -> str | None:
-    """The latest tick; what was decided before the first one, or by an edit, is none."""
+    """Return the latest tick; what was decided before the first one, or by an edit, is none."""
     latest = (
         0 if row is None else max([*row.taken, *row.pending, row.latest_dropped or 0], default=0)
     )

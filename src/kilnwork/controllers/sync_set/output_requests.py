@@ -48,7 +48,7 @@ async def _instances(
 
 
 def request(uid: str, generation: int, output: str) -> str:
-    """What makes the pins of an output those of this generation."""
+    """Return what makes the pins of an output those of this generation."""
     return f"{uid}-g{generation}-{output}{outputs.SUFFIX}"
 
 

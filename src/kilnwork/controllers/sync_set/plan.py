@@ -256,7 +256,7 @@ class _Gathered(msgspec.Struct, frozen=True, kw_only=True):
 def _gathering(
     facts: Facts, seen: sync_set.SyncSet, gathered: _Gathered, *, again_s: float | None
 ) -> Plan:
-    """Workers and data come together; when all are there, the flow starts."""
+    """Return workers and data come together; when all are there, the flow starts."""
     program, gang = gathered.program, gathered.gang
     if gang.reason is Reason.OBJECT_REFUSED and not gang.ready:
         return _refused(facts, seen, gang.message, again_s=again_s)
@@ -429,7 +429,7 @@ def _lease(
     gang: port.GangState,
     nodes: frozenset[str],
 ) -> Lease:
-    """What each node is to hold: its workers' portions, and what it has had before."""
+    """Return what each node is to hold: its workers' portions, and what it has had before."""
     kept = {
         group: {node: has for node, has in by_node.items() if node in nodes}
         for group, by_node in facts.held.items()
@@ -465,7 +465,7 @@ def _fetching(
 
 
 def _said(node: str, of: model.Readiness) -> str:
-    """What a node says, which our texts begin with its name themselves."""
+    """Return what a node says, which our texts begin with its name themselves."""
     return of.message.removeprefix(f"node {node}: ")
 
 
@@ -495,7 +495,8 @@ def _running(facts: Facts, seen: sync_set.SyncSet, flow: flow_model.FlowRunView)
 
 
 def _broken(gang: port.GangState, data: _Data) -> status.Explanation | None:
-    """Why the flow cannot go on. A node that comes late, and cannot have the data, is no reason."""
+    """Return why the flow cannot go on. A node that comes late, and cannot have the data, is no
+    reason."""
     if gang.broken:
         return status.Explanation(Reason.WORKER_ENDED, gang.broken)
     failed = data.failed
@@ -628,7 +629,7 @@ def _again(facts: Facts, seen: sync_set.SyncSet) -> Plan:
 
 
 def _why_not(facts: Facts, seen: sync_set.SyncSet) -> str | None:
-    """What keeps a generation that is over from running again, None if nothing does."""
+    """Return what keeps a generation that is over from running again, None if nothing does."""
     remedy = f"`kiln replay {seen.metadata.name}` runs all of it again"
     if _P(seen.status.phase) not in (_P.FAILED, _P.KILLED):
         return f"it is {seen.status.phase}: {remedy}"

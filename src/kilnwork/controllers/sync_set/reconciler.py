@@ -266,7 +266,7 @@ class Reconciler:
         return self._engine().view(flow_model.FlowKey(seen.metadata.uid, seen.status.generation))
 
     def _stored(self, key: flow_model.FlowKey) -> flow_model.NewFlowRun | None:
-        """What a run was started with, which does not change: it is read once."""
+        """Return what a run was started with, which does not change: it is read once."""
         found = self._definitions.get(key)
         if found is None:
             found = self._engine().stored(key)
@@ -275,7 +275,7 @@ class Reconciler:
         return found
 
     async def _choose(self, seen: sync_set.SyncSet, *, current: bool) -> sync_set.Backend | None:
-        """What starts its groups together: as it was decided at its admission."""
+        """Return what starts its groups together: as it was decided at its admission."""
         if current and seen.status.backend_ref is not None:
             return sync_set.Backend(seen.status.backend_ref.backend)
         if seen.spec.backend is not sync_set.Backend.AUTO:
@@ -342,8 +342,8 @@ class Reconciler:
         run: flow_model.NewFlowRun | None,
         view: flow_model.FlowRunView | None,
     ) -> Mapping[str, outputs.Written]:
-        """Where the tasks of each output have run, once the flow has succeeded and as long as it is
-        not told."""
+        """Return where the tasks of each output have run, once the flow has succeeded and as long
+        as it is not told."""
         if run is None or view is None or view.phase is not flow_model.Phase.SUCCEEDED:
             return {}
         if known.written_by is None or known.written_by[0] != run.generation:
@@ -578,7 +578,7 @@ class Reconciler:
 
 
 def _lease(seen: sync_set.SyncSet) -> str:
-    """Name of the lease and of the directory of the newest generation."""
+    """Return the name of the lease and of the directory of the newest generation."""
     return cluster_manifests.run_name(seen.metadata.name, seen.status.generation)
 
 
@@ -592,24 +592,25 @@ def _pond(seen: sync_set.SyncSet) -> tuple[str, str]:
 
 
 def _request(seen: sync_set.SyncSet, snapshot: str) -> str:
-    """What makes the pin of a snapshot that of this generation."""
+    """Return what makes the pin of a snapshot that of this generation."""
     return f"{seen.metadata.uid}-g{seen.status.generation}-{snapshot}"
 
 
 def _changes_flow(decided: plan.Plan) -> bool:
-    """Whether the flow is another one when the plan is carried out."""
+    """Return whether the flow is another one when the plan is carried out."""
     asked = (decided.start, decided.kill, decided.retry, decided.suspend)
     return any(one is not None for one in asked)
 
 
 def _goes_on(seen: sync_set.SyncSet, view: flow_model.FlowRunView) -> bool:
-    """Whether a generation that is over is asked to go on, and its flow has not succeeded."""
+    """Return whether a generation that is over is asked to go on, and its flow has not
+    succeeded."""
     asked = seen.spec.run > seen.status.run
     return asked and view.phase is not flow_model.Phase.SUCCEEDED
 
 
 def _is_over(seen: sync_set.SyncSet) -> bool:
-    """Whether its newest generation has ended, and nothing more is asked for."""
+    """Return whether its newest generation has ended, and nothing more is asked for."""
     final = bool(seen.status.phase) and sync_set.Phase(seen.status.phase).final
     current = seen.status.generation == seen.spec.generation
     return final and current and seen.status.run >= seen.spec.run

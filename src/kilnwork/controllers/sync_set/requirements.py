@@ -32,7 +32,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def replicas(group: sync_set.Group, refs: Mapping[str, flow_model.SnapshotRef]) -> int:
-    """Number of workers of a group."""
+    """Return the number of workers of a group."""
     if group.replicas_of is None:
         return group.count
     found = refs.get(group.replicas_of.snapshot)
@@ -47,7 +47,7 @@ def groups(
     *,
     backend: sync_set.Backend | None,
 ) -> tuple[port.GroupSpec, ...]:
-    """The groups of workers that are wanted."""
+    """Return the groups of workers that are wanted."""
     refs = program.snapshots
     readers = _readers(seen, program, backend=backend)
     found = []
@@ -66,7 +66,7 @@ def by_shard(
     *,
     backend: sync_set.Backend | None,
 ) -> tuple[str, ...]:
-    """Snapshots of which a node gets only the shards of its workers: none where there is one
+    """Return snapshots of which a node gets only the shards of its workers: none where there is one
     node."""
     if backend is not sync_set.Backend.PODS:
         return ()
@@ -115,7 +115,7 @@ def _group(
 
 
 def _spawns_on(seen: sync_set.SyncSet, generation: int, group: sync_set.Group) -> str:
-    """The TaskCluster of what functions on the controller spawn."""
+    """Return the TaskCluster of what functions on the controller spawn."""
     resources = seen.spec.resources
     if resources.controller is None or group.name != sync_set.CONTROLLER:
         return ""
@@ -148,7 +148,7 @@ class ShardCache:
 def snapshot_ref(
     seen: sync_set.SyncSet, snapshot: sync_set.Snapshot, pin: model.Pin, *, planned: ShardCache
 ) -> flow_model.SnapshotRef | None:
-    """A pinned snapshot as the flow sees it; None while its manifest is not there."""
+    """Return a pinned snapshot as the flow sees it; None while its manifest is not there."""
     if snapshot.shard is None:
         return flow_model.SnapshotRef(name=snapshot.name, digest=pin.digest, bytes=pin.bytes)
     if pin.manifest is None:
@@ -164,7 +164,7 @@ def snapshot_ref(
 def documents(
     seen: sync_set.SyncSet, shard: sync_set.Shard, of: manifest.Manifest, *, name: str
 ) -> list[Any]:
-    """The shards of a snapshot as steps get them. Raises ManifestRefused."""
+    """Return the shards of a snapshot as steps get them. Raises ManifestRefused."""
     scheme = shards.Scheme(by=shard.by, key=shard.key, patterns=shard.patterns, unit=shard.unit)
     planned = shards.plan(of, scheme, _shard_count(seen, shard), snapshot=name)
     found: list[Any] = msgspec.to_builtins(planned)
@@ -177,8 +177,8 @@ def redivided(
     *,
     backend: sync_set.Backend | None,
 ) -> dict[str, int]:
-    """Snapshots that should have as many shards as their group has workers now, and have not; not
-    of a replay, which divides as before, nor those of which nodes hold shares."""
+    """Return snapshots that should have as many shards as their group has workers now, and have
+    not; not of a replay, which divides as before, nor those of which nodes hold shares."""
     if seen.status.replay_of is not None:
         return {}
     fixed = by_shard(seen, refs, backend=backend)
@@ -197,7 +197,7 @@ def _shard_count(seen: sync_set.SyncSet, shard: sync_set.Shard) -> int | None:
 
 
 def leads(seen: sync_set.SyncSet, refs: Mapping[str, flow_model.SnapshotRef]) -> bool:
-    """Whether the data comes first, and workers start where it is."""
+    """Return whether the data comes first, and workers start where it is."""
     order = seen.spec.data.pond.order
     if order is not sync_set.StartOrder.AUTO:
         return order is sync_set.StartOrder.LEAD
@@ -215,8 +215,9 @@ def wanted_snapshots(
     portions: data_portions.Places,
     backend: sync_set.Backend | None,
 ) -> tuple[model.WantedSnapshot, ...]:
-    """What each node is to hold: all of every snapshot that the status has, but of those that are
-    delivered by shards the files of its `portions`. `counts`: how many of those a group has."""
+    """Return what each node is to hold: all of every snapshot that the status has, but of those
+    that are delivered by shards the files of its `portions`. `counts`: how many of those a group
+    has."""
     paths: dict[str, dict[str, set[str]]] = {
         name: {} for name in by_shard(seen, program.snapshots, backend=backend)
     }
@@ -246,7 +247,7 @@ def wanted_snapshots(
 
 
 def _files(ref: flow_model.SnapshotRef, portions: int) -> list[set[str]]:
-    """The files of each portion of a snapshot."""
+    """Return the files of each portion of a snapshot."""
     found: list[set[str]] = [set() for _ in range(portions)]
     for shard in ref.shards or ():
         portion = shards.portion(shard["index"], shard["count"], portions)
@@ -255,8 +256,9 @@ def _files(ref: flow_model.SnapshotRef, portions: int) -> list[set[str]]:
 
 
 def is_writable(seen: sync_set.SyncSet, backend: sync_set.Backend | None) -> bool:
-    """Whether workers may write where their data is: to a snapshot, or on a machine where Pods are
-    processes, for which read-only mounts mean nothing and files are protected by their modes."""
+    """Return whether workers may write where their data is: to a snapshot, or on a machine where
+    Pods are processes, for which read-only mounts mean nothing and files are protected by their
+    modes."""
     return backend is sync_set.Backend.LOCAL or any(
         s.access is sync_set.Access.COPY for s in seen.spec.data.snapshots
     )

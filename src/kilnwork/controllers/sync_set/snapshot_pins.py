@@ -40,7 +40,8 @@ class Pinned(msgspec.Struct, frozen=True, kw_only=True):
     why: status.Explanation
 
     def is_new(self, shown: sync_set.SyncSetStatus) -> bool:
-        """Whether a digest is not in the status yet, or the status does not say that all are."""
+        """Return whether a digest is not in the status yet, or the status does not say that all
+        are."""
         known = {name: one.digest for name, one in shown.snapshots.items()}
         if any(known.get(name) != one.digest for name, one in self.snapshots.items()):
             return True
@@ -55,7 +56,7 @@ def reason_of(word: str, otherwise: reasons.SetReason) -> reasons.SetReason:
 def wanted_digest(
     seen: sync_set.SyncSet, name: str, stored: flow_model.NewFlowRun | None
 ) -> str | None:
-    """The digest that a snapshot must have, None if its source says it."""
+    """Return the digest that a snapshot must have, None if its source says it."""
     written = seen.status.snapshots.get(name)
     if written is not None and written.digest:
         return written.digest
@@ -92,7 +93,7 @@ def look(
 
 
 def no_agent(seen: sync_set.SyncSet) -> status.Explanation:
-    """What it says while no node can have its data."""
+    """Return what it says while no node can have its data."""
     name = seen.spec.data.pond.name
     text = f"no agent of DataPond {name} is connected: its condition Ready says why"
     return status.Explanation(Reason.WAITING_FOR_POND, text)

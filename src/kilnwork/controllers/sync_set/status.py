@@ -61,7 +61,7 @@ class Announcement(NamedTuple):
 def begin(
     seen: sync_set.SyncSet, *, backend: sync_set.Backend | None, now: float
 ) -> sync_set.SyncSet:
-    """The object with the status of a generation that was just admitted."""
+    """Return the object with the status of a generation that was just admitted."""
     spec = seen.spec
     fresh = sync_set.SyncSetStatus(
         generation=spec.generation,
@@ -81,7 +81,7 @@ def begin(
 
 
 def begin_again(seen: sync_set.SyncSet, *, now: float) -> sync_set.SyncSetStatus:
-    """The status of a generation whose next run was just taken up."""
+    """Return the status of a generation whose next run was just taken up."""
     own = seen.spec.generation
     fresh = msgspec.structs.replace(
         seen.status,
@@ -95,7 +95,7 @@ def begin_again(seen: sync_set.SyncSet, *, now: float) -> sync_set.SyncSetStatus
 
 
 def refuse_again(seen: sync_set.SyncSet, why: str) -> sync_set.SyncSetStatus:
-    """The status of a generation that is over and stays so, though a run is asked for."""
+    """Return the status of a generation that is over and stays so, though a run is asked for."""
     shown = seen.status
     message = f"run {seen.spec.run} is refused, {why}"
     if shown.message:
@@ -115,7 +115,7 @@ def _backend_ref(seen: sync_set.SyncSet, backend: sync_set.Backend) -> sync_set.
 
 
 def _history(seen: sync_set.SyncSet) -> tuple[sync_set.GenerationStatus, ...]:
-    """Generations that can be replayed: of those whose flow has begun, the newest."""
+    """Return generations that can be replayed: of those whose flow has begun, the newest."""
     before, kept = seen.status, seen.status.generations
     if before.start_time and all(one.generation != before.generation for one in kept):
         kept = (_past(before), *kept)
@@ -134,7 +134,7 @@ def _past(shown: sync_set.SyncSetStatus) -> sync_set.GenerationStatus:
 
 
 def make(seen: sync_set.SyncSet, shown: StatusContent, *, now: float) -> sync_set.SyncSetStatus:
-    """The status that says this."""
+    """Return the status that says this."""
     before, flow = seen.status, shown.flow
     final = shown.phase.final
     finished = before.finish_time or clock.rfc3339(now) if final else None
@@ -168,7 +168,7 @@ def make(seen: sync_set.SyncSet, shown: StatusContent, *, now: float) -> sync_se
 
 
 def observed(seen: sync_set.SyncSet) -> sync_set.SyncSetStatus:
-    """The status as it is, for the object as it is now."""
+    """Return the status as it is, for the object as it is now."""
     kept = seen.status.generations[: seen.spec.keep.generations]
     return msgspec.structs.replace(
         seen.status, observed_generation=seen.metadata.generation, generations=kept
@@ -176,7 +176,7 @@ def observed(seen: sync_set.SyncSet) -> sync_set.SyncSetStatus:
 
 
 def is_pinned(shown: sync_set.SyncSetStatus) -> bool:
-    """Whether the status says that all digests are known."""
+    """Return whether the status says that all digests are known."""
     return any((c.type, c.status) == ("SnapshotPinned", "True") for c in shown.conditions)
 
 
@@ -212,7 +212,7 @@ def _flow(flow: flow_model.FlowRunView) -> sync_set.FlowStatus:
 
 
 def _result(value: Any) -> task.Result | None:
-    """The result of a flow as that of a task looks."""
+    """Return the result of a flow as that of a task looks."""
     data = msgspec.json.encode(value)
     return results.in_status(attempts.Payload("application/json", data))
 
@@ -299,7 +299,8 @@ def wait_s(
     differs_since: float,
     now: float,
 ) -> float | None:
-    """Seconds until `requirements` may be written: 0 for now, None when there is nothing to write.
+    """Return seconds until `requirements` may be written: 0 for now, None when there is nothing to
+    write.
 
     `written`: when this object was last written; `differs_since`: since when there is a difference;
     monotonic seconds.
@@ -314,7 +315,7 @@ def wait_s(
 
 
 def _decisive(shown: sync_set.SyncSetStatus) -> tuple[object, ...]:
-    """What others decide by: nothing is done with a digest that is not written."""
+    """Return what others decide by: nothing is done with a digest that is not written."""
     final = shown.phase if shown.phase and _P(shown.phase).final else ""
     return (
         shown.generation,
@@ -338,8 +339,8 @@ def _class(shown: sync_set.SyncSetStatus) -> tuple[object, ...]:
 def announcement(
     current: sync_set.SyncSetStatus, wanted: sync_set.SyncSetStatus
 ) -> Announcement | None:
-    """The kube event that goes with writing `requirements` over `current`, if it is worth one.
-    Phases of waiting are told when they last (`waits`)."""
+    """Return the kube event that goes with writing `requirements` over `current`, if it is worth
+    one. Phases of waiting are told when they last (`waits`)."""
     if (current.generation, current.phase) == (wanted.generation, wanted.phase):
         return None
     phase = _P(wanted.phase)

@@ -53,11 +53,12 @@ class KnownState(msgspec.Struct):
         return None
 
     def unfit_for(self, run: int) -> str:
-        """Why the dispatcher can never take this run, "" if it can."""
+        """Return why the dispatcher can never take this run, "" if it can."""
         return self.unfit[1] if self.unfit is not None and self.unfit[0] == run else ""
 
     def long_wait(self, shown: task.TaskStatus, now: float) -> tuple[bool, float | None]:
-        """Whether a wait is to be reported now, else seconds until it is; `now` is monotonic."""
+        """Return whether a wait is to be reported now, else seconds until it is; `now` is
+        monotonic."""
         if shown.state != task.State.PENDING or shown.reason in _QUIET:
             self._wait = None
             return False, None

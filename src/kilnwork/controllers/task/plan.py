@@ -129,7 +129,7 @@ def _deleted(task_id: ids.TaskId) -> Kill:
 
 
 def result_of(source: task.Task, view: model.TaskView | None) -> Found:
-    """The result of another Task as an input."""
+    """Return the result of another Task as an input."""
     name, wanted = source.metadata.name, source.spec.run
     if view is not None and view.run >= wanted and view.state.final:
         if view.state is task.State.SUCCESS:
@@ -144,7 +144,8 @@ def result_of(source: task.Task, view: model.TaskView | None) -> Found:
 
 
 def forced(seen: task.Task) -> bool:
-    """True when the object says that this run may start although the one before succeeded."""
+    """Return True when the object says that this run may start although the one before
+    succeeded."""
     return seen.metadata.annotations.get(task.FORCE_ANNOTATION) == str(seen.spec.run)
 
 
@@ -242,7 +243,8 @@ def _output(facts: Facts, seen: task.Task, view: model.TaskView) -> Output | Non
 
 
 def _after(facts: Facts, seen: task.Task, finish_time: str | None) -> Plan:
-    """What is left for a run that is over: to delete the object when its time to live is up."""
+    """Return what is left for a run that is over: to delete the object when its time to live is
+    up."""
     ttl = seen.spec.ttl_seconds_after_finished
     if ttl is None or finish_time is None:
         return Plan()
@@ -316,7 +318,7 @@ def _submission(facts: Facts, seen: task.Task, document: bytes | None) -> model.
 
 
 def _submitted(facts: Facts, spec: task.TaskSpec) -> task.TaskSpec:
-    """The spec as the dispatcher gets it; the object stays as it is."""
+    """Return the spec as the dispatcher gets it; the object stays as it is."""
     cluster = facts.cluster
     if cluster is not None and images.needs_pod(spec, cluster, facts.workers):
         return images.in_pod(spec, cluster)
@@ -366,7 +368,7 @@ def _no_input(missing: Mapping[inputs.InputSource, Missing]) -> status.Explanati
 
 
 def _why(view: model.TaskView, cluster: task_cluster.TaskCluster | None) -> status.Explanation:
-    """The view's reason; when no worker is there, what the TaskCluster says about that."""
+    """Return the view's reason; when no worker is there, what the TaskCluster says about that."""
     if view.reason != Reason.NO_WORKER or cluster is None:
         return status.Explanation(view.reason, view.message)
     available = next((c for c in cluster.status.conditions if c.type == "Available"), None)
@@ -378,7 +380,7 @@ def _why(view: model.TaskView, cluster: task_cluster.TaskCluster | None) -> stat
 
 
 def _kill_in(spec: task.TaskSpec, now: float) -> float | None:
-    """Seconds until `killTimestamp`; None without one. One that is no time kills at once."""
+    """Return seconds until `killTimestamp`; None without one. One that is no time kills at once."""
     if spec.kill_timestamp is None:
         return None
     try:

@@ -295,7 +295,8 @@ def _unfinished(known: tuple[model.TaskView, ...]) -> tuple[ids.TaskId, ...]:
 
 
 def _news(cluster: task_cluster.TaskCluster) -> tuple[object, ...]:
-    """What tasks that wait for a worker want to hear of: not its counts, which always change."""
+    """Return what tasks that wait for a worker want to hear of: not its counts, which always
+    change."""
     conditions = tuple((c.type, c.status, c.reason, c.message) for c in cluster.status.conditions)
     return cluster.metadata.uid, cluster.metadata.deletion_timestamp, conditions
 

@@ -75,7 +75,7 @@ def _earlier_loss(view: model.TaskView) -> str:
 def without_view(
     seen: task.Task, state: task.State, why: Explanation, *, now: float
 ) -> task.TaskStatus:
-    """The status of a run that the dispatcher does not have: it waits, or ended."""
+    """Return the status of a run that the dispatcher does not have: it waits, or ended."""
     before = seen.status
     same_run = before.run == seen.spec.run
     wanted = task.TaskStatus(
@@ -100,8 +100,8 @@ def of_view(
     image: meta.Condition | None = None,
     now: float,
 ) -> task.TaskStatus:
-    """The status that tells the hub's view; `why` replaces the view's own reason and message.
-    `image`: the condition `ImageIgnored`, if it is so."""
+    """Return the status that tells the hub's view; `why` replaces the view's own reason and
+    message. `image`: the condition `ImageIgnored`, if it is so."""
     wanted = task.TaskStatus(
         state=view.state,
         reason=str(why.reason),
@@ -123,12 +123,12 @@ def of_view(
 
 
 def is_pod(view: model.TaskView | None) -> bool:
-    """Whether its attempts are Pods of their own."""
+    """Return whether its attempts are Pods of their own."""
     return view is not None and view.cluster == _PODS
 
 
 def _own_pod(view: model.TaskView) -> str:
-    """The Pod that the newest attempt is, where executor `pod` runs it."""
+    """Return the Pod that the newest attempt is, where executor `pod` runs it."""
     if not is_pod(view) or not view.attempt:
         return ""
     ref = attempts.AttemptRef(view.task, view.run, view.attempt)
@@ -237,7 +237,7 @@ def _sort(current: task.TaskStatus, wanted: task.TaskStatus, *, is_pod: bool) ->
 
 
 def _class(status: task.TaskStatus) -> tuple[object, ...]:
-    """What makes two statuses different to whoever waits for one."""
+    """Return what makes two statuses different to whoever waits for one."""
     message = "" if status.reason in _CHATTY else status.message
     conditions = frozenset((c.type, c.status) for c in status.conditions)
     return (
@@ -256,7 +256,7 @@ def _class(status: task.TaskStatus) -> tuple[object, ...]:
 def announcement(
     current: task.TaskStatus, wanted: task.TaskStatus, *, loss: str = ""
 ) -> Announcement | None:
-    """The kube event that goes with writing `wanted` over `current`, if it is worth one.
+    """Return the kube event that goes with writing `wanted` over `current`, if it is worth one.
 
     `loss`: why the newest attempt that was lost was lost.
     """

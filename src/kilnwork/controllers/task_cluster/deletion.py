@@ -33,7 +33,7 @@ def finalizer(
     worked: float,
     now: float,
 ) -> tuple[bool | None, float | None]:
-    """Whether there should be one, None when it is as it should be; and when to look again.
+    """Return whether there should be one, None when it is as it should be; and when to look again.
 
     `worked`: wall clock, seconds, when the cluster had work the last time.
     """
@@ -46,7 +46,7 @@ def finalizer(
 
 
 def left_s(cluster: task_cluster.TaskCluster, *, now: float) -> float:
-    """Seconds that a deleted cluster still has; 0 when its time is over."""
+    """Return seconds that a deleted cluster still has; 0 when its time is over."""
     deleted = cluster.metadata.deletion_timestamp
     if deleted is None or not held(cluster):
         return 0.0
@@ -56,7 +56,7 @@ def left_s(cluster: task_cluster.TaskCluster, *, now: float) -> float:
 def why(
     cluster: task_cluster.TaskCluster, view: model.ClusterView, *, until: float
 ) -> status.CreationRefusal:
-    """What a deleted cluster says while it drains."""
+    """Return what a deleted cluster says while it drains."""
     count = sum(w.holding for w in view.workers)
     tasks = "1 task ends" if count == 1 else f"{count} tasks end"
     text = (

@@ -48,7 +48,8 @@ async def make(
 async def try_out(
     kube: client.Client, body: meta.JsonObject, *, cluster: task_cluster.TaskCluster
 ) -> status.CreationRefusal | None:
-    """Why the API server would not make such a Pod, beside a quota that Pods of now use up."""
+    """Return why the API server would not make such a Pod, beside a quota that Pods of now use
+    up."""
     try:
         await kube.create(resource.PODS, body, cluster.metadata.namespace, dry_run=True)
     except errors.AlreadyExists:
@@ -135,7 +136,7 @@ class ExpectedPods:
         self._made.pop(uid, None)
 
     def and_known(self, owner_uid: str, known: Iterable[pod.Pod]) -> list[pod.Pod]:
-        """The Pods of one owner: those of the cache, and those that it will hear of."""
+        """Return the Pods of one owner: those of the cache, and those that it will hear of."""
         pods = list(known)
         names = {p.metadata.name for p in pods}
         now = self._clock.monotonic()

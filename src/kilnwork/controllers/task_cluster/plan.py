@@ -152,7 +152,7 @@ def _base(
     *,
     problem: str,
 ) -> Plan:
-    """What happens whatever the Pods are made from: the status, and what has gone."""
+    """Return what happens whatever the Pods are made from: the status, and what has gone."""
     outdated = frozenset[str]()
     if made_from is not None:
         digest = worker_pods.digest_of(made_from)
@@ -203,7 +203,8 @@ def _deleted(facts: Facts, cluster: task_cluster.TaskCluster) -> Plan:
 def _create(
     facts: Facts, cluster: task_cluster.TaskCluster, made_from: meta.JsonObject, *, count: int
 ) -> tuple[meta.JsonObject, ...]:
-    """Pods in place of those that are gone or on their way out: on a lost node that may last."""
+    """Return Pods in place of those that are gone or on their way out: on a lost node that may
+    last."""
     if not facts.account_exists:
         return ()
     taken = frozenset(p.metadata.name for p in facts.pods)
@@ -219,7 +220,8 @@ def _trial(
 
 
 def account(cluster: task_cluster.TaskCluster) -> str:
-    """The ServiceAccount that its Pods run as (`default` if none is named, as Kubernetes does)."""
+    """Return the ServiceAccount that its Pods run as (`default` if none is named, as Kubernetes
+    does)."""
     return cluster.spec.service_account_name or "default"
 
 
@@ -256,7 +258,7 @@ def _missing(facts: Facts) -> tuple[model.WorkerView, ...]:
 
 
 def _gone(facts: Facts) -> tuple[Gone, ...]:
-    """Workers that cannot run any more, though their Pods are still there."""
+    """Return workers that cannot run any more, though their Pods are still there."""
     over = {p.metadata.uid: pod.trouble(p) for p in facts.pods if p.over}
     found = ((w.pod_uid, over[w.pod_uid]) for w in _workers(facts) if w.pod_uid in over)
     gone = (Gone(uid, trouble.text if trouble else "") for uid, trouble in found)
@@ -264,7 +266,8 @@ def _gone(facts: Facts) -> tuple[Gone, ...]:
 
 
 def _stopped(facts: Facts) -> Iterator[Gone]:
-    """Workers without a link whose container is not running: it may take minutes to be started."""
+    """Yield workers without a link whose container is not running: it may take minutes to be
+    started."""
     silent = {w.pod_uid for w in _workers(facts) if not w.ready}
     for seen in facts.pods:
         status = worker_pods.container_status(seen)

@@ -48,7 +48,7 @@ def make(
     refusal: CreationRefusal | None,
     now: float,
 ) -> task_cluster.TaskClusterStatus:
-    """The status as things are. `now`: wall clock, seconds."""
+    """Return the status as things are. `now`: wall clock, seconds."""
     view = workers.view
     ready = sum(1 for w in view.workers if w.ready) if view else 0
     wanted = cluster.spec.replicas
@@ -199,7 +199,7 @@ def wait_s(
     written: float | None,
     now: float,
 ) -> float | None:
-    """Seconds until `wanted` may be written: 0 for now, None when there is nothing to write.
+    """Return seconds until `wanted` may be written: 0 for now, None when there is nothing to write.
 
     `written`: when this object was last written, monotonic seconds.
     """

@@ -48,7 +48,7 @@ class _Facts:
         return self._holding.get(seen.metadata.uid, 0)
 
     def ready(self, seen: pod.Pod) -> bool:
-        """Its worker is connected and gets tasks."""
+        """Return its worker is connected and gets tasks."""
         return seen.metadata.uid in self._ready
 
     def serving(self, seen: pod.Pod) -> bool:
@@ -56,7 +56,7 @@ class _Facts:
         return seen.metadata.uid in self._serving
 
     def waiting(self, seen: pod.Pod) -> bool:
-        """All that it holds waits for other tasks, which need a slot somewhere."""
+        """Return all that it holds waits for other tasks, which need a slot somewhere."""
         return seen.metadata.uid in self._waiting
 
     def outdated(self, seen: pod.Pod) -> bool:
@@ -64,8 +64,8 @@ class _Facts:
         return is_outdated(self._cluster, seen, self._digest)
 
     def rank(self, seen: pod.Pod) -> tuple[object, ...]:
-        """Who goes first: who holds nothing, who is drained already, who is not connected, who is
-        outdated, who holds least, who came last."""
+        """Return who goes first: who holds nothing, who is drained already, who is not connected,
+        who is outdated, who holds least, who came last."""
         holding = self.holding(seen)
         return (
             holding > 0,
@@ -128,7 +128,7 @@ def choose(
 
 
 def _spare(cluster: task_cluster.TaskCluster, outdated: list[pod.Pod], facts: _Facts) -> int:
-    """How many workers there may be too many, as long as some are outdated.
+    """Return how many workers there may be too many, as long as some are outdated.
 
     One at least when all may drain at once and have something to end: it may wait for tasks that
     only another worker can take.
