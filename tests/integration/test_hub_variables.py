@@ -31,7 +31,9 @@ class Secrets:
         self.reads: Counter[tuple[str, str]] = Counter()
         self.failures = 0
 
-    async def read(self, namespace: str, source: variables.Source) -> Mapping[str, bytes] | None:
+    async def read(
+        self, namespace: str, source: variables.VariableSource
+    ) -> Mapping[str, bytes] | None:
         self.reads[namespace, source.name] += 1
         if self.failures:
             self.failures -= 1

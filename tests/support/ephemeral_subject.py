@@ -48,7 +48,7 @@ class EphemeralSubject(executor_world.Subject):
         self._names = itertools.count()
         self._worker: dict[str, Any] = {}
         self._gone: list[str] = []
-        settings = worker_pods.Settings(
+        settings = worker_pods.WorkerPodSettings(
             channel=f"unix:{channel}",
             worker_command=(sys.executable, "-m", "kilnwork.worker"),
             worker_image="label",

@@ -53,7 +53,7 @@ class World:
     async def die(self, executor: external.Service) -> None:
         """What a kill -9 leaves: no word, no connection."""
         self.services.remove(executor)
-        await executor._crew.stop()
+        await executor._background.stop()
 
     async def submit(self, payload: Any = None, **more: Any) -> ids.TaskId:
         task = ids.new_task_id()

@@ -134,7 +134,7 @@ class World:
     async def die(self, executor: service.Service) -> None:
         """What a kill -9 leaves: no word, no connection."""
         self.services.remove(executor)
-        await executor._crew.stop()
+        await executor._background.stop()
         await executor._sessions.close()
 
     async def stop(self, executor: service.Service) -> None:

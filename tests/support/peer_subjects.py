@@ -153,7 +153,7 @@ class PeerSubject(executor_world.Subject):
         """End the process without a word."""
         if self._service is not None:
             gone, self._service = self._service, None
-            await gone._crew.stop()
+            await gone._background.stop()
 
     async def objects(self) -> list[str]:
         return sorted(self.programs.running)

@@ -87,7 +87,7 @@ class Zygote:
             if self._link.fileno() in ready and not self._obey():
                 poll.unregister(self._link)
                 self._orphaned = True
-                processes.send(self._slots, signal.SIGKILL)
+                processes.signal_all(self._slots, signal.SIGKILL)
             self._sweep()
 
     def _calm(self) -> None:
@@ -109,7 +109,7 @@ class Zygote:
                     self._bear(order, descriptors)
                 case births.Kill():
                     born = [pid for pid, name in self._slots.items() if name == order.slot]
-                    processes.send(born, signal.SIGKILL)
+                    processes.signal_all(born, signal.SIGKILL)
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -175,7 +175,7 @@ class Zygote:
         The kernel gives the children of a process to its subreaper before it may be waited for, and
         lists them until we wait for them: what is not seen here is not there.
         """
-        stats = processes.look()
+        stats = processes.read_all()
         orphans = {
             pid
             for pid, stat in stats.items()
@@ -190,10 +190,10 @@ class Zygote:
             log.error("processes of a slot cannot be killed", extra={"pids": sorted(orphans)})
             self._settle(proof=False)
             return True
-        left = orphans | processes.below(orphans, stats)
+        left = orphans | processes.descendants_in(orphans, stats)
         groups = {stats[pid].group for pid in left} - self._slots.keys() - {os.getpgrp()}
-        processes.send((-group for group in groups), signal.SIGKILL)
-        processes.send(left, signal.SIGKILL)
+        processes.signal_all((-group for group in groups), signal.SIGKILL)
+        processes.signal_all(left, signal.SIGKILL)
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
         return True
 

@@ -32,7 +32,7 @@ class Submitters:
         logs: attempt_logs.AttemptLogs,
         *,
         retries: retry_requests.RetryRequests,
-        background: coroutines.Crew,
+        background: coroutines.BackgroundWork,
         variables: Callable[[links.Link, messages.AskVariables], None],
     ) -> None:
         self._core = core

@@ -55,7 +55,7 @@ def document(clusters: Sequence[str] = (), *, most_line_bytes: int = 1 << 30) ->
         control.Patch,
         files.Upload,
         documents.ManifestDocument,
-        filejobs.JobSpec,
+        filejobs.FileJobSpec,
         model.PartState,
     )
     _, schemas = api_schema.schema_components(kinds, ref_template=_REF)
