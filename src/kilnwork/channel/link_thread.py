@@ -49,7 +49,7 @@ WAITING = (
 )
 
 
-class Keeper(Protocol):
+class LinkPort(Protocol):
     """What it needs of its link; see there."""
 
     failure: Exception | None
@@ -59,40 +59,40 @@ class Keeper(Protocol):
     outbox: Any
     socket: Any
 
-    def stand(self, *, timeout_s: float) -> None: ...
+    def attach(self, *, timeout_s: float) -> None: ...
     def pump(self) -> None: ...
     def flush(self) -> None: ...
     def end(self, error: Exception) -> None: ...
     def dispose(self) -> None: ...
 
 
-class StandIn:
-    """See the module. `is_due`: something waits to be written.
+class LinkThread:
+    """See the module. `has_writes`: something waits to be written.
 
     What the thread does, for others to know whether to ring: `_awake`: it looks up by itself in a
-    moment; `_watching`: it reads, and `_beside` turns have begun to read meanwhile; `_asleep`: it
+    moment; `_watching`: it reads, and `_polls_beside` turns have begun to read meanwhile; `_asleep`: it
     waits for the leader to leave. `_begun`, `_naps`: the turns when it looked last, and how often
     it has napped beside the same leader since.
     """
 
-    def __init__(self, link: Keeper, entropy: ids.Entropy, *, patience_s: float) -> None:
+    def __init__(self, link: LinkPort, entropy: ids.Entropy, *, patience_s: float) -> None:
         self._link = link
         self._entropy = entropy
         self._patience_s = patience_s
         self._next_tick = 0.0
         self._thread: threading.Thread | None = None
-        self.is_due = False
+        self.has_writes = False
         self._awake = False
         self._asleep = False
         self._watching = False
-        self._beside = 0
+        self._polls_beside = 0
         self._begun = 0
         self._naps = 0
         self._lost: Exception | None = None
-        self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._napping = select.poll()
-        self._napping.register(self._bell, select.POLLIN)
-        weakref.finalize(self, os.close, self._bell).atexit = False
+        self._napping.register(self._wake_fd, select.POLLIN)
+        weakref.finalize(self, os.close, self._wake_fd).atexit = False
 
     # from any thread
 
@@ -106,38 +106,38 @@ class StandIn:
         if thread is not None and thread is not threading.current_thread():
             thread.join(timeout=5)
 
-    def due(self) -> None:
-        self.is_due = True
+    def schedule_write(self) -> None:
+        self.has_writes = True
         if not self._awake:
             self._awake = True
             try:
-                self.nudge()
+                self.wake()
             except BaseException:
                 self._awake = False
                 raise
 
-    def written(self) -> None:
-        self.is_due = False
+    def cancel_write(self) -> None:
+        self.has_writes = False
 
-    def left(self) -> None:
+    def reader_left(self) -> None:
         if self._asleep:
             self._asleep = False
-            self.nudge()
+            self.wake()
 
-    def beside(self) -> None:
+    def reader_polls(self) -> None:
         """A thread reads for itself. For a single answer we stay where we are; if it reads on, we
         leave the socket to it, so that not every frame wakes two threads."""
         if self._watching:
-            self._beside += 1
-            if self._beside == 2:
-                self.nudge()
+            self._polls_beside += 1
+            if self._polls_beside == 2:
+                self.wake()
 
-    def nudge(self) -> None:
-        os.eventfd_write(self._bell, 1)
+    def wake(self) -> None:
+        os.eventfd_write(self._wake_fd, 1)
 
     def dropped(self, error: Exception) -> None:
         self._lost = error
-        self.nudge()
+        self.wake()
 
     def forked(self) -> None:
         """In the child of a fork there is no such thread."""
@@ -155,7 +155,7 @@ class StandIn:
             failures += 1
             left_s = until - monotonic()
             try:
-                self._link.stand(timeout_s=min(HANDSHAKE_S, max(left_s, 0.1)))
+                self._link.attach(timeout_s=min(HANDSHAKE_S, max(left_s, 0.1)))
                 if told:
                     log.warning("the dispatcher is back after %.0f s", monotonic() - began)
                 return
@@ -185,7 +185,7 @@ class StandIn:
                 if link.socket is None:
                     self._connect_again()
                 elif link.turns.led or link.turns.begun != self._begun:
-                    self._stand_aside()
+                    self._yield_to_readers()
                 else:
                     self._watch()
                 self._tick()
@@ -211,7 +211,7 @@ class StandIn:
         self._link.turns.shut()
         self.connect(patience_s=self._patience_s, failures=1)
 
-    def _stand_aside(self) -> None:
+    def _yield_to_readers(self) -> None:
         """Threads read for themselves, or did a moment ago."""
         link = self._link
         begun, led = link.turns.begun, link.turns.led
@@ -224,11 +224,11 @@ class StandIn:
         else:
             self._awake = False
             self._asleep = True
-            if link.turns.led and link.turns.begun == begun and not self.is_due:
+            if link.turns.led and link.turns.begun == begun and not self.has_writes:
                 self._nap(SLEEP_MS)
             self._asleep = False
             self._awake = True
-        if self.is_due:
+        if self.has_writes:
             link.flush()
 
     def _watch(self) -> None:
@@ -239,40 +239,40 @@ class StandIn:
         if number < 0:  # who read it has just dropped it
             return
         watching = select.poll()
-        watching.register(self._bell, select.POLLIN)
+        watching.register(self._wake_fd, select.POLLIN)
         stuck = link.outbox.stuck
         watching.register(number, select.POLLIN | (select.POLLOUT if stuck else 0))
-        due = self.is_due
+        due = self.has_writes
         if not due:
             self._awake = False
-            due = self._awake = self.is_due  # what became due before that rang no bell
-        readable = rung = False
-        self._beside, self._watching = 0, True
+            due = self._awake = self.has_writes  # what became due before that rang no bell
+        readable = woken = False
+        self._polls_beside, self._watching = 0, True
         events = watching.poll(LINGER_MS if due else self._tick_ms())
         self._watching = False
         for fd, event in events:
-            if fd == self._bell:
-                os.eventfd_read(self._bell)
-                self._awake = rung = True
+            if fd == self._wake_fd:
+                os.eventfd_read(self._wake_fd)
+                self._awake = woken = True
             elif event & select.POLLOUT:
                 link.outbox.write()
-            readable = readable or (fd != self._bell and bool(event & ~select.POLLOUT))
+            readable = readable or (fd != self._wake_fd and bool(event & ~select.POLLOUT))
         if readable:
             self._pump()
-        if due and self.is_due and not rung:  # rung: it became due only now
+        if due and self.has_writes and not woken:  # woken: it became due only now
             link.flush()
 
     def _pump(self) -> None:
         turn = turns.Turn(lambda: True)
         try:
-            if self._link.turns.stand_in(turn):
+            if self._link.turns.lead_if_free(turn):
                 self._link.pump()
         finally:
             self._link.turns.leave(turn)
 
     def _nap(self, milliseconds: float | None) -> None:
         if self._napping.poll(milliseconds):
-            os.eventfd_read(self._bell)
+            os.eventfd_read(self._wake_fd)
 
     def _tick_ms(self) -> float | None:
         if self._link.handler.tick_s is None:
