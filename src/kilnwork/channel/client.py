@@ -1,11 +1,11 @@
 """The blocking end of a link: for drivers and slots, whose threads wait for results.
 
-Used by `sdk` (drivers) and by the worker's slots. No event loop: whichever thread waits reads the
-socket itself (`turns`), and one background thread (`link_thread`) reads when nobody waits, writes what
-nobody flushed, connects again with back-off. A link outlives many connections; what matters is sent
-again on each by its `Handler`, which is `sdk.session`. An exception in the middle of handling what
-was read (Ctrl-C) cuts the connection, so that a new one brings both ends into step. A fork makes
-the child's copy useless.
+Used by `sdk` (drivers) and by the worker's slots. No event loop: a thread that waits reads the
+socket itself (`turns`). One background thread (`link_thread`) reads when no other thread waits,
+writes what nothing has flushed, and reconnects with back-off. A link outlives many connections;
+its `Handler` (`sdk.session`) sends again on each what must not be lost. An exception while a frame
+is handled (Ctrl-C) cuts the connection, so that a new one brings both ends into step. After a fork
+the child cannot use its copy.
 """
 
 import contextlib

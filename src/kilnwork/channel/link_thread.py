@@ -69,10 +69,10 @@ class LinkPort(Protocol):
 class LinkThread:
     """See the module. `has_writes`: something waits to be written.
 
-    What the thread does, for others to know whether to ring: `_awake`: it looks up by itself in a
-    moment; `_watching`: it reads, and `_polls_beside` turns have begun to read meanwhile; `_asleep`: it
-    waits for the leader to leave. `_begun`, `_naps`: the turns when it looked last, and how often
-    it has napped beside the same leader since.
+    What the thread does now, so that others know whether they must wake it: `_awake`: it looks at
+    everything within a moment; `_watching`: it reads the socket, and `_polls_beside` turns have
+    begun to read meanwhile; `_asleep`: it waits for the leader to leave. `_begun`: `turns.begun`
+    when it looked last; `_naps`: how often it has napped beside the same leader since.
     """
 
     def __init__(self, link: LinkPort, entropy: ids.Entropy, *, patience_s: float) -> None:

@@ -23,7 +23,7 @@ _R = reasons.Reason
 class Link(Protocol):
     """The peer of the dispatcher (`channel.peer.Peer`)."""
 
-    def send(self, message: messages.Seen | messages.Log | messages.Progress) -> None: ...
+    def send(self, message: messages.Observed | messages.Log | messages.Progress) -> None: ...
 
     def report(self, make: Callable[[int], messages.Started | messages.Finished]) -> None: ...
 
@@ -47,7 +47,7 @@ class Attempt:
         self.over = asyncio.Event()
         self.silent = False
         self.log = b""
-        self.seen: messages.Seen | None = None
+        self.seen: messages.Observed | None = None
         """What was said last of it, to be said again on a new link."""
         self._run = run
         self._link = link
@@ -142,7 +142,7 @@ class Attempt:
         parked: bool = False,
         handover: bytes = b"",
     ) -> None:
-        self.seen = messages.Seen(self.ref, reason.value, message, parked, handover)
+        self.seen = messages.Observed(self.ref, reason.value, message, parked, handover)
         self._link.send(self.seen)
 
     def _ended(

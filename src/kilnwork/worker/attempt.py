@@ -188,7 +188,7 @@ class Attempt:
         try:
             async with asyncio.timeout(None) as self._asking:
                 answer = await self._tools.link.request(
-                    lambda serial: messages.AskVariables(serial, self.ref)
+                    lambda serial: messages.GetVariables(serial, self.ref)
                 )
         except TimeoutError:
             return {}

@@ -96,7 +96,7 @@ class Execution:
         owner: Owner,
         *,
         clock: clocks.Clock,
-        ask: Callable[[holdings.Level], messages.Answer] | None = None,
+        ask: Callable[[holdings.Level], messages.Response] | None = None,
     ) -> None:
         """`ask`: for values of variables; None where calls have none of their own."""
         self._owner = owner

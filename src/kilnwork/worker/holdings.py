@@ -13,7 +13,7 @@ from kilnwork.api import attempts, calls
 from kilnwork.channel import messages
 from kilnwork.sdk import context
 
-Report = messages.Started | messages.Done
+Report = messages.Started | messages.CallsEnded
 
 
 class Level:
@@ -147,7 +147,7 @@ class Holdings:
                     del self._reports[serial]
             else:
                 ends = tuple(end for end in report.ends if end.ref not in unknown)
-                self._reports[serial] = messages.Done(serial, ends)
+                self._reports[serial] = messages.CallsEnded(serial, ends)
         return any(level.ref in unknown for level in self.stack)
 
     # reports
@@ -159,12 +159,12 @@ class Holdings:
         self._reports[self._serial] = report
         return report
 
-    def done(self) -> messages.Done | None:
+    def done(self) -> messages.CallsEnded | None:
         """The report of all ends so far that are in none; None when there are none."""
         if not self.ends:
             return None
         self._serial += 1
-        report = messages.Done(self._serial, tuple(self.ends))
+        report = messages.CallsEnded(self._serial, tuple(self.ends))
         self.ends.clear()
         self._reports[self._serial] = report
         return report

@@ -118,7 +118,7 @@ class PodCall(session.Session):
         self._execution.guard = self._guard
         self._templates_by_number: dict[int, execution.Template] = {}
         self._call: calls.CallRun | None = None
-        self._report: messages.Done | None = None
+        self._report: messages.CallsEnded | None = None
         self._is_acknowledged = False
         self._is_over = False
         self._main = threading.get_ident()
@@ -142,7 +142,7 @@ class PodCall(session.Session):
         if end.ending not in (execution.SUCCEEDED, execution.FAILED):
             return STOPPED
         self.link.flush()  # what it has submitted goes before its end
-        self._report = messages.Done(1, (end,))
+        self._report = messages.CallsEnded(1, (end,))
         self.link.send(self._report)
         self.link.wait(lambda: self._is_acknowledged or self._is_over)
         return RETURNED if end.ending is execution.SUCCEEDED else RAISED

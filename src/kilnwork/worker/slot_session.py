@@ -309,7 +309,7 @@ class SlotSession(session.Session):
                 self.link.send(messages.Returned(tuple(returned)))
             case messages.StopCall():
                 self._stop(message)
-            case messages.Answer():
+            case messages.Response():
                 self._variables.answered(message)
             case _:
                 super().received(message)

@@ -117,9 +117,9 @@ class TaskSocket:
             raise http.HttpError(404, f"{text!r} is not the id of a task") from None
         until = self._clock.monotonic() + _wait_s(query)
 
-        def make(serial: int) -> messages.Ask:
+        def make(serial: int) -> messages.GetTask:
             left_s = max(0.0, until - self._clock.monotonic())
-            return messages.Ask(serial=serial, parent=self._ref, task=asked, wait_s=left_s)
+            return messages.GetTask(serial=serial, parent=self._ref, task=asked, wait_s=left_s)
 
         return await self._request(make)
 

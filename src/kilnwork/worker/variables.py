@@ -16,21 +16,21 @@ class Requests:
 
     def __init__(
         self,
-        send: Callable[[messages.AskVariables], None],
+        send: Callable[[messages.GetVariables], None],
         wait: Callable[[Callable[[], bool]], object],
     ) -> None:
         self._send = send
         self._wait = wait
         self._serial = 0
         self._open: dict[int, attempts.AttemptRef] = {}
-        self._answers: dict[int, messages.Answer] = {}
+        self._answers: dict[int, messages.Response] = {}
 
-    def ask(self, level: holdings.Level) -> messages.Answer:
+    def ask(self, level: holdings.Level) -> messages.Response:
         """Wait for the answer. Raises Cancelled if the call is told to stop meanwhile."""
         self._serial += 1
         serial = self._serial
         self._open[serial] = level.ref
-        self._send(messages.AskVariables(serial, level.ref))
+        self._send(messages.GetVariables(serial, level.ref))
         try:
             self._wait(lambda: serial in self._answers or bool(level.stop))
         finally:
@@ -40,11 +40,11 @@ class Requests:
             raise errors.Cancelled("it was stopped before it began")
         return answer
 
-    def answered(self, answer: messages.Answer) -> None:
+    def answered(self, answer: messages.Response) -> None:
         """The dispatcher has sent an answer."""
         if answer.serial in self._open:
             self._answers[answer.serial] = answer
 
-    def again(self) -> list[messages.AskVariables]:
+    def again(self) -> list[messages.GetVariables]:
         """What a new link must be asked."""
-        return [messages.AskVariables(serial, ref) for serial, ref in self._open.items()]
+        return [messages.GetVariables(serial, ref) for serial, ref in self._open.items()]

@@ -67,7 +67,7 @@ def test_reports_are_kept_until_they_are_acknowledged() -> None:
     assert held.done() is None
     held.ends += [end(1), end(2)]
     first = held.done()
-    assert first == messages.Done(1, (end(1), end(2)))
+    assert first == messages.CallsEnded(1, (end(1), end(2)))
     started = held.started(running(held, 3))
     held.ends.append(end(3))
     last = held.done()
@@ -87,7 +87,7 @@ def test_what_is_unknown_is_forgotten_everywhere_but_on_the_stack() -> None:
     held.take_in([run(5), run(6)])
     assert not held.drop({ref(1), ref(3), ref(5), ref(99)})
     assert held.refs() == (ref(6), ref(4), ref(2))
-    assert held.reports() == [messages.Done(1, (end(2),))]
+    assert held.reports() == [messages.CallsEnded(1, (end(2),))]
     held.started(running(held, 7))
     assert held.drop({ref(7)})
-    assert held.reports() == [messages.Done(1, (end(2),))]
+    assert held.reports() == [messages.CallsEnded(1, (end(2),))]
