@@ -542,8 +542,8 @@ FromWorker = (
     | StartContainer | StopContainer | Observed | GetVariables
 )  # fmt: skip
 ToWorker = (
-    Welcome | Refused | Renewed | Run | Stop | Acknowledged | LogKept | Response | OpenSlot | KillSlot
-    | ContainerSeen | KillContainer | Callback
+    Welcome | Refused | Renewed | Run | Stop | Acknowledged | LogKept | Response | OpenSlot
+    | KillSlot | ContainerSeen | KillContainer | Callback
 )  # fmt: skip
 FromDriver = DriverHello | Template | Forget | Submit | Watch | Cancel | Retry
 ToDriver = Attached | Refused | Accepted | FoundCall | Results | Streamed | Retried

@@ -20,7 +20,6 @@ from kilnwork.channel import messages, peer
 from kilnwork.kit import clock, coroutines, ids, processes
 from kilnwork.worker import (
     attempt,
-    births,
     commands,
     directories,
     environment,
@@ -29,11 +28,12 @@ from kilnwork.worker import (
     memory,
     memory_watch,
     mirror,
-    nursery,
     outcomes,
     reaper,
     settings,
     slots,
+    zygote_link,
+    zygote_supervisor,
 )
 
 log = logging.getLogger(__name__)
@@ -128,19 +128,19 @@ class Agent:
             shared=self._tools.mirror,
             explain_kill=self._memory.explain_kill,
         )
-        self._nursery = nursery.Nursery(
+        self._supervisor = zygote_supervisor.ZygoteSupervisor(
             crew=self._crew,
             waiter=self._reaper,
             remains=remains,
             gone=self._slots.gone,
             broken=self._broken,
         )
-        self._slots.use(self._nursery)
+        self._slots.use(self._supervisor)
 
-    async def run(self, zygote: births.Zygote) -> None:
+    async def run(self, zygote: zygote_link.ZygoteHandle) -> None:
         """Serve until SIGTERM or SIGINT, which end it in order; a second one without grace.
 
-        `zygote` bears the slots. When the owner's descriptor ends, all ends at once.
+        Slots are forked from `zygote`. When the owner's descriptor ends, all ends at once.
 
         Raises `LinkRefused` or `LinkClosed` when there is no dispatcher for us, and `WorkerError`
         when the worker itself failed; in each case after nothing runs any more.
@@ -153,7 +153,7 @@ class Agent:
             loop.add_signal_handler(number, self._asked_to_stop)
         if self._settings.owner is not None:
             loop.add_reader(self._settings.owner, self._owner_gone, self._settings.owner)
-        self._nursery.adopt(zygote)
+        self._supervisor.adopt(zygote)
         self._reaper.start()
         if self._relay is not None:
             await self._relay.start()
@@ -167,7 +167,7 @@ class Agent:
                 await self._link.acknowledged(timeout_s=LAST_WORDS_S)
         finally:
             self._slots.close()
-            await self._nursery.close(timeout_s=LAST_WORDS_S)
+            await self._supervisor.close(timeout_s=LAST_WORDS_S)
             await self._crew.stop()
             if self._relay is not None:
                 await self._relay.stop()
@@ -331,7 +331,7 @@ class Agent:
             grace_s = 0.0 if self._at_once else min(current.grace_s, SHUTDOWN_GRACE_S)
             current.halt(_STOPPING, grace_s=grace_s)
         self._slots.kill_all(reasons.Reason.WORKER_STOPPING)
-        await self._nursery.close(timeout_s=leftovers.PATIENCE_S)
+        await self._supervisor.close(timeout_s=leftovers.PATIENCE_S)
         try:
             async with asyncio.timeout(SHUTDOWN_GRACE_S + leftovers.PATIENCE_S):
                 for current in list(self._attempts.values()):

@@ -21,7 +21,7 @@ from kilnwork.worker import reaper
 log = logging.getLogger(__name__)
 
 MARKER = "KILN_ATTEMPT_ID"
-"""Environment variable that every process of an attempt is born with."""
+"""Environment variable that every process of an attempt starts with."""
 
 PATIENCE_S = 10.0
 """A killed process that is not gone by then is stuck in the kernel: there is no proof."""

@@ -8,13 +8,13 @@ import os
 from kilnwork.channel import errors as channel_errors
 from kilnwork.channel import messages
 from kilnwork.kit import clock, errors, ids
-from kilnwork.worker import agent, births, settings
+from kilnwork.worker import agent, settings, zygote_link
 from kilnwork.worker import errors as worker_errors
 
 log = logging.getLogger(__name__)
 
 
-def serve(given: settings.Settings, zygote: births.Zygote) -> int:
+def serve(given: settings.Settings, zygote: zygote_link.ZygoteHandle) -> int:
     """Until the agent is told to stop; the exit code of the worker."""
     try:
         asyncio.run(_run(given, zygote))
@@ -29,7 +29,7 @@ def serve(given: settings.Settings, zygote: births.Zygote) -> int:
     return 0
 
 
-async def _run(given: settings.Settings, zygote: births.Zygote) -> None:
+async def _run(given: settings.Settings, zygote: zygote_link.ZygoteHandle) -> None:
     worker = agent.Agent(
         given,
         inherited=os.environ,

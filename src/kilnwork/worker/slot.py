@@ -1,6 +1,6 @@
 """A slot: a process of one running call at a time, forked from the zygote.
 
-Used by `zygote`, which calls `live` in the new process. Here is what makes the process fit for it:
+Used by `zygote`, which calls `run_slot` in the new process. Here is what makes the process fit for it:
 a session and a subreaper of its own, so that all it starts stays below it; its output, a pipe; a
 stack for a thousand calls on top of each other. What it does then is `slot_session`.
 """
@@ -30,7 +30,7 @@ _OURS = ("kilnwork.channel", "kilnwork.data", "kilnwork.worker")
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class SlotSurroundings:
     """What all slots of a worker have in common. `channel`: the dispatcher's Unix socket. `keep`:
     makes the blobs of a namespace, where the dispatcher's are not to be seen."""
 
@@ -40,10 +40,10 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True)
-class Birth:
+class SlotParameters:
     """What one slot is given: who it is, and descriptors, which it owns.
 
-    `zygote`: the pid of the process that forks it. `page`, `reading`, `writing`: see `births`.
+    `zygote`: the pid of the process that forks it. `page`, `reading`, `writing`: see `zygote_link`.
     """
 
     zygote: int
@@ -54,7 +54,7 @@ class Birth:
     writing: int
 
 
-def live(here: Surroundings, birth: Birth) -> None:
+def run_slot(here: SlotSurroundings, birth: SlotParameters) -> None:
     """Serve until the link is over; returns only if there never was one."""
     os.setsid()
     processes.die_with_parent(birth.zygote)

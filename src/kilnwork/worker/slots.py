@@ -21,14 +21,14 @@ from kilnwork.api import reasons
 from kilnwork.channel import messages, peer
 from kilnwork.kit import digests
 from kilnwork.worker import (
-    births,
     lines,
     memory_watch,
     mirror,
-    nursery,
     outcomes,
     output,
     page,
+    zygote_link,
+    zygote_supervisor,
 )
 
 log = logging.getLogger(__name__)
@@ -73,12 +73,12 @@ class Slots:
         self._explain_kill = explain_kill
         self._mirror = shared
         self._slots: dict[bytes, _Slot] = {}
-        self._nursery: nursery.Nursery
+        self._supervisor: zygote_supervisor.ZygoteSupervisor
         self._late: dict[bytes, asyncio.TimerHandle] = {}
 
-    def use(self, births_by: nursery.Nursery) -> None:
-        """Have slots born here; before anything else."""
-        self._nursery = births_by
+    def use(self, supervisor: zygote_supervisor.ZygoteSupervisor) -> None:
+        """Fork slots through this supervisor; call before anything else."""
+        self._supervisor = supervisor
 
     @property
     def living(self) -> tuple[messages.SlotOpening, ...]:
@@ -86,7 +86,7 @@ class Slots:
         return tuple(slot.opening for slot in self._slots.values())
 
     def open(self, name: bytes) -> None:
-        """Have a slot born, and tell the dispatcher by what to know it, in this order reversed."""
+        """Fork a slot, after the dispatcher has been sent the digest of its secret."""
         if name in self._slots:
             return
         secret = os.urandom(32).hex()
@@ -100,10 +100,10 @@ class Slots:
         self._slots[name] = _Slot(opening, page.Page(ours[0]), ours[1], opened)
         self._link.send(opening)
         try:
-            self._nursery.bear(name, secret, (sheet, reading, writing))
+            self._supervisor.fork_slot(name, secret, (sheet, reading, writing))
         except OSError as error:
             why = f"the worker cannot start a process: {error.strerror}"
-            self.gone(births.Gone(name, None, why, proof=True))
+            self.gone(zygote_link.SlotEnded(name, None, why, proof=True))
 
     def kill(self, name: bytes) -> None:
         slot = self._slots.get(name)
@@ -111,20 +111,20 @@ class Slots:
             self.refuse(name, "there is no such slot", asked=True)
             return
         slot.asked = True
-        self._nursery.kill(name)
+        self._supervisor.kill(name)
 
     def kill_all(self, reason: reasons.Reason) -> None:
         """Nothing may run here any more; `reason` says why."""
         for name, slot in self._slots.items():
             slot.reason = slot.reason or str(reason)
-            self._nursery.kill(name)
+            self._supervisor.kill(name)
 
     def candidates(self) -> list[memory_watch.Candidate]:
         """Those that may be ended for their memory."""
         return [
             memory_watch.Candidate(pid, functools.partial(self._end_for_memory, name))
             for name, slot in self._slots.items()
-            if not slot.asked and not slot.reason and (pid := self._nursery.pid(name))
+            if not slot.asked and not slot.reason and (pid := self._supervisor.pid(name))
         ]
 
     def refuse(self, name: bytes, message: str, *, asked: bool = False) -> None:
@@ -133,7 +133,7 @@ class Slots:
             lambda serial: messages.SlotGone(serial, name, None, None, asked, message, proof=True)
         )
 
-    def gone(self, report: births.Gone) -> None:
+    def gone(self, report: zygote_link.SlotEnded) -> None:
         """A slot has ended; what runs in no slot any more is told after its last words."""
         slot = self._slots[report.slot]
         top = slot.sheet.read()
@@ -143,7 +143,7 @@ class Slots:
         self._pass_on_last_words(slot, top)
         loop = asyncio.get_running_loop()
         early = loop.time() - slot.opened < PAUSE_S and top is None and not slot.asked
-        if early and not self._nursery.closing:
+        if early and not self._supervisor.closing:
             self._late[report.slot] = loop.call_later(PAUSE_S, self._tell, slot, report, None)
         else:
             self._tell(slot, report, top)
@@ -152,7 +152,7 @@ class Slots:
         slot = self._slots.get(name)
         if slot is not None:
             slot.reason, slot.message = str(reasons.Reason.OUT_OF_MEMORY), message
-            self._nursery.kill(name)
+            self._supervisor.kill(name)
 
     async def relieve(self) -> None:
         """Now and then take the output of slots that do not read it themselves, for ever.
@@ -185,7 +185,7 @@ class Slots:
         for timer in self._late.values():
             timer.cancel()
 
-    def _tell(self, slot: _Slot, report: births.Gone, top: page.Top | None) -> None:
+    def _tell(self, slot: _Slot, report: zygote_link.SlotEnded, top: page.Top | None) -> None:
         name, asked, reason = report.slot, slot.asked, slot.reason
         self._slots.pop(name, None)
         self._late.pop(name, None)

@@ -24,14 +24,14 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from kilnwork.kit import clock, logs, processes
-from kilnwork.worker import births, settings, slot
+from kilnwork.worker import settings, slot, zygote_link
 
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 10.0
 """A killed process that is not gone by then is stuck in the kernel: there is no proof."""
 
-FAILED_BIRTH = 70
+EX_SLOT_NOT_STARTED = 70
 """Exit code of a slot that could not begin (EX_SOFTWARE, sysexits.h)."""
 
 COMMON = ("cloudpickle",)
@@ -42,7 +42,7 @@ that imports it for itself takes 1 MiB more, and starts no sooner.
 _FIRST_PAUSE_S = 0.0005
 _LONGEST_PAUSE_S = 0.05
 
-Live = Callable[[slot.Birth], None]
+Live = Callable[[slot.SlotParameters], None]
 
 
 @dataclass(slots=True)
@@ -72,7 +72,7 @@ class Zygote:
     def serve(self) -> None:
         """Until the agent is gone and no slot is left."""
         processes.become_subreaper()
-        self._report(births.Ready())
+        self._report(zygote_link.Ready())
         self._woken.setblocking(False)
         self._waker.setblocking(False)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
@@ -100,39 +100,41 @@ class Zygote:
     def _obey(self) -> bool:
         """Carry out one order; False when there will be no more."""
         try:
-            order, descriptors = births.receive_order(self._link)
+            order, descriptors = zygote_link.receive_order(self._link)
         except OSError:
             return False
         try:
             match order:
-                case births.Bear():
-                    self._bear(order, descriptors)
-                case births.Kill():
-                    born = [pid for pid, name in self._slots.items() if name == order.slot]
-                    processes.send(born, signal.SIGKILL)
+                case zygote_link.ForkSlot():
+                    self._fork_slot(order, descriptors)
+                case zygote_link.KillSlot():
+                    pids = [pid for pid, name in self._slots.items() if name == order.slot]
+                    processes.send(pids, signal.SIGKILL)
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
         return order is not None
 
-    def _bear(self, order: births.Bear, descriptors: list[int]) -> None:
-        if len(descriptors) != births.DESCRIPTORS:
-            self._report(births.Gone(order.slot, None, "its descriptors did not arrive", True))
+    def _fork_slot(self, order: zygote_link.ForkSlot, descriptors: list[int]) -> None:
+        if len(descriptors) != zygote_link.DESCRIPTORS:
+            self._report(
+                zygote_link.SlotEnded(order.slot, None, "its descriptors did not arrive", True)
+            )
             return
         try:
             pid = processes.fork()
         except OSError as error:
             why = f"the worker cannot fork: {error.strerror}"
-            self._report(births.Gone(order.slot, None, why, True))
+            self._report(zygote_link.SlotEnded(order.slot, None, why, True))
             return
         if pid == 0:
             self._become(order, descriptors)
         self._slots[pid] = order.slot
-        self._report(births.Born(order.slot, pid))
+        self._report(zygote_link.SlotForked(order.slot, pid))
 
-    def _become(self, order: births.Bear, descriptors: list[int]) -> NoReturn:
+    def _become(self, order: zygote_link.ForkSlot, descriptors: list[int]) -> NoReturn:
         """In the child: nothing of the zygote goes on here."""
-        code = FAILED_BIRTH
+        code = EX_SLOT_NOT_STARTED
         try:
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
@@ -142,7 +144,9 @@ class Zygote:
                 end.close()
             gc.enable()
             page, reading, writing = descriptors
-            self._live(slot.Birth(self._pid, order.slot, order.secret, page, reading, writing))
+            self._live(
+                slot.SlotParameters(self._pid, order.slot, order.secret, page, reading, writing)
+            )
             code = os.EX_OK
         except BaseException:  # noqa: BLE001  whatever it was, this process must not go on
             traceback.print_exc()
@@ -200,11 +204,11 @@ class Zygote:
     def _settle(self, *, proof: bool) -> None:
         ended, self._ended = self._ended, []
         for one in ended:
-            self._report(births.Gone(one.slot, one.code, "", proof))
+            self._report(zygote_link.SlotEnded(one.slot, one.code, "", proof))
 
-    def _report(self, report: births.Report) -> None:
+    def _report(self, report: zygote_link.Report) -> None:
         try:
-            births.send(self._link, report)
+            zygote_link.send(self._link, report)
         except OSError:
             log.debug("the agent is gone")
 
@@ -223,11 +227,11 @@ def prepare(given: settings.Settings) -> None:
 def run(link: socket.socket, given: settings.Settings, *, stderr: int) -> None:
     """Be the zygote, in a process of its own, until the agent is gone.
 
-    `stderr`: becomes standard error once nothing can fail any more; see `births.Zygote.errors`.
+    `stderr`: becomes standard error once nothing can fail any more; see `zygote_link.ZygoteHandle.errors`.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    processes.rename(births.ZYGOTE)
+    processes.rename(zygote_link.ZYGOTE)
     _empty_stdin()
     prepare(given)
     gc.disable()
@@ -239,11 +243,11 @@ def run(link: socket.socket, given: settings.Settings, *, stderr: int) -> None:
         far = importlib.import_module("kilnwork.worker.far_blobs")
         keep = functools.partial(far.keep, given)
     gc.freeze()
-    here = slot.Surroundings(given.channel, clock.SystemClock(), keep)
+    here = slot.SlotSurroundings(given.channel, clock.SystemClock(), keep)
     sys.stderr.flush()
     os.dup2(stderr, 2)
     os.close(stderr)
-    Zygote(link, clock=here.clock, live=functools.partial(slot.live, here)).serve()
+    Zygote(link, clock=here.clock, live=functools.partial(slot.run_slot, here)).serve()
 
 
 def _empty_stdin() -> None:

@@ -1,8 +1,8 @@
 """Messages of agents of workers, turned into inputs of the machine.
 
 Used by the hub. An agent holds the lease of its worker, runs commands, owns the slot processes, and
-passes on requests of commands from their sockets: children (`Spawn`), states of tasks (`GetTask`). The
-sidecar of an attempt in a Pod makes the same requests, for that attempt alone.
+passes on requests of commands from their sockets: children (`Spawn`), states of tasks (`GetTask`).
+The sidecar of an attempt in a Pod makes the same requests, for that attempt alone.
 """
 
 import asyncio

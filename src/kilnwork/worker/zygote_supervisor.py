@@ -1,7 +1,7 @@
-"""The agent's end of the zygote: have slots born, have them killed, hear of their end.
+"""The agent's end of the zygote: fork slots, kill them, and report their ends.
 
 Used by `slots`. The first zygote was forked by `__main__`; when one dies, its slots die with it,
-what they leave falls to the agent, and the next birth has another zygote executed. When several in
+the agent kills what they leave, and the next fork starts another zygote. When several in
 a row do not get as far as to be ready, the worker is broken, and says what they wrote.
 """
 
@@ -15,12 +15,12 @@ import sys
 from collections.abc import Callable
 
 from kilnwork.kit import coroutines
-from kilnwork.worker import births, errors, leftovers, outcomes, reaper
+from kilnwork.worker import errors, leftovers, outcomes, reaper, zygote_link
 
 log = logging.getLogger(__name__)
 
 MAX_FAILED_STARTS = 3
-"""Once may be a stray kill or a moment without memory; the dispatcher pauses between births."""
+"""Once may be a stray kill or a moment without memory; the dispatcher pauses between starts."""
 
 START_S = 60.0
 """How long a zygote may take to be ready: some imports, on a machine that is very busy."""
@@ -29,15 +29,15 @@ _LAST_BYTES = 16 * 1024
 _MARKER = "zygote"
 _BROKEN = "the process that starts slots ended with code {}: the worker's log says why"
 
-Gone = Callable[[births.Gone], None]
+Gone = Callable[[zygote_link.SlotEnded], None]
 Broken = Callable[[errors.NoZygote], None]
-_Packet = tuple[births.Bear | births.Kill, tuple[int, ...]]
+_Packet = tuple[zygote_link.ForkSlot | zygote_link.KillSlot, tuple[int, ...]]
 
 
-class Nursery:
+class ZygoteSupervisor:
     """See the module. Not for more than one event loop.
 
-    `gone` is called for every birth once, `broken` when zygotes do not start.
+    `gone` is called once for every slot, `broken` when zygotes do not start.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Nursery:
         self._leftovers = remains
         self._gone = gone
         self._broken = broken
-        self._zygote: births.Zygote | None = None
+        self._zygote: zygote_link.ZygoteHandle | None = None
         self._count = 0
         self._ready = False
         self._failed_starts = 0
@@ -66,10 +66,10 @@ class Nursery:
 
     @property
     def closing(self) -> bool:
-        """True once no births will follow."""
+        """True once no slot will be forked any more."""
         return self._closing
 
-    def adopt(self, zygote: births.Zygote) -> None:
+    def adopt(self, zygote: zygote_link.ZygoteHandle) -> None:
         """Use this zygote from now on; in the turn of the event loop in which it was started, or
         before the first."""
         self._zygote = zygote
@@ -83,7 +83,7 @@ class Nursery:
         self._crew.start("zygote", self._keep(zygote, ended, root))
         asyncio.get_running_loop().call_later(START_S, self._overdue, zygote)
 
-    def bear(self, slot: bytes, secret: str, descriptors: tuple[int, ...]) -> None:
+    def fork_slot(self, slot: bytes, secret: str, descriptors: tuple[int, ...]) -> None:
         """Have a slot forked; its descriptors are closed here. Raises OSError."""
         if self._zygote is None:
             try:
@@ -92,19 +92,19 @@ class Nursery:
                 _close(descriptors)
                 raise
         self._alive[slot] = 0
-        self._send(births.Bear(slot, secret), descriptors)
+        self._send(zygote_link.ForkSlot(slot, secret), descriptors)
 
     def pid(self, slot: bytes) -> int:
         """The process of a slot, 0 while it has none."""
         return self._alive.get(slot, 0)
 
     def kill(self, slot: bytes) -> None:
-        """SIGKILL to a slot that was born."""
+        """Send SIGKILL to a slot that was forked."""
         if slot in self._alive:
-            self._send(births.Kill(slot))
+            self._send(zygote_link.KillSlot(slot))
 
     async def close(self, *, timeout_s: float) -> None:
-        """No births any more: the zygote kills all slots, and ends."""
+        """Fork no slot any more: the zygote kills all slots and ends."""
         self._closing = True
         if self._zygote is not None:
             asyncio.get_running_loop().remove_writer(self._zygote.link)
@@ -116,7 +116,10 @@ class Nursery:
                 return
 
     async def _keep(
-        self, zygote: births.Zygote, ended: asyncio.Future[reaper.Ended], root: leftovers.Root
+        self,
+        zygote: zygote_link.ZygoteHandle,
+        ended: asyncio.Future[reaper.Ended],
+        root: leftovers.Root,
     ) -> None:
         """Until it is gone: then so are its slots, and we are the heir of what they left."""
         code, _ = await ended
@@ -137,44 +140,46 @@ class Nursery:
             self._failed_starts += 1
             log.error("slots cannot be started", extra={"why": message})
         for slot in heirless:
-            self._gone(births.Gone(slot, -signal.SIGKILL, message, proof))
+            self._gone(zygote_link.SlotEnded(slot, -signal.SIGKILL, message, proof))
         self._over.set()
         if self._failed_starts >= MAX_FAILED_STARTS:
             self._broken(errors.NoZygote(message))
 
-    def _overdue(self, zygote: births.Zygote) -> None:
+    def _overdue(self, zygote: zygote_link.ZygoteHandle) -> None:
         """One that hangs when it starts is as good as one that dies then."""
         if self._zygote is zygote and not self._ready:
             log.error("the process that starts slots is not ready", extra={"after_s": START_S})
             os.kill(zygote.pid, signal.SIGKILL)
 
-    def _readable(self, zygote: births.Zygote) -> None:
+    def _readable(self, zygote: zygote_link.ZygoteHandle) -> None:
         if not self._read_all(zygote):
             asyncio.get_running_loop().remove_reader(zygote.link)  # its end will be reported
 
-    def _read_all(self, zygote: births.Zygote) -> bool:
+    def _read_all(self, zygote: zygote_link.ZygoteHandle) -> bool:
         while True:
             try:
-                report = births.receive_report(zygote.link)
+                report = zygote_link.receive_report(zygote.link)
             except BlockingIOError:
                 return True
             except OSError:
                 return False
             if report is None:
                 return False
-            if isinstance(report, births.Ready):
+            if isinstance(report, zygote_link.Ready):
                 self._ready = True
                 self._failed_starts = 0
                 _pass_on_errors(zygote)
             elif report.slot not in self._alive:
                 continue
-            elif isinstance(report, births.Born):
+            elif isinstance(report, zygote_link.SlotForked):
                 self._alive[report.slot] = report.pid
             else:
                 del self._alive[report.slot]
                 self._gone(report)
 
-    def _send(self, order: births.Bear | births.Kill, descriptors: tuple[int, ...] = ()) -> None:
+    def _send(
+        self, order: zygote_link.ForkSlot | zygote_link.KillSlot, descriptors: tuple[int, ...] = ()
+    ) -> None:
         self._unsent.append((order, descriptors))
         self._push()
 
@@ -185,7 +190,7 @@ class Nursery:
         while self._unsent:
             order, descriptors = self._unsent[0]
             try:
-                births.send(link, order, descriptors)
+                zygote_link.send(link, order, descriptors)
             except BlockingIOError:
                 loop.add_writer(link, self._push)
                 return
@@ -196,11 +201,11 @@ class Nursery:
         loop.remove_writer(link)
 
 
-def _execute() -> births.Zygote:
+def _execute() -> zygote_link.ZygoteHandle:
     made: list[int] = []
-    ours, theirs = births.pair()
+    ours, theirs = zygote_link.make_pair()
     try:
-        made.append(births.errors_file())
+        made.append(zygote_link.open_errors_file())
         made.append(os.dup(2))
         said, stderr = made
         flags = ["-P"] if sys.flags.safe_path else []
@@ -222,10 +227,10 @@ def _execute() -> births.Zygote:
     finally:
         theirs.close()
         _close(tuple(made[1:]))
-    return births.Zygote(pid, ours, said)
+    return zygote_link.ZygoteHandle(pid, ours, said)
 
 
-def _pass_on_errors(zygote: births.Zygote) -> str:
+def _pass_on_errors(zygote: zygote_link.ZygoteHandle) -> str:
     """To our standard error, what a zygote wrote before it was ready or ended; the last of it."""
     written = b""
     try:

@@ -1,6 +1,6 @@
-"""What agent and zygote say to each other, over a pair of sockets that keeps packets whole.
+"""What agent and zygote say to each other, over a make_pair of sockets that keeps packets whole.
 
-`Bear` comes with three descriptors: the slot's page, and both ends of the pipe for its output. The
+`ForkSlot` comes with three descriptors: the slot's page, and both ends of the pipe for its output. The
 secret with which the slot proves to the dispatcher who it is travels here and nowhere else; no
 environment, argument or file ever holds it.
 """
@@ -18,31 +18,31 @@ ZYGOTE = "kiln-zygote"
 """What `ps` calls it."""
 
 DESCRIPTORS = 3
-"""Of a `Bear`: page, read end, write end."""
+"""Of a `ForkSlot`: page, read end, write end."""
 
 
-class Bear(msgspec.Struct, frozen=True, array_like=True, tag="bear"):
+class ForkSlot(msgspec.Struct, frozen=True, array_like=True, tag="fork"):
     """Fork slot `slot` (16 bytes), which says `secret` to the dispatcher."""
 
     slot: bytes
     secret: str
 
 
-class Kill(msgspec.Struct, frozen=True, array_like=True, tag="kill"):
+class KillSlot(msgspec.Struct, frozen=True, array_like=True, tag="kill"):
     """SIGKILL to the slot."""
 
     slot: bytes
 
 
-class Born(msgspec.Struct, frozen=True, array_like=True, tag="born"):
+class SlotForked(msgspec.Struct, frozen=True, array_like=True, tag="forked"):
     """The slot has a process."""
 
     slot: bytes
     pid: int
 
 
-class Gone(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
-    """The slot has ended. `code`: 0 to 255, or minus the signal; None when it was never born.
+class SlotEnded(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
+    """The slot has ended. `code`: 0 to 255, or minus the signal; None when it was never started.
 
     `message`: why not. `proof`: nothing that it started is left.
     """
@@ -58,7 +58,7 @@ class Ready(msgspec.Struct, frozen=True, array_like=True, tag="ready"):
 
 
 @dataclass(frozen=True, slots=True)
-class Zygote:
+class ZygoteHandle:
     """A zygote that runs, and the agent's end of the link to it.
 
     `errors`: the file that is its standard error until it is ready.
@@ -69,32 +69,32 @@ class Zygote:
     errors: int
 
 
-Report = Born | Gone | Ready
+Report = SlotForked | SlotEnded | Ready
 
 _encoder = msgspec.msgpack.Encoder()
-_orders: msgspec.msgpack.Decoder[Bear | Kill] = msgspec.msgpack.Decoder(Bear | Kill)
+_orders: msgspec.msgpack.Decoder[ForkSlot | KillSlot] = msgspec.msgpack.Decoder(ForkSlot | KillSlot)
 _reports: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
 
 
-def pair() -> tuple[socket.socket, socket.socket]:
+def make_pair() -> tuple[socket.socket, socket.socket]:
     """Both ends; close-on-exec. Raises OSError."""
     return socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
 
-def errors_file() -> int:
-    """What `Zygote.errors` is: an open file in memory; close-on-exec. Raises OSError."""
+def open_errors_file() -> int:
+    """What `ZygoteHandle.errors` is: an open file in memory; close-on-exec. Raises OSError."""
     return os.memfd_create("kiln-zygote-errors", os.MFD_CLOEXEC)
 
 
 def send(
-    link: socket.socket, message: Bear | Kill | Report, descriptors: Sequence[int] = ()
+    link: socket.socket, message: ForkSlot | KillSlot | Report, descriptors: Sequence[int] = ()
 ) -> None:
     """One packet. Raises BlockingIOError when a non-blocking `link` is full, OSError when cut."""
     rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
     link.sendmsg([_encoder.encode(message)], rights if descriptors else [])
 
 
-def receive_order(link: socket.socket) -> tuple[Bear | Kill | None, list[int]]:
+def receive_order(link: socket.socket) -> tuple[ForkSlot | KillSlot | None, list[int]]:
     """The next order and its descriptors, close-on-exec; None when the agent is gone."""
     data, descriptors, _, _ = socket.recv_fds(link, MAX_PACKET, DESCRIPTORS)
     for descriptor in descriptors:
