@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 SHARED = (
     "fcntl", "heapq", "kilnwork.api.reasons", "kilnwork.api.variables",
     "kilnwork.api.worker_variables", "kilnwork.channel.frames", "kilnwork.kit.backoff",
-    "kilnwork.kit.digests", "kilnwork.worker.lines", "kilnwork.worker.page", "mmap", "resource",
+    "kilnwork.kit.digests", "kilnwork.worker.lines", "kilnwork.worker.slot_page", "mmap", "resource",
     "shutil", "termios",
 )  # fmt: skip
 """What both agent and zygote import, with all that these import."""

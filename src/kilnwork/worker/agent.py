@@ -27,11 +27,11 @@ from kilnwork.worker import (
     leftovers,
     memory,
     memory_watch,
-    mirror,
     outcomes,
     reaper,
     settings,
     slots,
+    stdout_writer,
     zygote_link,
     zygote_supervisor,
 )
@@ -120,12 +120,12 @@ class Agent:
             environment=environment.Environment(
                 inherited, mounts=given.mounts, pod_uid=given.pod_uid
             ),
-            mirror=mirror.Mirror(),
+            stdout=stdout_writer.StdoutWriter(),
             explain_kill=self._memory.explain_kill,
         )
         self._slots = slots.Slots(
             link=self._link,
-            shared=self._tools.mirror,
+            shared=self._tools.stdout,
             explain_kill=self._memory.explain_kill,
         )
         self._supervisor = zygote_supervisor.ZygoteSupervisor(
@@ -173,7 +173,7 @@ class Agent:
                 await self._relay.stop()
             self._reaper.stop()
             processes.send(processes.descendants(os.getpid()), signal.SIGKILL)
-            self._tools.mirror.close()
+            self._tools.stdout.close()
             self._tools.directories.close()
             for number in (signal.SIGTERM, signal.SIGINT):  # one more must not spoil the exit code
                 loop.remove_signal_handler(number)

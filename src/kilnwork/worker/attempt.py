@@ -18,17 +18,17 @@ from kilnwork.api import variables as api_variables
 from kilnwork.channel import messages, peer
 from kilnwork.kit import clock, processes
 from kilnwork.worker import (
+    attempt_output,
     commands,
     directories,
     environment,
     errors,
     leftovers,
     memory_watch,
-    mirror,
     outcomes,
-    output,
     reaper,
     results,
+    stdout_writer,
 )
 
 log = logging.getLogger(__name__)
@@ -48,7 +48,7 @@ class Tools:
     leftovers: leftovers.Leftovers
     directories: directories.Directories
     environment: environment.Environment
-    mirror: mirror.Mirror
+    stdout: stdout_writer.StdoutWriter
     explain_kill: Callable[[], str]
     """See `memory_watch`."""
 
@@ -74,7 +74,7 @@ class Attempt:
         self._tools = tools
         self._halt: outcomes.Halt | None = None
         self._command: commands.Command | None = None
-        self._output: output.Output | None = None
+        self._output: attempt_output.AttemptOutput | None = None
         self._kill_timer: asyncio.TimerHandle | None = None
         self._asking: asyncio.Timeout | None = None
 
@@ -158,7 +158,9 @@ class Attempt:
         started = tools.clock.wall()
         tools.link.report(lambda serial: messages.Started(serial, self.ref, started))
         root = tools.leftovers.enrol(command.pid, marker=str(self.ref))
-        self._output = output.Output(command.output, send=self._send_output, shared=tools.mirror)
+        self._output = attempt_output.AttemptOutput(
+            command.output, send=self._send_output, shared=tools.stdout
+        )
         server = await self._serve(place)
         exited = await ended
         code = exited.code

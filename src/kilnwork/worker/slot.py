@@ -1,8 +1,8 @@
 """A slot: a process of one running call at a time, forked from the zygote.
 
-Used by `zygote`, which calls `run_slot` in the new process. Here is what makes the process fit for it:
+Used by `zygote`, which calls `run_slot` in the new process. This module prepares the process:
 a session and a subreaper of its own, so that all it starts stays below it; its output, a pipe; a
-stack for a thousand calls on top of each other. What it does then is `slot_session`.
+stack for a thousand calls on top of each other. `slot_session` does the rest.
 """
 
 import logging
@@ -16,7 +16,7 @@ from kilnwork.channel import errors as channel_errors
 from kilnwork.data import blobs
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import processes
-from kilnwork.worker import page, slot_session
+from kilnwork.worker import slot_page, slot_session
 
 NAME = "kiln-slot"
 """What `ps` calls it."""
@@ -43,7 +43,7 @@ class SlotSurroundings:
 class SlotParameters:
     """What one slot is given: who it is, and descriptors, which it owns.
 
-    `zygote`: the pid of the process that forks it. `page`, `reading`, `writing`: see `zygote_link`.
+    `zygote`: the pid of the process that forks it. `slot_page`, `reading`, `writing`: see `zygote_link`.
     """
 
     zygote: int
@@ -54,23 +54,23 @@ class SlotParameters:
     writing: int
 
 
-def run_slot(here: SlotSurroundings, birth: SlotParameters) -> None:
+def run_slot(here: SlotSurroundings, parameters: SlotParameters) -> None:
     """Serve until the link is over; returns only if there never was one."""
     os.setsid()
-    processes.die_with_parent(birth.zygote)
+    processes.die_with_parent(parameters.zygote)
     processes.become_subreaper()
     processes.rename(NAME)
     processes.offer_to_oom_killer(os.getpid())
     _widen_stack()
     quieten_logs()
-    sheet = page.Page(birth.page)
+    page = slot_page.SlotPage(parameters.page)
     held = slot_session.SlotSession(
-        slot=birth.slot,
-        secret=birth.secret,
+        slot=parameters.slot,
+        secret=parameters.secret,
         connect=lambda: client.unix(here.channel),
         clock=here.clock,
-        sheet=sheet,
-        pipe=(birth.reading, birth.writing),
+        page=page,
+        pipe=(parameters.reading, parameters.writing),
         keep=here.keep,
     )
     try:

@@ -22,7 +22,15 @@ from kilnwork.data import blobs
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from kilnwork.sdk import errors, futures, session
-from kilnwork.worker import capture, execution, holdings, interrupts, page, variables, waits
+from kilnwork.worker import (
+    execution,
+    holdings,
+    interrupts,
+    slot_output,
+    slot_page,
+    variables,
+    waits,
+)
 
 FLUSH_ENDS = 64
 FLUSH_BYTES = 256 * 1024
@@ -59,7 +67,7 @@ class SlotSession(session.Session):
         secret: str,
         connect: Callable[[], socket.socket],
         clock: clocks.Clock,
-        sheet: page.Page,
+        page: slot_page.SlotPage,
         pipe: tuple[int, int],
         keep: Callable[[str], blobs.Blobs] | None = None,
     ) -> None:
@@ -75,7 +83,7 @@ class SlotSession(session.Session):
         self.shares_files = self.one_cluster = HOME in os.environ
         self.inherited = dict(os.environ)  # as it is before any call has changed it
         self._slot = slot
-        self._page = sheet
+        self._page = page
         self._wall, self._monotonic = clock.wall, clock.monotonic
         self._held = holdings.Holdings()
         self._stack = self._held.stack
@@ -84,7 +92,7 @@ class SlotSession(session.Session):
         self._execution = execution.Execution(self, clock=clock, ask=self._variables.ask)
         self._guard = interrupts.Interrupts(self._held, doors=execution.DOORS)
         self._execution.guard = self._guard
-        self._capture = capture.Capture(pipe, sheet, send=self._send, room=self._is_read)
+        self._output = slot_output.SlotOutput(pipe, page, send=self._send, room=self._is_read)
         self._ended_bytes = 0
         self._flush_at = 0.0
         self._forked = False
@@ -161,7 +169,7 @@ class SlotSession(session.Session):
 
     def settle(self, level: holdings.Level) -> None:
         """What was printed until now is of this one; under the lock."""
-        if self._capture.settle(level):
+        if self._output.settle(level):
             self._page.write(level.ref, level.started, level.printed)
 
     def _report(self, end: calls.CallEnd) -> None:
@@ -182,7 +190,7 @@ class SlotSession(session.Session):
         `where`: the working directory, as a descriptor.
         """
         os.fchdir(where)
-        self._capture.repair()
+        self._output.repair()
         self._guard.repair()
         self._waits.count_threads()
         if sys.getrecursionlimit() < self._recursion:
@@ -281,7 +289,7 @@ class SlotSession(session.Session):
                 os.kill(os.getpid(), signal.SIGKILL)
             said += [level.announced for level in self._stack if level.announced is not None]
             known = set(held.refs())
-            said += [log for log in self._capture.kept if log.ref in known]
+            said += [log for log in self._output.kept if log.ref in known]
             said += held.reports()
         return [*said, *self._variables.again()]
 
@@ -337,7 +345,7 @@ class SlotSession(session.Session):
             level = self._stack[-1] if self._stack else None
             self.tick_s = STARTED_S
             if level is not None:
-                busy = self._capture.drain_some(level)
+                busy = self._output.drain_some(level)
                 self.tick_s = BUSY_S if busy else STARTED_S
                 self._page.write(level.ref, level.started, level.printed)
                 if not level.reported and self._wall() - level.started >= STARTED_S:

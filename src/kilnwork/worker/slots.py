@@ -21,12 +21,12 @@ from kilnwork.api import reasons
 from kilnwork.channel import messages, peer
 from kilnwork.kit import digests
 from kilnwork.worker import (
+    attempt_output,
     lines,
     memory_watch,
-    mirror,
     outcomes,
-    output,
-    page,
+    slot_page,
+    stdout_writer,
     zygote_link,
     zygote_supervisor,
 )
@@ -54,24 +54,28 @@ class _Slot:
     """
 
     opening: messages.SlotOpening
-    sheet: page.Page
+    page: slot_page.SlotPage
     reading: int
     opened: float
     asked: bool = False
     reason: str = ""
     message: str = ""
-    stuck: page.Top | None = None
+    stuck: slot_page.RunningAttempt | None = None
 
 
 class Slots:
     """See the module. `explain_kill`: see `memory_watch`."""
 
     def __init__(
-        self, *, link: peer.Peer, shared: mirror.Mirror, explain_kill: Callable[[], str]
+        self,
+        *,
+        link: peer.Peer,
+        shared: stdout_writer.StdoutWriter,
+        explain_kill: Callable[[], str],
     ) -> None:
         self._link = link
         self._explain_kill = explain_kill
-        self._mirror = shared
+        self._stdout = shared
         self._slots: dict[bytes, _Slot] = {}
         self._supervisor: zygote_supervisor.ZygoteSupervisor
         self._late: dict[bytes, asyncio.TimerHandle] = {}
@@ -92,15 +96,15 @@ class Slots:
         secret = os.urandom(32).hex()
         opening = messages.SlotOpening(name, digests.sha256_of([secret.encode()]))
         try:
-            sheet, reading, writing, *ours = _descriptors()
+            page, reading, writing, *ours = _descriptors()
         except OSError as error:
             self.refuse(name, f"the worker cannot open a slot: {error.strerror}")
             return
         opened = asyncio.get_running_loop().time()
-        self._slots[name] = _Slot(opening, page.Page(ours[0]), ours[1], opened)
+        self._slots[name] = _Slot(opening, slot_page.SlotPage(ours[0]), ours[1], opened)
         self._link.send(opening)
         try:
-            self._supervisor.fork_slot(name, secret, (sheet, reading, writing))
+            self._supervisor.fork_slot(name, secret, (page, reading, writing))
         except OSError as error:
             why = f"the worker cannot start a process: {error.strerror}"
             self.gone(zygote_link.SlotEnded(name, None, why, proof=True))
@@ -136,7 +140,7 @@ class Slots:
     def gone(self, report: zygote_link.SlotEnded) -> None:
         """A slot has ended; what runs in no slot any more is told after its last words."""
         slot = self._slots[report.slot]
-        top = slot.sheet.read()
+        top = slot.page.read()
         if report.code == -signal.SIGKILL and not (slot.asked or slot.reason):
             slot.message = self._explain_kill()
             slot.reason = str(reasons.Reason.OUT_OF_MEMORY) if slot.message else ""
@@ -167,29 +171,31 @@ class Slots:
                     self._relieve(slot)
 
     def _relieve(self, slot: _Slot) -> None:
-        sheet, pipe = slot.sheet, slot.reading
-        before, slot.stuck = slot.stuck, sheet.read() if _is_full(pipe) else None
-        if slot.stuck is None or before != slot.stuck or not sheet.has_room:
+        page, pipe = slot.page, slot.reading
+        before, slot.stuck = slot.stuck, page.read() if _is_full(pipe) else None
+        if slot.stuck is None or before != slot.stuck or not page.has_room:
             return
-        if sheet.try_lock():
+        if page.try_lock():
             try:
                 if _is_full(pipe):
-                    sheet.spill(pipe, RELIEF_BYTES)
+                    page.spill(pipe, RELIEF_BYTES)
             except OSError as error:
                 log.warning("output cannot be taken", extra={"why": str(error)})
             finally:
-                sheet.unlock()
+                page.unlock()
 
     def close(self) -> None:
         """Nothing is reported any more."""
         for timer in self._late.values():
             timer.cancel()
 
-    def _tell(self, slot: _Slot, report: zygote_link.SlotEnded, top: page.Top | None) -> None:
+    def _tell(
+        self, slot: _Slot, report: zygote_link.SlotEnded, top: slot_page.RunningAttempt | None
+    ) -> None:
         name, asked, reason = report.slot, slot.asked, slot.reason
         self._slots.pop(name, None)
         self._late.pop(name, None)
-        slot.sheet.close()
+        slot.page.close()
         message = slot.message or report.message or outcomes.end_of_slot(report.code)
         code = None if report.code is None else outcomes.shell_code(report.code)
         ref = None if top is None else top.ref
@@ -200,9 +206,9 @@ class Slots:
         )
         log.debug("slot over", extra={"slot": name.hex(), "code": code, "proof": report.proof})
 
-    def _pass_on_last_words(self, slot: _Slot, top: page.Top | None) -> None:
+    def _pass_on_last_words(self, slot: _Slot, top: slot_page.RunningAttempt | None) -> None:
         """What nobody has read from the pipe belongs to what ran last."""
-        copied = lines.Lines(self._mirror)
+        copied = lines.Lines(self._stdout)
         offset = 0 if top is None else top.printed
         for data in _last_words(slot):
             copied.write(data)
@@ -216,11 +222,11 @@ class Slots:
 
 def _last_words(slot: _Slot) -> Iterator[bytes]:
     left = LONGEST_LAST_WORDS
-    while left > 0 and (data := slot.sheet.fetch(output.READ_BYTES)):
+    while left > 0 and (data := slot.page.fetch(attempt_output.READ_BYTES)):
         left -= len(data)
         yield data
     with contextlib.suppress(BlockingIOError):
-        while left > 0 and (data := os.read(slot.reading, output.READ_BYTES)):
+        while left > 0 and (data := os.read(slot.reading, attempt_output.READ_BYTES)):
             left -= len(data)
             yield data
 
@@ -229,14 +235,14 @@ def _is_full(pipe: int) -> bool:
     """As good as: what does not fit at once makes the writer wait."""
     waiting = array.array("i", [0])
     fcntl.ioctl(pipe, termios.FIONREAD, waiting)
-    return waiting[0] + output.READ_BYTES > fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
+    return waiting[0] + attempt_output.READ_BYTES > fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
 
 
 def _descriptors() -> list[int]:
     """Page, both ends of the pipe for output; and the page and the read end once more, for us."""
     made: list[int] = []
     try:
-        made.append(page.create())
+        made.append(slot_page.create_page())
         made += os.pipe()
         made += os.dup(made[0]), os.dup(made[1])
     except OSError:

@@ -227,7 +227,7 @@ def prepare(given: settings.Settings) -> None:
 def run(link: socket.socket, given: settings.Settings, *, stderr: int) -> None:
     """Be the zygote, in a process of its own, until the agent is gone.
 
-    `stderr`: becomes standard error once nothing can fail any more; see `zygote_link.ZygoteHandle.errors`.
+    `stderr`: becomes standard error once nothing can fail any more (see `ZygoteHandle.errors`).
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

@@ -1,7 +1,7 @@
-"""What agent and zygote say to each other, over a make_pair of sockets that keeps packets whole.
+"""Messages between agent and zygote, over a pair of sockets that keeps packets whole.
 
-`ForkSlot` comes with three descriptors: the slot's page, and both ends of the pipe for its output. The
-secret with which the slot proves to the dispatcher who it is travels here and nowhere else; no
+`ForkSlot` comes with three descriptors: the page of the slot, and both ends of the pipe for its
+output. The secret by which the dispatcher knows the slot travels here and nowhere else: no
 environment, argument or file ever holds it.
 """
 

@@ -20,19 +20,19 @@ from typing import NamedTuple
 from kilnwork.api import attempts
 from kilnwork.kit import ids
 
-SIZE = mmap.PAGESIZE
-MOST_SPILLED = 64 << 20
+PAGE_BYTES = mmap.PAGESIZE
+MAX_SPILLED_BYTES = 64 << 20
 """Of one slot, in all its life; it is memory."""
 
 _NUMBER = struct.Struct("=Q")
-_IS_SPILT = 1
+_SPILLED_FLAG = 1
 _SPILLED, _FETCHED = 8, 16
 _RECORDS = (64, 128)
 _RECORD = struct.Struct("=16sIIdQ")
-_NOBODY = bytes(16)
+_NO_ATTEMPT = bytes(16)
 
 
-class Top(NamedTuple):
+class RunningAttempt(NamedTuple):
     """What runs: `started` wall clock, seconds; `printed` bytes of its output are dealt with."""
 
     ref: attempts.AttemptRef
@@ -40,25 +40,25 @@ class Top(NamedTuple):
     printed: int
 
 
-def create() -> int:
+def create_page() -> int:
     """The descriptor of a new page; close-on-exec. Raises OSError."""
     descriptor = os.memfd_create("kiln-page", os.MFD_CLOEXEC)
     try:
-        os.ftruncate(descriptor, SIZE)
+        os.ftruncate(descriptor, PAGE_BYTES)
     except BaseException:
         os.close(descriptor)
         raise
     return descriptor
 
 
-class Page:
+class SlotPage:
     """A page that is mapped; it owns its descriptor."""
 
     __slots__ = ("_active", "_descriptor", "_memory", "_pack")
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
-        self._memory = mmap.mmap(descriptor, SIZE)
+        self._memory = mmap.mmap(descriptor, PAGE_BYTES)
         self._active = self._memory[0]
         self._pack = _RECORD.pack_into
 
@@ -72,21 +72,21 @@ class Page:
 
     def clear(self) -> None:
         spare = 1 - self._active
-        self._pack(self._memory, _RECORDS[spare], _NOBODY, 0, 0, 0.0, 0)
+        self._pack(self._memory, _RECORDS[spare], _NO_ATTEMPT, 0, 0, 0.0, 0)
         self._memory[0] = self._active = spare
 
     @property
-    def is_spilt(self) -> int:
+    def is_spilled(self) -> int:
         """Not 0 if something may be there to `fetch`."""
-        return self._memory[_IS_SPILT]
+        return self._memory[_SPILLED_FLAG]
 
     def fetch(self, most: int) -> bytes:
         """At most so much of what was spilled, once; empty when there is no more."""
         at, end = self._number(_FETCHED), self._number(_SPILLED)
         if at == end:
-            self._memory[_IS_SPILT] = 0
+            self._memory[_SPILLED_FLAG] = 0
             return b""
-        data = os.pread(self._descriptor, min(most, end - at), SIZE + at)
+        data = os.pread(self._descriptor, min(most, end - at), PAGE_BYTES + at)
         _NUMBER.pack_into(self._memory, _FETCHED, at + len(data))
         return data
 
@@ -101,24 +101,24 @@ class Page:
 
     # the agent
 
-    def read(self) -> Top | None:
+    def read(self) -> RunningAttempt | None:
         """What runs, or ran when the writer died."""
         record = _RECORD.unpack_from(self._memory, _RECORDS[self._memory[0] & 1])
         task, run, attempt, started, printed = record
-        if task == _NOBODY:
+        if task == _NO_ATTEMPT:
             return None
-        return Top(attempts.AttemptRef(ids.TaskId(task), run, attempt), started, printed)
+        return RunningAttempt(attempts.AttemptRef(ids.TaskId(task), run, attempt), started, printed)
 
     def spill(self, pipe: int, most: int) -> None:
         """Read from the pipe and keep it for the slot. Raises OSError."""
-        self._memory[_IS_SPILT] = 1
+        self._memory[_SPILLED_FLAG] = 1
         at, data = self._number(_SPILLED), os.read(pipe, most)
-        os.pwrite(self._descriptor, data, SIZE + at)
+        os.pwrite(self._descriptor, data, PAGE_BYTES + at)
         _NUMBER.pack_into(self._memory, _SPILLED, at + len(data))
 
     @property
     def has_room(self) -> bool:
-        return self._number(_SPILLED) < MOST_SPILLED
+        return self._number(_SPILLED) < MAX_SPILLED_BYTES
 
     def try_lock(self) -> bool:
         """False if the slot reads from its pipe just now; else `unlock` it soon."""

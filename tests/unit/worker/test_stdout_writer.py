@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.worker import lines, mirror
+from kilnwork.worker import lines, stdout_writer
 from support import waiting
 
 
@@ -26,9 +26,9 @@ async def test_a_pipe_that_nobody_reads_makes_it_full_and_does_not_block(
     pipe: tuple[int, int],
 ) -> None:
     reading, writing = pipe
-    copy = mirror.Mirror(writing)
+    copy = stdout_writer.StdoutWriter(writing)
     rooms: list[bool] = []
-    text = b"x" * mirror.FULL_BYTES * 2
+    text = b"x" * stdout_writer.FULL_BYTES * 2
     copy.write(text)
     assert copy.full
     copy.when_room(lambda: rooms.append(copy.full))
@@ -43,8 +43,8 @@ async def test_a_pipe_that_nobody_reads_makes_it_full_and_does_not_block(
 
 async def test_a_reader_that_is_gone_ends_it_quietly(pipe: tuple[int, int]) -> None:
     reading, writing = pipe
-    copy = mirror.Mirror(writing)
-    copy.write(b"y" * mirror.FULL_BYTES * 2)
+    copy = stdout_writer.StdoutWriter(writing)
+    copy.write(b"y" * stdout_writer.FULL_BYTES * 2)
     rooms: list[int] = []
     copy.when_room(lambda: rooms.append(1))
     os.close(reading)
@@ -56,7 +56,7 @@ async def test_a_reader_that_is_gone_ends_it_quietly(pipe: tuple[int, int]) -> N
 
 async def test_a_file_takes_everything_at_once(tmp_path: Path) -> None:
     descriptor = os.open(tmp_path / "out", os.O_CREAT | os.O_WRONLY)
-    copy = mirror.Mirror(descriptor)
+    copy = stdout_writer.StdoutWriter(descriptor)
     copy.write(b"z" * 1_000_000)
     assert (tmp_path / "out").stat().st_size == 1_000_000
     copy.close()
@@ -66,14 +66,14 @@ async def test_a_file_takes_everything_at_once(tmp_path: Path) -> None:
 async def test_a_closed_descriptor_is_no_error(pipe: tuple[int, int]) -> None:
     _, writing = pipe
     os.close(writing)
-    copy = mirror.Mirror(writing)
+    copy = stdout_writer.StdoutWriter(writing)
     copy.write(b"into the void")
     assert not copy.full
 
 
 async def test_lines_stay_whole_and_long_ones_are_passed_on(tmp_path: Path) -> None:
     descriptor = os.open(tmp_path / "out", os.O_CREAT | os.O_WRONLY)
-    shared = mirror.Mirror(descriptor)
+    shared = stdout_writer.StdoutWriter(descriptor)
     left, right = lines.Lines(shared), lines.Lines(shared)
     left.write(b"le")
     right.write(b"right\nri")

@@ -22,7 +22,7 @@ from typing import TextIO
 
 from kilnwork.api import attempts
 from kilnwork.channel import messages
-from kilnwork.worker import holdings, lines, page
+from kilnwork.worker import holdings, lines, slot_page
 
 READ_BYTES = 1 << 16
 PIPE_BYTES = 1 << 20
@@ -50,7 +50,7 @@ MOST_PAUSES = 16
 _STDOUT, _STDERR = 1, 2
 
 
-class Capture:
+class SlotOutput:
     """See the module; all of it under `Holdings.lock`. `pipe`: both ends, which it owns.
 
     `send` passes output on, `room` says whether it will arrive soon.
@@ -59,17 +59,17 @@ class Capture:
     def __init__(
         self,
         pipe: tuple[int, int],
-        sheet: page.Page,
+        page: slot_page.SlotPage,
         *,
         send: Callable[[messages.Log], None],
         room: Callable[[], bool],
     ) -> None:
         self._reading, self._writing = reading, writing = pipe
-        self._page = sheet
+        self._page = page
         self._send = send
         self._room = room
         self._away_bytes = 0
-        self._shared = Shared(os.dup(_STDOUT))
+        self._shared = SharedOutput(os.dup(_STDOUT))
         self._lines = lines.Lines(self._shared)
         self._late: collections.deque[bytes] = collections.deque()
         self._late_bytes = 0
@@ -93,7 +93,7 @@ class Capture:
         except (OSError, ValueError):
             self._attach()
         fcntl.ioctl(self._reading, termios.FIONREAD, self._count)
-        if not self._count[0] and not self._page.is_spilt and not self._late:
+        if not self._count[0] and not self._page.is_spilled and not self._late:
             return False
         self._take(level, MOST_BYTES)
         self._pass_on(level, self._late_bytes)
@@ -196,7 +196,7 @@ class Capture:
         sys.stdout, sys.stderr = self._out, self._err
 
 
-class Shared:
+class SharedOutput:
     """The worker's own output, which all slots have. Written in pieces that a pipe keeps whole."""
 
     def __init__(self, descriptor: int) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from kilnwork.worker import mirror, output
+from kilnwork.worker import attempt_output, stdout_writer
 from support import waiting
 
 
@@ -16,7 +16,7 @@ class Pipe:
     """The task's end and ours; what was sent."""
 
     writing: int
-    output: output.Output
+    output: attempt_output.AttemptOutput
     sent: list[tuple[int, bytes]] = field(default_factory=list)
 
     def data(self) -> bytes:
@@ -45,8 +45,8 @@ async def pipe() -> AsyncIterator[Pipe]:
     os.set_blocking(writing, False)
     sent: list[tuple[int, bytes]] = []
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    shared = mirror.Mirror(nowhere)
-    made = output.Output(
+    shared = stdout_writer.StdoutWriter(nowhere)
+    made = attempt_output.AttemptOutput(
         reading, send=lambda offset, data: sent.append((offset, data)), shared=shared
     )
     yield Pipe(writing, made, sent)
@@ -73,10 +73,10 @@ async def test_many_small_writes_make_few_frames(pipe: Pipe) -> None:
 
 
 async def test_nobody_keeps_it_so_the_task_waits(pipe: Pipe) -> None:
-    much = b"x" * (4 * output.KEPT_BYTES)
+    much = b"x" * (4 * attempt_output.KEPT_BYTES)
     taken = await pipe.print(much)
-    assert output.KEPT_BYTES <= taken <= output.KEPT_BYTES + 3 * 65536
-    pipe.output.kept_up_to(output.KEPT_BYTES // 2)
+    assert attempt_output.KEPT_BYTES <= taken <= attempt_output.KEPT_BYTES + 3 * 65536
+    pipe.output.kept_up_to(attempt_output.KEPT_BYTES // 2)
     assert await pipe.print(b"more") == 4
 
 
@@ -95,7 +95,7 @@ async def test_only_what_is_not_kept_is_sent_again(pipe: Pipe) -> None:
 
 
 async def test_the_rest_is_read_at_the_end_even_if_much_is_kept(pipe: Pipe) -> None:
-    taken = await pipe.print(b"x" * (2 * output.KEPT_BYTES))
+    taken = await pipe.print(b"x" * (2 * attempt_output.KEPT_BYTES))
     pipe.output.finish()
     assert len(pipe.data()) == taken
     pipe.output.finish()
@@ -114,7 +114,7 @@ async def test_more_than_can_be_kept_is_dropped_while_some_is_taken(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The beginning and the end are there, and the offsets say how much is missing."""
-    monkeypatch.setattr(output, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(attempt_output, "WHOLE_BYTES", 0)
     block = bytes(range(256)) * 1024
     total = 0
     for number in range(64):
@@ -132,5 +132,5 @@ async def test_more_than_can_be_kept_is_dropped_while_some_is_taken(
     assert end == total
     assert pipe.sent[0][0] == 0
     assert block.endswith(last[-256:])
-    after = [data for offset, data in pipe.sent if offset >= total - output.TAIL_BYTES // 2]
-    assert sum(map(len, after)) >= output.TAIL_BYTES // 4
+    after = [data for offset, data in pipe.sent if offset >= total - attempt_output.TAIL_BYTES // 2]
+    assert sum(map(len, after)) >= attempt_output.TAIL_BYTES // 4

@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable
 
 from kilnwork.api import attempts
-from kilnwork.worker import lines, mirror
+from kilnwork.worker import lines, stdout_writer
 
 KEPT_BYTES = 1 << 20
 """Output of one attempt that may be unacknowledged (docs/decisions/0004)."""
@@ -56,13 +56,13 @@ Send = Callable[[int, bytes], None]
 """Takes an offset and the data that begins there; does nothing while there is no link."""
 
 
-class Output:
+class AttemptOutput:
     """Reads `descriptor`, which it owns, until everything was read or `finish` was called."""
 
-    def __init__(self, descriptor: int, *, send: Send, shared: mirror.Mirror) -> None:
+    def __init__(self, descriptor: int, *, send: Send, shared: stdout_writer.StdoutWriter) -> None:
         self._descriptor = descriptor
         self._send = send
-        self._mirror = shared
+        self._stdout = shared
         self._lines = lines.Lines(shared)
         self._loop = asyncio.get_running_loop()
         self._kept: collections.deque[tuple[int, bytes]] = collections.deque()
@@ -119,7 +119,7 @@ class Output:
     @property
     def _has_room(self) -> bool:
         """More can be passed on."""
-        return self._kept_bytes < KEPT_BYTES and not self._mirror.full
+        return self._kept_bytes < KEPT_BYTES and not self._stdout.full
 
     @property
     def _drops(self) -> bool:
@@ -139,7 +139,7 @@ class Output:
     def _await_room(self) -> None:
         if not self._awaits_room:
             self._awaits_room = True
-            self._mirror.when_room(self._room)
+            self._stdout.when_room(self._room)
 
     def _room(self) -> None:
         self._awaits_room = False
@@ -199,7 +199,7 @@ class Output:
                 self._send_late(1)
         elif self._catching_up is None:
             self._catching_up = self._loop.call_later(BEHIND_S, self._catch_up)
-        if self._late and self._kept_bytes < KEPT_BYTES and self._mirror.full:
+        if self._late and self._kept_bytes < KEPT_BYTES and self._stdout.full:
             self._await_room()
 
     def _catch_up(self) -> None:
