@@ -11,11 +11,11 @@ Drivers, slots and processes of calls are *submitters*: they name templates, sub
 batch and are pushed the results. `Submit` is acknowledged by `Accepted` once it is on disk; until
 then the submitter keeps the items, and sends them again after a reconnect.
 
-Reports (`Started`, `Finished`, `CallsEnded`, `SlotGone`) carry a `serial` that rises by one within a
-session; the peer keeps each until the dispatcher acknowledges it (`Acknowledged`), which it does once
-the journal has it on disk, and the peer sends unacknowledged ones again after a reconnect. Requests
-(`Spawn`, `GetTask`, `GetVariables`) carry a serial of the same sequence and get one `Response`; a
-repeated `Spawn` (same parent, run and ordinal or key) changes nothing.
+Reports (`Started`, `Finished`, `CallsEnded`, `SlotGone`) carry a `serial` that rises by one within
+a session; the peer keeps each until the dispatcher acknowledges it (`Acknowledged`), which it does
+once the journal has it on disk, and the peer sends unacknowledged ones again after a reconnect.
+Requests (`Spawn`, `GetTask`, `GetVariables`) carry a serial of the same sequence and get one
+`Response`; a repeated `Spawn` (same parent, run and ordinal or key) changes nothing.
 """
 
 from enum import IntEnum
@@ -346,8 +346,8 @@ class GetVariables(_Message, frozen=True, tag="askvariables"):
 
 
 class Response(_Message, frozen=True, tag="answer"):
-    """The response to a request: an HTTP status and a JSON body. Those to `Spawn` and `GetTask` reach
-    the task unchanged. Values of variables are in no other message, and are not stored."""
+    """The response to a request: an HTTP status and a JSON body. Those to `Spawn` and `GetTask`
+    reach the task unchanged. Values of variables are in no other message, and are not stored."""
 
     serial: attempts.Count
     status: int

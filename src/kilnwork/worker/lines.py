@@ -1,7 +1,7 @@
 """Whole lines of output on their way to a place that others write to as well.
 
-Used by `attempt_output` (commands) and `slot_output` (slots). The end of a line comes, or the line is too long,
-or its task is over: until then it is kept here.
+Used by `attempt_output` (commands) and `slot_output` (slots). The end of a line comes, or the line
+is too long, or its task is over: until then it is kept here.
 """
 
 from typing import Protocol

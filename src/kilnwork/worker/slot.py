@@ -43,7 +43,7 @@ class SlotSurroundings:
 class SlotParameters:
     """What one slot is given: who it is, and descriptors, which it owns.
 
-    `zygote`: the pid of the process that forks it. `slot_page`, `reading`, `writing`: see `zygote_link`.
+    `zygote`: the pid of the process that forks it. `page`, `reading`, `writing`: see `zygote_link`.
     """
 
     zygote: int

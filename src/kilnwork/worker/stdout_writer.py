@@ -1,9 +1,9 @@
 """The tasks' output, once more, on the worker's own standard output, for `kubectl logs` of its Pod.
 
-Used by `attempt_output`. Whole lines, so that those of tasks side by side do not mix. Writing must never
-block the event loop, or a slow reader of the Pod's log would cost the lease: a pipe takes at most
-`PIPE_BUF` bytes at a time, and only when poll(2) says it has room. Nothing is dropped: while much
-waits here, tasks wait too, as any container does whose log is not read.
+Used by `attempt_output`. Whole lines, so that those of tasks side by side do not mix. Writing must
+never block the event loop, or a slow reader of the Pod's log would cost the lease: a pipe takes at
+most `PIPE_BUF` bytes at a time, and only when poll(2) says it has room. Nothing is dropped: while
+much waits here, tasks wait too, as any container does whose log is not read.
 """
 
 import asyncio

@@ -78,7 +78,7 @@ def test_spilling_has_an_end(
     both: tuple[slot_page.SlotPage, slot_page.SlotPage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slots, agents = both
-    monkeypatch.setattr(slot_page, "MOST_SPILLED", 3)
+    monkeypatch.setattr(slot_page, "MAX_SPILLED_BYTES", 3)
     reading, writing = os.pipe()
     os.write(writing, b"much")
     room = [agents.has_room]
