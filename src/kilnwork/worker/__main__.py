@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 SHARED = (
     "fcntl", "heapq", "kilnwork.api.reasons", "kilnwork.api.variables",
     "kilnwork.api.worker_variables", "kilnwork.channel.frames", "kilnwork.kit.backoff",
-    "kilnwork.kit.digests", "kilnwork.worker.lines", "kilnwork.worker.slot_page", "mmap", "resource",
-    "shutil", "termios",
+    "kilnwork.kit.digests", "kilnwork.worker.lines", "kilnwork.worker.slot_page", "mmap",
+    "resource", "shutil", "termios",
 )  # fmt: skip
 """What both agent and zygote import, with all that these import."""
 
@@ -61,7 +61,7 @@ def main() -> int:
     theirs.close()
     if given.remote is None:
         sys.modules["ssl"] = cast(ModuleType, None)  # asyncio goes without, as some Pythons are
-    serving = importlib.import_module("kilnwork.worker.serving")
+    serving = importlib.import_module("kilnwork.worker.agent_process")
     return int(serving.serve(given, zygote_link.ZygoteHandle(pid, ours, said)))
 
 

@@ -24,9 +24,9 @@ from kilnwork.worker import (
     directories,
     environment,
     errors,
-    leftovers,
     memory,
     memory_watch,
+    orphans,
     outcomes,
     reaper,
     settings,
@@ -75,7 +75,7 @@ class Agent:
 
     def __init__(
         self,
-        given: settings.Settings,
+        given: settings.WorkerSettings,
         *,
         inherited: Mapping[str, str],
         clock: clock.Clock,
@@ -102,7 +102,7 @@ class Agent:
             self._containers = importlib.import_module("kilnwork.worker.containers")
         self._stopping = asyncio.Event()
         self._at_once = False
-        remains = leftovers.Leftovers(self._reaper)
+        orphan_processes = orphans.Orphans(self._reaper)
         self._memory = memory_watch.MemoryWatch(
             self._memory_candidates,
             stated=given.memory_limit,
@@ -115,7 +115,7 @@ class Agent:
             clock=clock,
             link=self._link,
             reaper=self._reaper,
-            leftovers=remains,
+            orphans=orphan_processes,
             directories=_directories(given),
             environment=environment.Environment(
                 inherited, mounts=given.mounts, pod_uid=given.pod_uid
@@ -131,7 +131,7 @@ class Agent:
         self._supervisor = zygote_supervisor.ZygoteSupervisor(
             crew=self._crew,
             waiter=self._reaper,
-            remains=remains,
+            orphan_processes=orphan_processes,
             gone=self._slots.gone,
             broken=self._broken,
         )
@@ -279,7 +279,7 @@ class Agent:
 
     def _refuse(self, ref: attempts.AttemptRef, halt: outcomes.Halt) -> None:
         """Nothing was started, and nothing runs: that is proof."""
-        outcome = outcomes.halted_before_start(halt, at=self._tools.clock.wall())
+        outcome = outcomes.halted_outcome(halt, at=self._tools.clock.wall())
         self._link.report(lambda serial: messages.Finished(serial, ref, outcome))
 
     def _stop(self, order: messages.Stop) -> None:
@@ -331,9 +331,9 @@ class Agent:
             grace_s = 0.0 if self._at_once else min(current.grace_s, SHUTDOWN_GRACE_S)
             current.halt(_STOPPING, grace_s=grace_s)
         self._slots.kill_all(reasons.Reason.WORKER_STOPPING)
-        await self._supervisor.close(timeout_s=leftovers.PATIENCE_S)
+        await self._supervisor.close(timeout_s=orphans.PATIENCE_S)
         try:
-            async with asyncio.timeout(SHUTDOWN_GRACE_S + leftovers.PATIENCE_S):
+            async with asyncio.timeout(SHUTDOWN_GRACE_S + orphans.PATIENCE_S):
                 for current in list(self._attempts.values()):
                     await current.over.wait()
         except TimeoutError:
@@ -347,7 +347,7 @@ class Agent:
             return ""
 
 
-def _directories(given: settings.Settings) -> directories.Directories:
+def _directories(given: settings.WorkerSettings) -> directories.Directories:
     """Where containers see them: mounts are at their paths unless all see the machine's files."""
     base = None if given.remote is None else given.remote.directory
     if base is None and given.containers and given.mounts == Path("/"):

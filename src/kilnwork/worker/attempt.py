@@ -23,8 +23,8 @@ from kilnwork.worker import (
     directories,
     environment,
     errors,
-    leftovers,
     memory_watch,
+    orphans,
     outcomes,
     reaper,
     results,
@@ -45,7 +45,7 @@ class Tools:
     clock: clock.Clock
     link: peer.Peer
     reaper: reaper.Reaper
-    leftovers: leftovers.Leftovers
+    orphans: orphans.Orphans
     directories: directories.Directories
     environment: environment.Environment
     stdout: stdout_writer.StdoutWriter
@@ -53,7 +53,7 @@ class Tools:
     """See `memory_watch`."""
 
 
-class Server(Protocol):
+class ClosableServer(Protocol):
     """What answers on a task's socket; see `task_socket`."""
 
     async def close(self) -> None: ...
@@ -86,11 +86,11 @@ class Attempt:
             place = tools.directories.make(self.ref, inputs=self._run.inputs)
             outcome = await self._execute(place)
         except errors.CannotStart as error:
-            outcome = outcomes.not_started(error, at=tools.clock.wall())
+            outcome = outcomes.not_started_outcome(error, at=tools.clock.wall())
         except errors.CannotStartHere as error:
             log.warning("an attempt cannot be started", extra={"why": str(error)})
             await asyncio.sleep(PAUSE_S)
-            outcome = outcomes.not_started(error, at=tools.clock.wall())
+            outcome = outcomes.not_started_outcome(error, at=tools.clock.wall())
         self.over.set()
         if not self.silent:
             tools.link.report(lambda serial: messages.Finished(serial, self.ref, outcome))
@@ -144,11 +144,11 @@ class Attempt:
         if self._output is not None:
             self._output.kept_up_to(offset)
 
-    async def _execute(self, place: directories.Place) -> attempts.Outcome:
+    async def _execute(self, place: directories.AttemptDirectory) -> attempts.Outcome:
         tools = self._tools
         values = await self._variables()
         if self._halt is not None:
-            return outcomes.halted_before_start(self._halt, at=tools.clock.wall())
+            return outcomes.halted_outcome(self._halt, at=tools.clock.wall())
         variables = tools.environment.for_attempt(self._run, place, values)
         spec = self._run.spec
         command = commands.start((*spec.command, *spec.args), variables)
@@ -157,7 +157,7 @@ class Attempt:
         processes.offer_to_oom_killer(command.pid)
         started = tools.clock.wall()
         tools.link.report(lambda serial: messages.Started(serial, self.ref, started))
-        root = tools.leftovers.enrol(command.pid, marker=str(self.ref))
+        root = tools.orphans.enrol(command.pid, marker=str(self.ref))
         self._output = attempt_output.AttemptOutput(
             command.output, send=self._send_output, shared=tools.stdout
         )
@@ -167,12 +167,12 @@ class Attempt:
         killed = code in (-signal.SIGKILL, outcomes.SHELL_SIGKILLED)
         oom = tools.explain_kill() if killed and self._halt is None else ""
         self._command = None
-        proof = await tools.leftovers.clear(root)
+        proof = await tools.orphans.clear(root)
         await server.close()
         self._output.finish()
         self._cancel_kill()
         finished = tools.clock.wall()
-        seen = outcomes.Seen(
+        seen = outcomes.CommandEnd(
             code=code,
             proof=proof,
             started=started,
@@ -180,7 +180,7 @@ class Attempt:
             oom=oom,
             usage=exited.usage,
         )
-        return outcomes.of_command(seen, halt=self._halt, result=self._result(place, code))
+        return outcomes.command_outcome(seen, halt=self._halt, result=self._result(place, code))
 
     async def _variables(self) -> dict[str, str]:
         """Values from Secrets and ConfigMaps; none if it is halted meanwhile. Raises
@@ -202,7 +202,7 @@ class Attempt:
             )
         return api_variables.decode(answer.body)
 
-    async def _serve(self, place: directories.Place) -> Server:
+    async def _serve(self, place: directories.AttemptDirectory) -> ClosableServer:
         """By name: a worker that runs calls only needs no HTTP, which takes 0.4 MiB."""
         task_socket = importlib.import_module("kilnwork.worker.task_socket")
         calls = task_socket.TaskSocket(
@@ -211,15 +211,17 @@ class Attempt:
             link=self._tools.link,
             clock=self._tools.clock,
         )
-        server: Server = await task_socket.serve(calls, place.listener)
+        server: ClosableServer = await task_socket.serve(calls, place.listener)
         return server
 
     def _result(
-        self, place: directories.Place, code: int
+        self, place: directories.AttemptDirectory, code: int
     ) -> attempts.Payload | errors.BadResult | None:
         return None if code != os.EX_OK or self._halt is not None else self._read(place)
 
-    def _read(self, place: directories.Place) -> attempts.Payload | errors.BadResult | None:
+    def _read(
+        self, place: directories.AttemptDirectory
+    ) -> attempts.Payload | errors.BadResult | None:
         try:
             return results.read(
                 place.output,

@@ -27,7 +27,7 @@ from kilnwork.data import blobs, cached, remote
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import http1, ids, logs, sandbox, scratch
 from kilnwork.sdk import errors, futures, session
-from kilnwork.worker import execution, holdings, interrupts, pod_manager, slot
+from kilnwork.worker import execution, interrupts, manager_connector, slot, slot_calls
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +50,8 @@ _OWN_VARIABLES = (
 """Meant for this program itself: what the function starts does not inherit them."""
 
 
-class Settings(NamedTuple):
-    """What the Pod tells by `KILN_…`; see `sidecar_settings.Settings`. `shares_blobs`: the
+class PodCallSettings(NamedTuple):
+    """What the Pod tells by `KILN_…`; see `sidecar_settings.SidecarSettings`. `shares_blobs`: the
     manager's blobs are to be seen here."""
 
     token_file: Path
@@ -68,9 +68,9 @@ class Settings(NamedTuple):
         return attempts.AttemptRef(ids.task_id(task), run, attempt)
 
 
-def from_environment(environment: Mapping[str, str]) -> Settings:
+def from_environment(environment: Mapping[str, str]) -> PodCallSettings:
     """Raises KeyError, ValueError: the executor sets all of it."""
-    return Settings(
+    return PodCallSettings(
         token_file=sandbox.found(Path(environment["KILN_TOKEN_FILE"]), environment),
         attempt=(
             environment["KILN_TASK_ID"],
@@ -94,7 +94,7 @@ class PodCall(session.Session):
 
     def __init__(
         self,
-        given: Settings,
+        given: PodCallSettings,
         *,
         connect: Callable[[], socket.socket],
         keep: Callable[[str], blobs.Blobs] | None,
@@ -112,8 +112,8 @@ class PodCall(session.Session):
         self._given = given
         self._ref = given.ref
         self._wall, self._monotonic = clock.wall, clock.monotonic
-        self._held = holdings.Holdings()
-        self._guard = interrupts.Interrupts(self._held, doors=execution.DOORS)
+        self._held = slot_calls.SlotCalls()
+        self._guard = interrupts.Interrupts(self._held, doors=execution.USER_CODE_CALLERS)
         self._execution = execution.Execution(self, clock=clock)
         self._execution.guard = self._guard
         self._templates_by_number: dict[int, execution.Template] = {}
@@ -148,7 +148,7 @@ class PodCall(session.Session):
         return RETURNED if end.ending is execution.SUCCEEDED else RAISED
 
     def _run(self, run: calls.CallRun) -> calls.CallEnd:
-        level = holdings.Level(run, self._wall())
+        level = slot_calls.StackLevel(run, self._wall())
         template = self._templates_by_number[run.template]
         self.environment = template.call.environment
         self._held.stack.append(level)
@@ -279,12 +279,12 @@ class PodCall(session.Session):
         os._exit(REFUSED)
 
 
-def _session(given: Settings, directory: Path) -> PodCall:
+def _session(given: PodCallSettings, directory: Path) -> PodCall:
     """Over the dispatcher's Unix socket, or TLS with the blobs that it reads in `directory`."""
     if given.channel.startswith(_UNIX):
         path = given.channel.removeprefix(_UNIX)
         return PodCall(given, connect=lambda: client.unix(path), keep=None)
-    connector = pod_manager.Connector(given, lambda: CONNECT_S)
+    connector = manager_connector.ManagerConnector(given, lambda: CONNECT_S)
 
     def connect() -> socket.socket:
         headers = {"Host": manager.SERVER_NAME}

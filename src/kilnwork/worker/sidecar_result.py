@@ -26,7 +26,7 @@ class _Blob(Protocol):
     """`sidecar_blob`, imported by name when it is needed."""
 
     def hand_over(
-        self, given: sidecar_settings.Settings, found: results.OutputFile, *, until: float
+        self, given: sidecar_settings.SidecarSettings, found: results.OutputFile, *, until: float
     ) -> attempts.Payload: ...
 
 
@@ -56,7 +56,7 @@ def message(*, began: float | None) -> tuple[bytes, int]:
         return _cut(outputs.Output(message=str(error)[:_MESSAGE_LENGTH]), given), 1
 
 
-def _cut(said: outputs.Output, given: sidecar_settings.Settings) -> bytes:
+def _cut(said: outputs.Output, given: sidecar_settings.SidecarSettings) -> bytes:
     """As much of the message as fits."""
     while True:
         encoded = msgspec.json.encode(said)

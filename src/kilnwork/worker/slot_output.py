@@ -22,7 +22,7 @@ from typing import TextIO
 
 from kilnwork.api import attempts
 from kilnwork.channel import messages
-from kilnwork.worker import holdings, lines, slot_page
+from kilnwork.worker import lines, slot_calls, slot_page
 
 READ_BYTES = 1 << 16
 PIPE_BYTES = 1 << 20
@@ -34,7 +34,7 @@ KEPT_BYTES = 1 << 20
 AWAY_BYTES = KEPT_BYTES // 2
 """So much is read while nobody can be told of it."""
 
-MOST_BYTES = 16 << 20
+MAX_READ_BYTES = 16 << 20
 """At one look: a process may print faster than we read."""
 
 TAIL_BYTES = 8 << 20
@@ -44,7 +44,7 @@ BUSY_BYTES = 256 * 1024
 """Read at one look: more will be there at once. Meanwhile so much is passed on at each look."""
 
 BUSY_MS = 1
-MOST_PAUSES = 16
+MAX_PAUSES = 16
 """A look goes on as long as much comes so soon, but the link and the call have other needs too."""
 
 _STDOUT, _STDERR = 1, 2
@@ -85,7 +85,7 @@ class SlotOutput:
         self._nothing = select.poll()
         self._attach()
 
-    def settle(self, level: holdings.Level) -> bool:
+    def settle(self, level: slot_calls.StackLevel) -> bool:
         """What was printed until now is of this attempt; True if that was anything."""
         try:
             self._out.flush()
@@ -95,15 +95,15 @@ class SlotOutput:
         fcntl.ioctl(self._reading, termios.FIONREAD, self._count)
         if not self._count[0] and not self._page.is_spilled and not self._late:
             return False
-        self._take(level, MOST_BYTES)
+        self._take(level, MAX_READ_BYTES)
         self._pass_on(level, self._late_bytes)
         self._lines.close()
         return True
 
-    def drain_some(self, level: holdings.Level) -> bool:
+    def drain_some(self, level: slot_calls.StackLevel) -> bool:
         """The same while it runs: it may have to wait, with the pipe full, until we have room. True
         if so much is printed that it should be done again at once."""
-        most = MOST_BYTES
+        most = MAX_READ_BYTES
         if self._room():
             self._away_bytes = 0
         else:
@@ -116,7 +116,7 @@ class SlotOutput:
         self._pass_on(level, BUSY_BYTES if busy else self._late_bytes)
         return busy
 
-    def _take(self, level: holdings.Level, most: int) -> int:
+    def _take(self, level: slot_calls.StackLevel, most: int) -> int:
         """Read what the agent has read for us and what is in the pipe, but not for ever; how many
         bytes."""
         count = 0
@@ -124,7 +124,7 @@ class SlotOutput:
             while data := self._page.fetch(READ_BYTES):
                 count += self._add(level, data)
             pauses = 0
-            while count < most and pauses < MOST_PAUSES:
+            while count < most and pauses < MAX_PAUSES:
                 try:
                     data = os.read(self._reading, min(READ_BYTES, most - count))
                 except BlockingIOError:
@@ -137,7 +137,7 @@ class SlotOutput:
                     self._nothing.poll(BUSY_MS)
         return count
 
-    def _add(self, level: holdings.Level, data: bytes) -> int:
+    def _add(self, level: slot_calls.StackLevel, data: bytes) -> int:
         level.printed += len(data)
         self._late.append(data)
         self._late_bytes += len(data)
@@ -147,7 +147,7 @@ class SlotOutput:
             self._dropped += gone
         return len(data)
 
-    def _pass_on(self, level: holdings.Level, most: int) -> None:
+    def _pass_on(self, level: slot_calls.StackLevel, most: int) -> None:
         """Send about so many bytes of what is late, the oldest first."""
         if most and self._dropped:
             self._lines.write(attempts.dropped_line(self._dropped))

@@ -24,8 +24,8 @@ from kilnwork.kit import ids
 from kilnwork.sdk import errors, futures, session
 from kilnwork.worker import (
     execution,
-    holdings,
     interrupts,
+    slot_calls,
     slot_output,
     slot_page,
     variables,
@@ -85,12 +85,12 @@ class SlotSession(session.Session):
         self._slot = slot
         self._page = page
         self._wall, self._monotonic = clock.wall, clock.monotonic
-        self._held = holdings.Holdings()
+        self._held = slot_calls.SlotCalls()
         self._stack = self._held.stack
         self._call_templates: dict[int, execution.Template] = {}
-        self._variables = variables.Requests(self.link.send, self.link.wait)
+        self._variables = variables.VariableRequests(self.link.send, self.link.wait)
         self._execution = execution.Execution(self, clock=clock, ask=self._variables.ask)
-        self._guard = interrupts.Interrupts(self._held, doors=execution.DOORS)
+        self._guard = interrupts.Interrupts(self._held, doors=execution.USER_CODE_CALLERS)
         self._execution.guard = self._guard
         self._output = slot_output.SlotOutput(pipe, page, send=self._send, room=self._is_read)
         self._ended_bytes = 0
@@ -123,7 +123,7 @@ class SlotSession(session.Session):
                 self._page.clear()
                 self.link.wait(lambda: bool(held.queue))
 
-    def begin(self, waiting: deque[calls.CallRun]) -> holdings.Level | None:
+    def begin(self, waiting: deque[calls.CallRun]) -> slot_calls.StackLevel | None:
         """The first of those that wait is on top from now on; None when none waits."""
         held = self._held
         with held.lock:
@@ -131,12 +131,12 @@ class SlotSession(session.Session):
                 return None
             if self._stack:
                 self.settle(self._stack[-1])
-            level = holdings.Level(waiting.popleft(), self._wall())
+            level = slot_calls.StackLevel(waiting.popleft(), self._wall())
             self._page.write(level.ref, level.started)
             self._stack.append(level)
         return level
 
-    def run(self, level: holdings.Level, where: int) -> None:
+    def run(self, level: slot_calls.StackLevel, where: int) -> None:
         """Run a call to its end, and keep what is to be said of it.
 
         `where`: the working directory for what goes on afterwards, as a descriptor.
@@ -167,7 +167,7 @@ class SlotSession(session.Session):
                 self._page.write(below.ref, below.started, below.printed)
         self._report(end)
 
-    def settle(self, level: holdings.Level) -> None:
+    def settle(self, level: slot_calls.StackLevel) -> None:
         """What was printed until now is of this one; under the lock."""
         if self._output.settle(level):
             self._page.write(level.ref, level.started, level.printed)

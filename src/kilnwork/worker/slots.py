@@ -40,7 +40,7 @@ RELIEF_S = 1.0
 RELIEF_BYTES = 1 << 20
 """How often a full pipe is looked at, and how much is taken of it then; see `relieve`."""
 
-LONGEST_LAST_WORDS = 1 << 20
+MAX_LAST_WORDS_BYTES = 1 << 20
 """Bytes that are read of the output of a slot that died: as many as its pipe holds."""
 
 
@@ -196,7 +196,7 @@ class Slots:
         self._slots.pop(name, None)
         self._late.pop(name, None)
         slot.page.close()
-        message = slot.message or report.message or outcomes.end_of_slot(report.code)
+        message = slot.message or report.message or outcomes.describe_slot_end(report.code)
         code = None if report.code is None else outcomes.shell_code(report.code)
         ref = None if top is None else top.ref
         self._link.report(
@@ -221,7 +221,7 @@ class Slots:
 
 
 def _last_words(slot: _Slot) -> Iterator[bytes]:
-    left = LONGEST_LAST_WORDS
+    left = MAX_LAST_WORDS_BYTES
     while left > 0 and (data := slot.page.fetch(attempt_output.READ_BYTES)):
         left -= len(data)
         yield data

@@ -10,7 +10,7 @@ import resource
 import time
 
 from kilnwork.api import attempts
-from kilnwork.worker import holdings
+from kilnwork.worker import slot_calls
 
 SHORT_S = 0.001
 """Calls that are over so soon are not measured: that would take as long as they do."""
@@ -28,17 +28,17 @@ class Meter:
     """Measures the calls of one process, in its main thread."""
 
     def __init__(self) -> None:
-        self._newest: holdings.Level | None = None
+        self._newest: slot_calls.StackLevel | None = None
         """What runs, on top of what waits for it."""
         self._children_s = 0.0
         self._peak = self._children_peak = 0
 
-    def begin(self, level: holdings.Level) -> None:
+    def begin(self, level: slot_calls.StackLevel) -> None:
         """A call begins, perhaps on top of one that waits for it."""
         level.below, self._newest = self._newest, level
         level.cpu_began = time.process_time()
 
-    def end(self, level: holdings.Level) -> attempts.Usage | None:
+    def end(self, level: slot_calls.StackLevel) -> attempts.Usage | None:
         """Return what a call has used that is over after `level.seconds`; None when that is short,
         or it has not begun. What it does to be said to have failed is nothing of its own."""
         if self._newest is not level:
@@ -52,7 +52,7 @@ class Meter:
             below.cpu_began += used_s
         return level.usage
 
-    def _measured(self, level: holdings.Level) -> attempts.Usage:
+    def _measured(self, level: slot_calls.StackLevel) -> attempts.Usage:
         own = resource.getrusage(resource.RUSAGE_SELF)
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
         children_s = children.ru_utime + children.ru_stime

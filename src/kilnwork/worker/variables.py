@@ -8,10 +8,10 @@ from collections.abc import Callable
 from kilnwork.api import attempts
 from kilnwork.channel import messages
 from kilnwork.sdk import errors
-from kilnwork.worker import holdings
+from kilnwork.worker import slot_calls
 
 
-class Requests:
+class VariableRequests:
     """What a slot asks the dispatcher for, until it is answered; again on each new link."""
 
     def __init__(
@@ -25,7 +25,7 @@ class Requests:
         self._open: dict[int, attempts.AttemptRef] = {}
         self._answers: dict[int, messages.Response] = {}
 
-    def ask(self, level: holdings.Level) -> messages.Response:
+    def ask(self, level: slot_calls.StackLevel) -> messages.Response:
         """Wait for the answer. Raises Cancelled if the call is told to stop meanwhile."""
         self._serial += 1
         serial = self._serial

@@ -20,7 +20,7 @@ from kilnwork.channel import messages
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from kilnwork.sdk import futures
-from kilnwork.worker import holdings, interrupts
+from kilnwork.worker import interrupts, slot_calls
 
 LOOK_S = 0.5
 """A task that waits looks so often for output of processes and threads that it has started."""
@@ -35,9 +35,9 @@ class Runner(Protocol):
     link: Any
 
     def gather(self) -> None: ...
-    def begin(self, waiting: deque[calls.CallRun]) -> holdings.Level | None: ...
-    def run(self, level: holdings.Level, where: int) -> None: ...
-    def settle(self, level: holdings.Level) -> None: ...
+    def begin(self, waiting: deque[calls.CallRun]) -> slot_calls.StackLevel | None: ...
+    def run(self, level: slot_calls.StackLevel, where: int) -> None: ...
+    def settle(self, level: slot_calls.StackLevel) -> None: ...
 
 
 class Waits:
@@ -49,7 +49,7 @@ class Waits:
     def __init__(
         self,
         runner: Runner,
-        held: holdings.Holdings,
+        held: slot_calls.SlotCalls,
         guard: interrupts.Interrupts,
         *,
         clock: clocks.Clock,
@@ -96,7 +96,7 @@ class Waits:
 
     def let_go(
         self,
-        level: holdings.Level,
+        level: slot_calls.StackLevel,
         tasks: Sequence[ids.TaskId],
         *,
         in_place: bool,
@@ -115,7 +115,7 @@ class Waits:
             runner.link.send(messages.Returned(tuple(returned)))
         runner.link.send(message)
 
-    def go_on(self, level: holdings.Level) -> None:
+    def go_on(self, level: slot_calls.StackLevel) -> None:
         """It does not wait any more, unless something else of it does."""
         with self._held.lock:
             level.waits -= 1
@@ -134,7 +134,7 @@ class Waits:
         return not looping and threading.active_count() <= self._threads
 
     def _wait(
-        self, level: holdings.Level, done: Callable[[], bool], timeout_s: float | None
+        self, level: slot_calls.StackLevel, done: Callable[[], bool], timeout_s: float | None
     ) -> bool:
         runner, placed, due = self._runner, self._held.placed, self._guard.due
         until = None if timeout_s is None else self._monotonic() + timeout_s
@@ -158,7 +158,7 @@ class Waits:
                 with self._held.lock:
                     runner.settle(level)
 
-    def _run_above(self, above: holdings.Level) -> None:
+    def _run_above(self, above: slot_calls.StackLevel) -> None:
         """With as much room for its own calls as any other has, and no trace afterwards."""
         before, where = sys.getrecursionlimit(), self._here()
         sys.setrecursionlimit(before + self._frames() + HIDDEN_FRAMES)

@@ -40,7 +40,7 @@ that imports it for itself takes 1 MiB more, and starts no sooner.
 """
 
 _FIRST_PAUSE_S = 0.0005
-_LONGEST_PAUSE_S = 0.05
+_MAX_PAUSE_S = 0.05
 
 Live = Callable[[slot.SlotParameters], None]
 
@@ -198,7 +198,7 @@ class Zygote:
         groups = {stats[pid].group for pid in left} - self._slots.keys() - {os.getpgrp()}
         processes.send((-group for group in groups), signal.SIGKILL)
         processes.send(left, signal.SIGKILL)
-        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+        self._pause_s = min(2 * self._pause_s, _MAX_PAUSE_S)
         return True
 
     def _settle(self, *, proof: bool) -> None:
@@ -213,7 +213,7 @@ class Zygote:
             log.debug("the agent is gone")
 
 
-def prepare(given: settings.Settings) -> None:
+def prepare(given: settings.WorkerSettings) -> None:
     """What all slots inherit: where they run, what they import, and nothing of the agent's."""
     if given.workdir is not None:
         os.chdir(given.workdir)
@@ -224,7 +224,7 @@ def prepare(given: settings.Settings) -> None:
         os.close(given.owner)
 
 
-def run(link: socket.socket, given: settings.Settings, *, stderr: int) -> None:
+def run(link: socket.socket, given: settings.WorkerSettings, *, stderr: int) -> None:
     """Be the zygote, in a process of its own, until the agent is gone.
 
     `stderr`: becomes standard error once nothing can fail any more (see `ZygoteHandle.errors`).
@@ -240,7 +240,7 @@ def run(link: socket.socket, given: settings.Settings, *, stderr: int) -> None:
             importlib.import_module(module)
     keep = None
     if given.remote is not None:  # by name: others have no use for it
-        far = importlib.import_module("kilnwork.worker.far_blobs")
+        far = importlib.import_module("kilnwork.worker.relayed_blobs")
         keep = functools.partial(far.keep, given)
     gc.freeze()
     here = slot.SlotSurroundings(given.channel, clock.SystemClock(), keep)

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 
 from kilnwork.kit import coroutines
-from kilnwork.worker import errors, leftovers, outcomes, reaper, zygote_link
+from kilnwork.worker import errors, orphans, outcomes, reaper, zygote_link
 
 log = logging.getLogger(__name__)
 
@@ -45,13 +45,13 @@ class ZygoteSupervisor:
         *,
         crew: coroutines.Crew,
         waiter: reaper.Reaper,
-        remains: leftovers.Leftovers,
+        orphan_processes: orphans.Orphans,
         gone: Gone,
         broken: Broken,
     ) -> None:
         self._crew = crew
         self._reaper = waiter
-        self._leftovers = remains
+        self._orphans = orphan_processes
         self._gone = gone
         self._broken = broken
         self._zygote: zygote_link.ZygoteHandle | None = None
@@ -77,7 +77,7 @@ class ZygoteSupervisor:
         self._over.clear()
         self._count += 1
         zygote.link.setblocking(False)
-        root = self._leftovers.enrol(zygote.pid, marker=f"{_MARKER}-{self._count}")
+        root = self._orphans.enrol(zygote.pid, marker=f"{_MARKER}-{self._count}")
         ended = self._reaper.watch(zygote.pid)
         asyncio.get_running_loop().add_reader(zygote.link, self._readable, zygote)
         self._crew.start("zygote", self._keep(zygote, ended, root))
@@ -118,8 +118,8 @@ class ZygoteSupervisor:
     async def _keep(
         self,
         zygote: zygote_link.ZygoteHandle,
-        ended: asyncio.Future[reaper.Ended],
-        root: leftovers.Root,
+        ended: asyncio.Future[reaper.ProcessExit],
+        root: orphans.RootProcess,
     ) -> None:
         """Until it is gone: then so are its slots, and we are the heir of what they left."""
         code, _ = await ended
@@ -133,7 +133,7 @@ class ZygoteSupervisor:
         while self._unsent:
             _close(self._unsent.popleft()[1])
         heirless, self._alive = self._alive, {}
-        proof = await self._leftovers.clear(root)
+        proof = await self._orphans.clear(root)
         message = "" if code < 0 or self._closing else _BROKEN.format(code)
         if not self._ready and not self._closing:
             message = _not_started(code, said)

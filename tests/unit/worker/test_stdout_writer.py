@@ -79,8 +79,8 @@ async def test_lines_stay_whole_and_long_ones_are_passed_on(tmp_path: Path) -> N
     right.write(b"right\nri")
     left.write(b"ft\n")
     right.close()
-    left.write(b"l" * (lines.LONGEST_LINE + 1))
+    left.write(b"l" * (lines.MAX_LINE_BYTES + 1))
     left.close()
     written = (tmp_path / "out").read_bytes().splitlines()
-    assert written == [b"right", b"left", b"ri", b"l" * (lines.LONGEST_LINE + 1)]
+    assert written == [b"right", b"left", b"ri", b"l" * (lines.MAX_LINE_BYTES + 1)]
     os.close(descriptor)

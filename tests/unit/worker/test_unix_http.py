@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kilnwork.worker import http
+from kilnwork.worker import unix_http
 from support import short
 
 
@@ -21,7 +21,7 @@ class Site:
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     cancelled: list[str] = field(default_factory=list)
 
-    async def answer(self, request: http.Request) -> http.Reply:
+    async def answer(self, request: unix_http.HttpRequest) -> unix_http.HttpResponse:
         self.asked.set()
         if request.target == "/slow":
             try:
@@ -31,7 +31,7 @@ class Site:
         if request.target == "/bug":
             raise RuntimeError("a bug")
         text = f"{request.method} {request.target} {len(request.body)}"
-        return http.Reply(status=200, body=text.encode())
+        return unix_http.HttpResponse(status=200, body=text.encode())
 
     async def send(self, data: bytes, *, until: bytes = b"") -> bytes:
         """All that comes back until the server closes, or until `until` was seen."""
@@ -62,7 +62,7 @@ async def site() -> AsyncIterator[Site]:
     listener.bind(str(directory / "s"))
     listener.listen()
     made = Site(directory / "s")
-    server = http.Server(made.answer)
+    server = unix_http.UnixHttpServer(made.answer)
     await server.start(listener)
     yield made
     await server.close()
@@ -129,7 +129,7 @@ async def _go_on(writer: asyncio.StreamWriter) -> None:
 async def test_who_is_refused_and_never_ends_is_cut_off(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(http, "LINGER_S", 0.05)
+    monkeypatch.setattr(unix_http, "LINGER_S", 0.05)
     _, writer = await asyncio.open_unix_connection(str(site.path))
     writer.write(b"nonsense\r\n\r\n")
     async with asyncio.timeout(30):
@@ -149,7 +149,9 @@ async def test_a_client_that_leaves_is_not_waited_for(site: Site) -> None:
 
 
 async def test_too_many_connections_are_refused_one_by_one(site: Site) -> None:
-    idle = [await asyncio.open_unix_connection(str(site.path)) for _ in range(http.MAX_CONNECTIONS)]
+    idle = [
+        await asyncio.open_unix_connection(str(site.path)) for _ in range(unix_http.MAX_CONNECTIONS)
+    ]
     with contextlib.suppress(ConnectionError):
         assert await site.send(LAST) == b""
     for _, writer in idle:

@@ -12,10 +12,10 @@ from typing import Protocol
 from kilnwork.api import manager
 from kilnwork.worker import settings
 
-SHORTEST_S = 1.0
+MIN_TIMEOUT_S = 1.0
 
 
-class Given(Protocol):
+class ManagerAccess(Protocol):
     """What the Pod tells of the manager, and who the attempt is; see `sidecar_settings`."""
 
     @property
@@ -30,13 +30,13 @@ class Given(Protocol):
     def ca(self) -> str: ...
 
 
-class Connector:
+class ManagerConnector:
     """`endpoints.client.Connector`: the manager over TLS, by the CA that the Pod was given.
 
     `timeout_s`: how long the next connection may take.
     """
 
-    def __init__(self, given: Given, timeout_s: Callable[[], float]) -> None:
+    def __init__(self, given: ManagerAccess, timeout_s: Callable[[], float]) -> None:
         self._given = given
         self._timeout_s = timeout_s
         host, _, port = given.channel.removeprefix(settings.NETWORK).rpartition(":")

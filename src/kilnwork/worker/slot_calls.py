@@ -16,7 +16,7 @@ from kilnwork.sdk import context
 Report = messages.Started | messages.CallsEnded
 
 
-class Level:
+class StackLevel:
     """One attempt that has begun, and may have others on top that it waits for.
 
     `started`: wall clock, seconds; `began`: the same by the monotonic clock, once its arguments are
@@ -31,7 +31,7 @@ class Level:
     began = 0.0
     seconds = 0.0
     cpu_began = 0.0
-    below: "Level | None" = None
+    below: "StackLevel | None" = None
     usage: attempts.Usage | None = None
     printed = 0
     stop = ""
@@ -56,13 +56,13 @@ class Level:
         return ordinal
 
 
-class Holdings:
+class SlotCalls:
     """See the module. `stack`: the innermost last. `stops`: those of it that are to end."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.stack: list[Level] = []
-        self.stops: set[Level] = set()
+        self.stack: list[StackLevel] = []
+        self.stops: set[StackLevel] = set()
         self.queue: deque[calls.CallRun] = deque()
         self.placed: deque[calls.CallRun] = deque()
         self.ends: list[calls.CallEnd] = []
@@ -105,11 +105,11 @@ class Holdings:
                     return True
         return False
 
-    def level(self, ref: attempts.AttemptRef) -> Level | None:
+    def level(self, ref: attempts.AttemptRef) -> StackLevel | None:
         """The one that runs, or waits below others."""
         return next((level for level in self.stack if level.ref == ref), None)
 
-    def stop(self, level: Level, reason: str) -> None:
+    def stop(self, level: StackLevel, reason: str) -> None:
         level.stop = reason
         self.stops.add(level)
         if level.inner is not None:
@@ -152,7 +152,7 @@ class Holdings:
 
     # reports
 
-    def started(self, level: Level) -> messages.Started:
+    def started(self, level: StackLevel) -> messages.Started:
         level.reported = True
         self._serial += 1
         report = messages.Started(self._serial, level.ref, level.started)

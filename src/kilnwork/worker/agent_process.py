@@ -14,7 +14,7 @@ from kilnwork.worker import errors as worker_errors
 log = logging.getLogger(__name__)
 
 
-def serve(given: settings.Settings, zygote: zygote_link.ZygoteHandle) -> int:
+def serve(given: settings.WorkerSettings, zygote: zygote_link.ZygoteHandle) -> int:
     """Until the agent is told to stop; the exit code of the worker."""
     try:
         asyncio.run(_run(given, zygote))
@@ -29,7 +29,7 @@ def serve(given: settings.Settings, zygote: zygote_link.ZygoteHandle) -> int:
     return 0
 
 
-async def _run(given: settings.Settings, zygote: zygote_link.ZygoteHandle) -> None:
+async def _run(given: settings.WorkerSettings, zygote: zygote_link.ZygoteHandle) -> None:
     worker = agent.Agent(
         given,
         inherited=os.environ,
@@ -41,7 +41,7 @@ async def _run(given: settings.Settings, zygote: zygote_link.ZygoteHandle) -> No
     await worker.run(zygote)
 
 
-def _relay(given: settings.Settings) -> agent.Relay | None:
+def _relay(given: settings.WorkerSettings) -> agent.Relay | None:
     """Imported by name, and only where the dispatcher is elsewhere."""
     if given.remote is None:
         return None

@@ -27,11 +27,11 @@ PATIENCE_S = 10.0
 """A killed process that is not gone by then is stuck in the kernel: there is no proof."""
 
 _FIRST_PAUSE_S = 0.0005
-_LONGEST_PAUSE_S = 0.05
+_MAX_PAUSE_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
-class Root:
+class RootProcess:
     """The first process of an attempt, which is also its session. `started`: clock ticks."""
 
     pid: int
@@ -39,22 +39,22 @@ class Root:
     marker: str
 
 
-class Leftovers:
+class Orphans:
     """All attempts of this worker that have a process, and what is left of one that ends."""
 
     def __init__(self, waiter: reaper.Reaper) -> None:
         self._reaper = waiter
-        self._roots: dict[str, Root] = {}
+        self._roots: dict[str, RootProcess] = {}
         self._given_up: set[tuple[int, int]] = set()
 
-    def enrol(self, pid: int, *, marker: str) -> Root:
+    def enrol(self, pid: int, *, marker: str) -> RootProcess:
         """`pid` was just started, with `MARKER=marker` in its environment."""
         identity = processes.identify(pid)
-        root = Root(pid=pid, started=identity.started if identity else 0, marker=marker)
+        root = RootProcess(pid=pid, started=identity.started if identity else 0, marker=marker)
         self._roots[marker] = root
         return root
 
-    async def clear(self, root: Root) -> bool:
+    async def clear(self, root: RootProcess) -> bool:
         """Kill what `root` left; call after it was waited for. True is proof that all is gone.
 
         The proof: if anything of it lived, its eldest would be a child of this process that nobody
@@ -75,12 +75,12 @@ class Leftovers:
                 left = orphans | processes.below(orphans, stats)
                 _kill(left, groups=self._groups({stats[pid].group for pid in left}, root))
                 await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                pause_s = min(2 * pause_s, _MAX_PAUSE_S)
             return True
         finally:
             del self._roots[root.marker]
 
-    def _left_by(self, root: Root, stats: Mapping[int, processes.Stat]) -> set[int]:
+    def _left_by(self, root: RootProcess, stats: Mapping[int, processes.Stat]) -> set[int]:
         watched = self._reaper.watched
         return {
             pid
@@ -91,7 +91,7 @@ class Leftovers:
             and self._belongs(pid, stat, root)
         }
 
-    def _groups(self, found: set[int], root: Root) -> set[int]:
+    def _groups(self, found: set[int], root: RootProcess) -> set[int]:
         """Process groups to kill: a signal to a group also meets who was forked a moment ago.
 
         Groups do not reach beyond a session, so no other attempt is in them.
@@ -103,7 +103,7 @@ class Leftovers:
         self._given_up |= {(pid, stats[pid].started) for pid in orphans}
         log.error("processes of an attempt cannot be killed", extra={"pids": sorted(orphans)})
 
-    def _belongs(self, pid: int, stat: processes.Stat, root: Root) -> bool:
+    def _belongs(self, pid: int, stat: processes.Stat, root: RootProcess) -> bool:
         marker = _marker_of(pid)
         if marker == root.marker:
             return True

@@ -31,7 +31,7 @@ has read why (RFC 9112 §9.6)."""
 
 
 @dataclass(slots=True)
-class Request:
+class HttpRequest:
     """One request; `target` is path and query as sent."""
 
     method: str = ""
@@ -41,7 +41,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class HttpResponse:
     """An answer; `body` is JSON or empty."""
 
     status: int
@@ -57,17 +57,17 @@ class HttpError(errors.KilnError):
         self.status = status
         self.allow = allow
 
-    def reply(self) -> Reply:
+    def reply(self) -> HttpResponse:
         """`{"message": …}` with the status."""
         body = msgspec.json.encode({"message": str(self)})
-        return Reply(status=self.status, body=body, allow=self.allow)
+        return HttpResponse(status=self.status, body=body, allow=self.allow)
 
 
-Handle = Callable[[Request], Awaitable[Reply]]
+Handle = Callable[[HttpRequest], Awaitable[HttpResponse]]
 """Answers one request; raises `HttpError`. Cancelled when the connection closes."""
 
 
-class Server:
+class UnixHttpServer:
     """Serves an already listening socket until `close`."""
 
     def __init__(self, handle: Handle) -> None:
@@ -104,9 +104,9 @@ class _Connection(asyncio.Protocol):
         self._siblings = siblings
         self._parser = httptools.HttpRequestParser(self)
         self._transport: asyncio.Transport | None = None
-        self._request = Request()
+        self._request = HttpRequest()
         self._head_bytes = 0
-        self._queue: collections.deque[Request] = collections.deque()
+        self._queue: collections.deque[HttpRequest] = collections.deque()
         self._answering: asyncio.Task[None] | None = None
         self._closing = False
         self._linger: asyncio.TimerHandle | None = None
@@ -147,7 +147,7 @@ class _Connection(asyncio.Protocol):
     # callbacks of httptools
 
     def on_message_begin(self) -> None:
-        self._request = Request()
+        self._request = HttpRequest()
         self._head_bytes = 0
 
     def on_url(self, url: bytes) -> None:
@@ -186,7 +186,7 @@ class _Connection(asyncio.Protocol):
             self._write(await self._answer(request), keep_alive=request.keep_alive)
         self._answering = None
 
-    async def _answer(self, request: Request) -> Reply:
+    async def _answer(self, request: HttpRequest) -> HttpResponse:
         try:
             return await self._handle(request)
         except HttpError as error:
@@ -204,7 +204,7 @@ class _Connection(asyncio.Protocol):
         self._transport.write_eof()
         self._linger = asyncio.get_running_loop().call_later(LINGER_S, self.abort)
 
-    def _write(self, reply: Reply, *, keep_alive: bool) -> None:
+    def _write(self, reply: HttpResponse, *, keep_alive: bool) -> None:
         if self._transport is None or self._closing:
             return
         self._transport.write(_encode(reply, keep_alive=keep_alive))
@@ -217,7 +217,7 @@ def _too_large() -> HttpError:
     return HttpError(413, f"the body may have {MAX_BODY_BYTES // 1024} KiB")
 
 
-def _encode(reply: Reply, *, keep_alive: bool) -> bytes:
+def _encode(reply: HttpResponse, *, keep_alive: bool) -> bytes:
     head = [f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}"]
     if reply.allow:
         head.append(f"Allow: {reply.allow}")

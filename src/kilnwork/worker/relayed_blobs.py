@@ -17,7 +17,7 @@ from kilnwork.worker import settings
 class _RelayConnector:
     """Connects to the relay, and shows the token of the worker's cluster, as the agent does."""
 
-    def __init__(self, given: settings.Settings, path: str) -> None:
+    def __init__(self, given: settings.WorkerSettings, path: str) -> None:
         self._given = given
         self._path = path
 
@@ -38,7 +38,7 @@ class _RelayConnector:
         """There is no other than the one in the file."""
 
 
-def keep(given: settings.Settings, namespace: str) -> blobs.Blobs:
+def keep(given: settings.WorkerSettings, namespace: str) -> blobs.Blobs:
     """The blobs of the worker's namespace; files of its jobs are found from now on, too."""
     far = given.remote
     if far is None:

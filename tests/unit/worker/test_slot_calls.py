@@ -3,7 +3,7 @@
 from kilnwork.api import attempts, calls
 from kilnwork.channel import messages
 from kilnwork.kit import ids
-from kilnwork.worker import holdings
+from kilnwork.worker import slot_calls
 
 NOTHING = attempts.Payload(attempts.JSON, b"[[],{}]")
 
@@ -20,8 +20,10 @@ def end(number: int) -> calls.CallEnd:
     return calls.CallEnd(ref(number), attempts.Ending.SUCCEEDED, "Succeeded", "", None, 0.0, 0.0)
 
 
-def running(held: holdings.Holdings, number: int, *, waits: bool = False) -> holdings.Level:
-    level = holdings.Level(run(number), 1.0)
+def running(
+    held: slot_calls.SlotCalls, number: int, *, waits: bool = False
+) -> slot_calls.StackLevel:
+    level = slot_calls.StackLevel(run(number), 1.0)
     held.stack.append(level)
     if waits:
         level.waits = 1
@@ -30,7 +32,7 @@ def running(held: holdings.Holdings, number: int, *, waits: bool = False) -> hol
 
 
 def test_calls_are_queued_unless_the_one_that_runs_waits() -> None:
-    held = holdings.Holdings()
+    held = slot_calls.SlotCalls()
     assert held.take_in([run(1), run(2)]) == []
     running(held, 3)
     assert held.take_in([run(4), run(5, in_place=True)]) == [ref(5)]
@@ -44,7 +46,7 @@ def test_calls_are_queued_unless_the_one_that_runs_waits() -> None:
 
 
 def test_the_newest_is_taken_back_first() -> None:
-    held = holdings.Holdings()
+    held = slot_calls.SlotCalls()
     held.take_in([run(1), run(2), run(3)])
     assert held.take_back(2) == [ref(3), ref(2)]
     assert held.take_back(2) == [ref(1)]
@@ -52,7 +54,7 @@ def test_the_newest_is_taken_back_first() -> None:
 
 
 def test_only_what_has_not_begun_can_be_withdrawn() -> None:
-    held = holdings.Holdings()
+    held = slot_calls.SlotCalls()
     held.take_in([run(1), run(2)])
     level = running(held, 3)
     assert held.withdraw(ref(2))
@@ -63,7 +65,7 @@ def test_only_what_has_not_begun_can_be_withdrawn() -> None:
 
 
 def test_reports_are_kept_until_they_are_acknowledged() -> None:
-    held = holdings.Holdings()
+    held = slot_calls.SlotCalls()
     assert held.done() is None
     held.ends += [end(1), end(2)]
     first = held.done()
@@ -80,7 +82,7 @@ def test_reports_are_kept_until_they_are_acknowledged() -> None:
 
 
 def test_what_is_unknown_is_forgotten_everywhere_but_on_the_stack() -> None:
-    held = holdings.Holdings()
+    held = slot_calls.SlotCalls()
     held.ends += [end(1), end(2)]
     held.done()
     held.ends += [end(3), end(4)]
