@@ -100,9 +100,9 @@ class EphemeralSubject(executor_world.Subject):
         self._gone.clear()
         await self._is_there(hub)
 
-    def place(self) -> port.Place:
+    def place(self) -> port.WorkerPod:
         metadata = self._worker["metadata"]
-        return port.Place(pod=metadata["name"], pod_uid=metadata["uid"])
+        return port.WorkerPod(pod=metadata["name"], pod_uid=metadata["uid"])
 
     async def objects(self) -> list[str]:
         """Containers that are not over, those of Pods that are on their way out among them."""

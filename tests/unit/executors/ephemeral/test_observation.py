@@ -7,7 +7,7 @@ import pytest
 
 from kilnwork.api import attempts, pod, reasons
 from kilnwork.executors import port
-from kilnwork.executors.ephemeral import judge, states
+from kilnwork.executors.ephemeral import observation, states
 from kilnwork.executors.state_tables import Counts
 from support import pod_statuses as pods
 
@@ -47,7 +47,7 @@ def test_the_table_has_every_end_and_what_it_counts_against() -> None:
 
 def observed(status: dict[str, Any] | None) -> port.Observation:
     found = None if status is None else msgspec.convert(status, pod.ContainerStatus)
-    return judge.observe(pods.made("Running"), found)
+    return observation.observe(pods.made("Running"), found)
 
 
 @pytest.mark.parametrize("name", ENDS)
@@ -99,6 +99,6 @@ def test_what_ends_its_pod_is_no_failure_of_it(
     of_pod: dict[str, Any], code: int, ending: attempts.Ending, reason: str
 ) -> None:
     status = msgspec.convert(pods.ended(code), pod.ContainerStatus)
-    outcome = judge.observe(pods.made("Running", **of_pod), status).outcome
+    outcome = observation.observe(pods.made("Running", **of_pod), status).outcome
     assert outcome is not None
     assert (outcome.ending, outcome.reason) == (ending, reason)

@@ -2,13 +2,13 @@
 
 import asyncio
 
-from kilnwork.executors.http import delayed
+from kilnwork.executors.http import delayed_calls
 
 
 class Caller:
     """Notes that it was called."""
 
-    def __init__(self, waiting: delayed.Delayed | None = None) -> None:
+    def __init__(self, waiting: delayed_calls.DelayedCalls | None = None) -> None:
         self.called = asyncio.Event()
         self.calls = 0
         self.waiting = waiting
@@ -27,7 +27,7 @@ async def called(caller: Caller) -> None:
 
 
 async def test_each_is_called_once_and_not_before_its_time() -> None:
-    waiting, loop = delayed.Delayed(0.01), asyncio.get_running_loop()
+    waiting, loop = delayed_calls.DelayedCalls(0.01), asyncio.get_running_loop()
     began, callers = loop.time(), [Caller() for _ in range(3)]
     for caller in callers:
         waiting.add(caller.call)
@@ -41,7 +41,7 @@ async def test_each_is_called_once_and_not_before_its_time() -> None:
 
 
 async def test_one_that_is_cancelled_is_not_called_and_keeps_no_other_from_it() -> None:
-    waiting, first, second = delayed.Delayed(0.01), Caller(), Caller()
+    waiting, first, second = delayed_calls.DelayedCalls(0.01), Caller(), Caller()
     waiting.add(first.call)
     waiting.add(second.call)
     waiting.cancel(first.call)
@@ -50,7 +50,7 @@ async def test_one_that_is_cancelled_is_not_called_and_keeps_no_other_from_it() 
 
 
 async def test_one_call_may_cancel_another_that_is_due_as_well() -> None:
-    waiting = delayed.Delayed(0.0)
+    waiting = delayed_calls.DelayedCalls(0.0)
     first, second, third = Caller(waiting), Caller(), Caller()
     first.others = [second]
     for caller in (first, second, third):
@@ -60,7 +60,7 @@ async def test_one_call_may_cancel_another_that_is_due_as_well() -> None:
 
 
 async def test_none_is_called_after_the_end() -> None:
-    waiting, caller, loop = delayed.Delayed(0.0), Caller(), asyncio.get_running_loop()
+    waiting, caller, loop = delayed_calls.DelayedCalls(0.0), Caller(), asyncio.get_running_loop()
     waiting.add(caller.call)
     waiting.close()
     passed = loop.create_future()

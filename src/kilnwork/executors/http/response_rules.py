@@ -45,7 +45,7 @@ class Success:
 
 
 @dataclass(frozen=True, slots=True)
-class GoesOn:
+class StillRunning:
     """The work goes on elsewhere. `document`: the body, as far as it could be parsed."""
 
     document: Any
@@ -65,7 +65,7 @@ def body_format(given: http_task.HttpResponse, output_type: str, content_type: s
     return "text" if kind.startswith("text/") else "bytes"
 
 
-def judge(
+def judge_response(
     template: http_task.HttpTemplate,
     status: int,
     headers: Sequence[tuple[str, str]],
@@ -73,7 +73,7 @@ def judge(
     *,
     kind: str,
     waits: bool,
-) -> Success | GoesOn:
+) -> Success | StillRunning:
     """Judge a response with the body `raw`, to be read as `kind`. `waits`: 202 means that the work
     goes on. Raises `AttemptFailed`."""
     given = template.response
@@ -83,17 +83,17 @@ def judge(
         body = parse(raw, kind, headers) if raw else None
     except ValueError as error:
         if goes_on:
-            return GoesOn(None)
+            return StillRunning(None)
         if given.success_condition is None and not successful:
             raise _rejected(status, raw) from error
         raise errors.AttemptFailed(
             _R.INVALID_RESPONSE, f"the body is no {kind}: {error}"
         ) from error
     if goes_on:
-        return GoesOn(body)
+        return StillRunning(body)
     try:
         if _is_running(template, status, headers, body, raw):
-            return GoesOn(body)
+            return StillRunning(body)
         return _result(given, body, raw, kind)
     except documents.LimitExceeded as error:
         message = f"the body cannot be judged: it {error}"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 Call = Callable[[], None]
 
 
-class Delayed:
+class DelayedCalls:
     """Makes each call after `delay_s`. For one event loop."""
 
     def __init__(self, delay_s: float) -> None:

@@ -43,7 +43,7 @@ _OF_THE_ORIGIN = frozenset({"authorization", "cookie"})
 _OF_THE_BODY = frozenset({"content-type", "content-encoding", "content-language"})
 
 
-def build(
+def build_request(
     template: http_task.HttpTemplate, reveal: Reveal, *, key: str, callback: str
 ) -> exchange.Outgoing:
     """Return the request of a template whose variables are replaced.
@@ -77,7 +77,7 @@ def build(
     )
 
 
-def redirected(request: exchange.Outgoing, status: int, location: str) -> exchange.Outgoing:
+def build_redirected(request: exchange.Outgoing, status: int, location: str) -> exchange.Outgoing:
     """Return what to request next (RFC 9110, 15.4). Raises ValueError for no URL."""
     try:
         url = request.url.join(yarl.URL(location, encoded=True)).with_fragment(None)
@@ -96,10 +96,10 @@ def redirected(request: exchange.Outgoing, status: int, location: str) -> exchan
     return msgspec.structs.replace(request, method=method, url=url, body=body, headers=headers)
 
 
-def asking(request: exchange.Outgoing, location: str, method: str = "GET") -> exchange.Outgoing:
+def build_poll(request: exchange.Outgoing, location: str, method: str = "GET") -> exchange.Outgoing:
     """Return the request that asks what has become of the one before. Raises ValueError."""
     found = msgspec.structs.replace(request, method=method, body=None)
-    found = redirected(found, 307, location)
+    found = build_redirected(found, 307, location)
     headers = [(n, v) for n, v in found.headers if n.lower() not in _OF_THE_BODY]
     headers = [(n, v) for n, v in headers if n not in (CALLBACK_HEADER, IDEMPOTENCY_KEY)]
     return msgspec.structs.replace(found, headers=headers)

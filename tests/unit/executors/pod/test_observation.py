@@ -6,7 +6,7 @@ import pytest
 
 from kilnwork.api import attempts, pod, reasons, task
 from kilnwork.executors import port, state_tables
-from kilnwork.executors.pod import judge, states
+from kilnwork.executors.pod import observation, states
 from kilnwork.kit import clock
 from support import pod_statuses as pods
 
@@ -303,8 +303,8 @@ CASES = {
 
 def observed(case: Case) -> port.Observation:
     if case.seen is None:
-        return judge.gone(pods.NAME, case.stop, proof=case.proof)
-    return judge.observe(case.seen, case.stop, spec=SPEC)
+        return observation.gone(pods.NAME, case.stop, proof=case.proof)
+    return observation.observe(case.seen, case.stop, spec=SPEC)
 
 
 def state(seen: port.Observation, stop: port.Stop | None) -> task.State:
@@ -362,7 +362,7 @@ def test_what_an_end_counts_against(row: state_tables.Row) -> None:
 
 def test_times_are_those_of_the_containers() -> None:
     first = pods.ended(0, "a", startedAt="2026-01-01T00:00:05Z")
-    seen = judge.observe(pods.made("Succeeded", first, pods.ended(0, "b")), None, spec=SPEC)
+    seen = observation.observe(pods.made("Succeeded", first, pods.ended(0, "b")), None, spec=SPEC)
     assert seen.outcome is not None
     assert (seen.outcome.started, seen.outcome.finished) == (
         clock.parse_rfc3339("2026-01-01T00:00:05Z"),
@@ -375,23 +375,25 @@ def test_times_are_those_of_the_containers() -> None:
 def test_times_of_1970_are_none(phase: str) -> None:
     unknown = {"startedAt": pods.NO_TIME, "finishedAt": pods.NO_TIME}
     code = 0 if phase == "Succeeded" else 1
-    seen = judge.observe(pods.made(phase, pods.ended(code, **unknown)), None, spec=SPEC)
+    seen = observation.observe(pods.made(phase, pods.ended(code, **unknown)), None, spec=SPEC)
     assert seen.outcome is not None
     assert (seen.outcome.started, seen.outcome.finished) == (None, None)
 
 
 def test_a_running_pod_without_times_runs_since_it_was_created() -> None:
-    seen = judge.observe(pods.made("Running", pods.running(since=pods.NO_TIME)), None, spec=SPEC)
+    seen = observation.observe(
+        pods.made("Running", pods.running(since=pods.NO_TIME)), None, spec=SPEC
+    )
     assert seen.started == clock.parse_rfc3339(pods.CREATED)
 
 
 def test_a_failed_container_decides_before_one_that_was_ended_with_it() -> None:
     both = pods.made("Failed", pods.ended(0), pods.ended(4, "other"))
-    seen = judge.observe(both, None, spec=SPEC)
+    seen = observation.observe(both, None, spec=SPEC)
     assert seen.outcome is not None
     assert seen.outcome.exit_code == 4
 
 
 @pytest.mark.parametrize("spec", [{}, {"containers": [{"name": "main"}]}, {"containers": "odd"}])
 def test_without_a_limit_none_is_named(spec: dict[str, object]) -> None:
-    assert judge.memory_limit(spec, "main") == ""
+    assert observation.memory_limit(spec, "main") == ""

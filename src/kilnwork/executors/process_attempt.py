@@ -39,7 +39,7 @@ class Halt:
     message: str = ""
 
 
-class Attempt:
+class ProcessAttempt:
     """See the module. `live` it once; `over` is set when its end is reported or not wanted."""
 
     def __init__(self, run: messages.Run, link: Link, time: clock.Clock) -> None:

@@ -4,13 +4,18 @@ import msgspec
 import pytest
 
 from kilnwork.executors import custom_resource
-from kilnwork.executors.custom_resource import served
+from kilnwork.executors.custom_resource import served_kinds
 from kilnwork.kit import clock, http_types
 from kilnwork.kube import errors
 
 BOOKS = {
     "resources": [
-        {"name": "books", "kind": "Book", "namespaced": True, "verbs": sorted(served._NEEDED)},
+        {
+            "name": "books",
+            "kind": "Book",
+            "namespaced": True,
+            "verbs": sorted(served_kinds._NEEDED),
+        },
         {"name": "books/status", "kind": "Book", "namespaced": True, "verbs": ["get"]},
         {"name": "pages", "kind": "Page", "namespaced": True, "verbs": ["get", "list"]},
     ]
@@ -51,10 +56,10 @@ async def test_what_is_not_there_is_asked_for_once_a_second(
     kinds: custom_resource.Kinds, api: Api, time: clock.ManualClock
 ) -> None:
     for _ in range(100):
-        assert isinstance(await kinds.find("my.domain/v1", "Book"), served.Absent)
+        assert isinstance(await kinds.find("my.domain/v1", "Book"), served_kinds.Absent)
     assert api.asked == ["/apis/my.domain/v1", "/apis/my.domain"]
     api.pages["/apis/my.domain/v1"] = BOOKS
-    time.advance(served.AGAIN_S)
+    time.advance(served_kinds.AGAIN_S)
     found = await kinds.find("my.domain/v1", "Book")
     assert found.qualified == "books.my.domain"  # type: ignore[union-attr]
 
@@ -75,12 +80,12 @@ async def test_a_kind_that_cannot_be_made_and_followed_is_none(
     kinds: custom_resource.Kinds, api: Api
 ) -> None:
     api.pages["/apis/my.domain/v1"] = BOOKS
-    assert isinstance(await kinds.find("my.domain/v1", "Page"), served.Absent)
+    assert isinstance(await kinds.find("my.domain/v1", "Page"), served_kinds.Absent)
 
 
 @pytest.mark.parametrize("odd", ["../../api/v1/namespaces/a/secrets?x=", "a/b/c", "", "/", "a/"])
 async def test_what_is_no_version_of_a_group_is_never_part_of_a_url(
     kinds: custom_resource.Kinds, api: Api, odd: str
 ) -> None:
-    assert isinstance(await kinds.find(odd, "Book"), served.Absent)
+    assert isinstance(await kinds.find(odd, "Book"), served_kinds.Absent)
     assert api.asked == []

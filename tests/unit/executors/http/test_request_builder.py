@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from kilnwork.api import http_task
-from kilnwork.executors.http import exchange, outgoing
+from kilnwork.executors.http import exchange, request_builder
 
 
 def template(url: str = "http://h/p", **more: Any) -> http_task.HttpTemplate:
@@ -15,7 +15,7 @@ def template(url: str = "http://h/p", **more: Any) -> http_task.HttpTemplate:
 
 
 def build(url: str = "http://h/p", **more: Any) -> exchange.Outgoing:
-    return outgoing.build(
+    return request_builder.build_request(
         template(url, **more), lambda ref: f"<{ref.name}.{ref.key}>", key="k", callback=""
     )
 
@@ -136,7 +136,7 @@ def test_what_a_redirect_makes_of_a_method(
     status: int, method: str, then: str, *, has_body: bool
 ) -> None:
     request = build(request={"method": method, "postData": {"text": "x", "mimeType": "t/u"}})
-    found = outgoing.redirected(request, status, "/next")
+    found = request_builder.build_redirected(request, status, "/next")
     assert (found.method, str(found.url), found.body is not None) == (
         then, "http://h/next", has_body,
     )  # fmt: skip
@@ -155,7 +155,9 @@ def test_what_is_secret_stays_with_its_origin(location: str, *, kept: bool) -> N
         {"name": "X-Key", "_secretRef": {"name": "s", "key": "k"}},
         {"name": "X-Open", "value": "c"},
     ]
-    found = dict(outgoing.redirected(build(request={"headers": given}), 302, location).headers)
+    found = dict(
+        request_builder.build_redirected(build(request={"headers": given}), 302, location).headers
+    )
     assert {"Authorization", "Cookie", "X-Key"} <= found.keys() or not kept
     assert kept or not {"Authorization", "Cookie", "X-Key"} & found.keys()
     assert "X-Open" in found
@@ -164,4 +166,4 @@ def test_what_is_secret_stays_with_its_origin(location: str, *, kept: bool) -> N
 @pytest.mark.parametrize("location", ["ftp://h/", "http://u:p@h/", "javascript:x", "file:///etc"])
 def test_some_redirects_go_nowhere(location: str) -> None:
     with pytest.raises(ValueError, match="cannot be requested"):
-        outgoing.redirected(build(), 302, location)
+        request_builder.build_redirected(build(), 302, location)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from kilnwork.api import http_task
-from kilnwork.executors.http import errors, judge
+from kilnwork.executors.http import errors, response_rules
 
 JSON_BODY = b'{"state": "busy", "items": [{"n": 1}, {"n": 2}], "none": null, "no": false}'
 
@@ -20,7 +20,7 @@ def said(raw: bytes = JSON_BODY, *, status: int = 200, kind: str = "json", **mor
     )
     waits = template.polling is not None or template.callback is not None
     headers = [("Content-Type", "text/plain; charset=latin-1"), ("X-A", "1")]
-    return judge.judge(template, status, headers, raw, kind=kind, waits=waits)
+    return response_rules.judge_response(template, status, headers, raw, kind=kind, waits=waits)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_nothing_null_and_false_are_a_failure_without_a_condition(path: str) -> 
     ],
 )
 def test_when_the_work_goes_on(more: dict[str, Any], status: int, *, goes_on: bool) -> None:
-    assert isinstance(said(status=status, **more), judge.GoesOn) is goes_on
+    assert isinstance(said(status=status, **more), response_rules.StillRunning) is goes_on
 
 
 def test_failure_goes_before_all_else() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from kilnwork.api import attempts, object_task, reasons, task
 from kilnwork.executors import port
-from kilnwork.executors.custom_resource import judge, reader, template
+from kilnwork.executors.custom_resource import observation, reader, template
 from kilnwork.executors.workflow import reader as workflow
 
 R = reasons.Reason
@@ -47,7 +47,7 @@ def seen(
     obj: dict[str, Any], stop: port.Stop | None = None, *, pods: tuple[str, ...] = ()
 ) -> port.Observation:
     reads: reader.Reader = ARGO if obj["kind"] == "Workflow" else RULES
-    return judge.observe(obj, reads.read(SPEC, obj), stop, pods=pods)
+    return observation.observe(obj, reads.read(SPEC, obj), stop, pods=pods)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,10 @@ def test_a_workflow_is_not_over_while_one_of_its_pods_is_not() -> None:
 
 
 def test_nothing_there_is_proof_after_a_kill_and_else_a_loss() -> None:
-    killed, lost = judge.gone("Book b", STOP).outcome, judge.gone("Book b", None).outcome
+    killed, lost = (
+        observation.gone("Book b", STOP).outcome,
+        observation.gone("Book b", None).outcome,
+    )
     assert killed is not None
     assert lost is not None
     assert (killed.ending, killed.proof) == (E.STOPPED, True)

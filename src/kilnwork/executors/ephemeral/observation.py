@@ -8,7 +8,7 @@ import msgspec
 
 from kilnwork.api import attempts, pod, reasons
 from kilnwork.executors import port
-from kilnwork.executors.pod import judge as pod_judge
+from kilnwork.executors.pod import observation as pod_judge
 
 _R = reasons.Reason
 _E = attempts.Ending

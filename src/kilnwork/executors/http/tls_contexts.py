@@ -1,6 +1,6 @@
 """TLS of requests: whom to trust, and which certificate to show.
 
-Used by `attempt`. Contexts are kept, since to load what the system trusts takes 20 ms.
+Used by `attempt`. TlsContexts are kept, since to load what the system trusts takes 20 ms.
 """
 
 import ssl
@@ -12,14 +12,14 @@ from kilnwork.executors.http import errors, secret_values
 MAX_CONTEXTS = 64
 
 
-class Contexts:
+class TlsContexts:
     """TLS contexts by what they are made of."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[bool, str, bytes], ssl.SSLContext] = {}
 
     def context(
-        self, given: http_task.Tls, values: secret_values.Values, field: str
+        self, given: http_task.Tls, values: secret_values.SecretValues, field: str
     ) -> ssl.SSLContext:
         """Return the context for a request whose TLS is at `field`. Raises `AttemptFailed`."""
         pair = b""

@@ -30,7 +30,7 @@ class _BlobConnector:
         return {**self._headers(), manager.CLUSTER_HEADER: f"/{self._queue}"}
 
 
-def is_missing(load: Callable[[], config.Config], namespace: str) -> bool:
+def is_namespace_missing(load: Callable[[], config.Config], namespace: str) -> bool:
     """Whether the API server says that there is no such namespace; not everybody may ask."""
     to = connector.ServerConnector(load, clock.SystemClock())
     http = client.Client(to)
@@ -46,7 +46,7 @@ def is_missing(load: Callable[[], config.Config], namespace: str) -> bool:
     return response.status == 404 and response.is_kubernetes_status()
 
 
-def find(load: Callable[[], config.Config], queue: str) -> service.Manager:
+def find_manager(load: Callable[[], config.Config], queue: str) -> service.Manager:
     """Over its Unix socket if that is here, else over the network. Raises ConfigurationError."""
     to = connector.ManagerConnector(load, namespace=load().namespace)
     path = resolve.local_socket(to.server, to.find())
