@@ -158,7 +158,7 @@ class Agent:
         if self._relay is not None:
             await self._relay.start()
         self._crew.start("link", self._hold_link())
-        self._crew.start("relief", self._slots.relieve())
+        self._crew.start("drain-pipes", self._slots.drain_full_pipes())
         self._crew.start("memory", self._memory.run())
         try:
             await self._stopping.wait()
@@ -211,7 +211,7 @@ class Agent:
         }
         for ref, current in list(self._attempts.items()):
             if ref in keep:
-                current.go_on(keep[ref])
+                current.reattach(keep[ref])
             else:
                 current.abandon(_UNKNOWN)
                 if current.over.is_set():
@@ -270,10 +270,10 @@ class Agent:
         kind = attempt.Attempt if self._containers is None else self._containers.ContainerAttempt
         current: attempt.Attempt = kind(run, self._tools)
         self._attempts[run.ref] = current
-        self._crew.start(str(run.ref), self._live(current))
+        self._crew.start(str(run.ref), self._run_attempt(current))
 
-    async def _live(self, current: attempt.Attempt) -> None:
-        await current.live()
+    async def _run_attempt(self, current: attempt.Attempt) -> None:
+        await current.run()
         if current.silent:
             self._attempts.pop(current.ref, None)
 

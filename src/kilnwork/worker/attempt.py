@@ -60,7 +60,7 @@ class ClosableServer(Protocol):
 
 
 class Attempt:
-    """One numbered try at a task. `live` is its story; the rest may be called meanwhile."""
+    """One numbered try at a task. `run` carries it out; all else may be called meanwhile."""
 
     shares_files = True
     """Whether its command has the file system of this process."""
@@ -78,7 +78,7 @@ class Attempt:
         self._kill_timer: asyncio.TimerHandle | None = None
         self._asking: asyncio.Timeout | None = None
 
-    async def live(self) -> None:
+    async def run(self) -> None:
         """Run the command and report how it ended; returns when nothing of it is left."""
         tools = self._tools
         place = None
@@ -130,7 +130,7 @@ class Attempt:
         self._tools.link.forget(self.ref)
         self.halt(halt, grace_s=0)
 
-    def go_on(self, offset: int) -> None:
+    def reattach(self, offset: int) -> None:
         """A new link stands: the dispatcher knows it, and has its output below `offset`."""
         self.silent = False
         if self._output is not None:
@@ -157,7 +157,7 @@ class Attempt:
         processes.offer_to_oom_killer(command.pid)
         started = tools.clock.wall()
         tools.link.report(lambda serial: messages.Started(serial, self.ref, started))
-        root = tools.orphans.enrol(command.pid, marker=str(self.ref))
+        root = tools.orphans.register(command.pid, marker=str(self.ref))
         self._output = attempt_output.AttemptOutput(
             command.output, send=self._send_output, shared=tools.stdout
         )
@@ -189,18 +189,18 @@ class Attempt:
             return {}
         try:
             async with asyncio.timeout(None) as self._asking:
-                answer = await self._tools.link.request(
+                response = await self._tools.link.request(
                     lambda serial: messages.GetVariables(serial, self.ref)
                 )
         except TimeoutError:
             return {}
         finally:
             self._asking = None
-        if answer.status != api_variables.FOUND:
+        if response.status != api_variables.FOUND:
             raise errors.CannotStart(
-                reasons.Reason.VARIABLE_MISSING, api_variables.refusal(answer.body)
+                reasons.Reason.VARIABLE_MISSING, api_variables.refusal(response.body)
             )
-        return api_variables.decode(answer.body)
+        return api_variables.decode(response.body)
 
     async def _serve(self, place: directories.AttemptDirectory) -> ClosableServer:
         """By name: a worker that runs calls only needs no HTTP, which takes 0.4 MiB."""

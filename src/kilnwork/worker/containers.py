@@ -72,8 +72,8 @@ class ContainerAttempt(attempt.Attempt):
             if halt.ending is _E.LOST and self._began is not None:
                 asyncio.get_running_loop().call_later(REPORT_S, self._end_without_report)
 
-    def go_on(self, offset: int) -> None:
-        super().go_on(offset)
+    def reattach(self, offset: int) -> None:
+        super().reattach(offset)
         if self._wanted is not None and not self._end.done():
             self._tools.link.send(self._wanted)
             if self._stop is not None:

@@ -147,11 +147,11 @@ class Execution:
     def _values(self, level: slot_calls.StackLevel, env: Sequence[task.EnvVar]) -> dict[str, str]:
         if self._ask is None or api_variables.are_literal(env):
             return api_variables.with_values(env, {})
-        answer = self._ask(level)
-        if answer.status != api_variables.FOUND:
-            error = errors.KilnError(api_variables.refusal(answer.body))
+        response = self._ask(level)
+        if response.status != api_variables.FOUND:
+            error = errors.KilnError(api_variables.refusal(response.body))
             raise _Refused(reasons.Reason.VARIABLE_MISSING, error)
-        return api_variables.with_values(env, api_variables.decode(answer.body))
+        return api_variables.with_values(env, api_variables.decode(response.body))
 
     def _entered(self, call: task.Call) -> shipping.Entered:
         try:

@@ -45,9 +45,9 @@ class Orphans:
     def __init__(self, waiter: reaper.Reaper) -> None:
         self._reaper = waiter
         self._roots: dict[str, RootProcess] = {}
-        self._given_up: set[tuple[int, int]] = set()
+        self._abandoned: set[tuple[int, int]] = set()
 
-    def enrol(self, pid: int, *, marker: str) -> RootProcess:
+    def register(self, pid: int, *, marker: str) -> RootProcess:
         """`pid` was just started, with `MARKER=marker` in its environment."""
         identity = processes.identify(pid)
         root = RootProcess(pid=pid, started=identity.started if identity else 0, marker=marker)
@@ -70,7 +70,7 @@ class Orphans:
                 if not orphans:
                     break
                 if loop.time() > deadline:
-                    self._give_up(orphans, stats)
+                    self._abandon(orphans, stats)
                     return False
                 left = orphans | processes.below(orphans, stats)
                 _kill(left, groups=self._groups({stats[pid].group for pid in left}, root))
@@ -87,7 +87,7 @@ class Orphans:
             for pid, stat in stats.items()
             if stat.parent == os.getpid()
             and pid not in watched
-            and (pid, stat.started) not in self._given_up
+            and (pid, stat.started) not in self._abandoned
             and self._belongs(pid, stat, root)
         }
 
@@ -99,8 +99,8 @@ class Orphans:
         others = {other.pid for other in self._roots.values() if other is not root}
         return found - others - {os.getpgrp()}
 
-    def _give_up(self, orphans: set[int], stats: Mapping[int, processes.Stat]) -> None:
-        self._given_up |= {(pid, stats[pid].started) for pid in orphans}
+    def _abandon(self, orphans: set[int], stats: Mapping[int, processes.Stat]) -> None:
+        self._abandoned |= {(pid, stats[pid].started) for pid in orphans}
         log.error("processes of an attempt cannot be killed", extra={"pids": sorted(orphans)})
 
     def _belongs(self, pid: int, stat: processes.Stat, root: RootProcess) -> bool:

@@ -97,7 +97,7 @@ class PodCall(session.Session):
         given: PodCallSettings,
         *,
         connect: Callable[[], socket.socket],
-        keep: Callable[[str], blobs.Blobs] | None,
+        open_blobs: Callable[[str], blobs.Blobs] | None,
     ) -> None:
         clock = clocks.SystemClock()
         super().__init__(
@@ -107,7 +107,7 @@ class PodCall(session.Session):
             decode=frames.decode_to_slot,
             clock=clock,
             patience_s=math.inf,
-            keep=keep,
+            keep=open_blobs,
         )
         self._given = given
         self._ref = given.ref
@@ -283,7 +283,7 @@ def _session(given: PodCallSettings, directory: Path) -> PodCall:
     """Over the dispatcher's Unix socket, or TLS with the blobs that it reads in `directory`."""
     if given.channel.startswith(_UNIX):
         path = given.channel.removeprefix(_UNIX)
-        return PodCall(given, connect=lambda: client.unix(path), keep=None)
+        return PodCall(given, connect=lambda: client.unix(path), open_blobs=None)
     connector = manager_connector.ManagerConnector(given, lambda: CONNECT_S)
 
     def connect() -> socket.socket:
@@ -293,11 +293,11 @@ def _session(given: PodCallSettings, directory: Path) -> PodCall:
         except http1.BadResponse as error:
             raise channel_errors.LinkClosed(str(error)) from error
 
-    def keep(namespace: str) -> blobs.Blobs:
+    def open_blobs(namespace: str) -> blobs.Blobs:
         store = remote.Store(connector, path=f"/blobs/{namespace}", patience_s=math.inf)
         return cached.CachedBlobs(directory / namespace, store)
 
-    return PodCall(given, connect=connect, keep=None if given.shares_blobs else keep)
+    return PodCall(given, connect=connect, open_blobs=None if given.shares_blobs else open_blobs)
 
 
 def _exit(code: int) -> NoReturn:

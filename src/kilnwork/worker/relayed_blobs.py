@@ -38,7 +38,7 @@ class _RelayConnector:
         """There is no other than the one in the file."""
 
 
-def keep(given: settings.WorkerSettings, namespace: str) -> blobs.Blobs:
+def open_blobs(given: settings.WorkerSettings, namespace: str) -> blobs.Blobs:
     """The blobs of the worker's namespace; files of its jobs are found from now on, too."""
     far = given.remote
     if far is None:

@@ -88,7 +88,7 @@ class _Sidecar:
             clock=clock.SystemClock(),
             children=_Children(self._given.directory).next,
         )
-        server = unix_http.UnixHttpServer(calls.answer)
+        server = unix_http.UnixHttpServer(calls.handle)
         await server.start(socket.socket(fileno=os.dup(self._listener.socket.fileno())))
         crew = coroutines.Crew("sidecar")
         crew.start("link", self._linked(link))

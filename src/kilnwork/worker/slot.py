@@ -31,12 +31,12 @@ _OURS = ("kilnwork.channel", "kilnwork.data", "kilnwork.worker")
 
 @dataclass(frozen=True, slots=True)
 class SlotSurroundings:
-    """What all slots of a worker have in common. `channel`: the dispatcher's Unix socket. `keep`:
-    makes the blobs of a namespace, where the dispatcher's are not to be seen."""
+    """What all slots of a worker have in common. `channel`: the dispatcher's Unix socket.
+    `open_blobs`: makes the blobs of a namespace, where the dispatcher's are not to be seen."""
 
     channel: str
     clock: clocks.Clock
-    keep: Callable[[str], blobs.Blobs] | None = None
+    open_blobs: Callable[[str], blobs.Blobs] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def run_slot(here: SlotSurroundings, parameters: SlotParameters) -> None:
         clock=here.clock,
         page=page,
         pipe=(parameters.reading, parameters.writing),
-        keep=here.keep,
+        open_blobs=here.open_blobs,
     )
     try:
         held.link.open(timeout_s=slot_session.PATIENCE_S)
@@ -81,7 +81,7 @@ def run_slot(here: SlotSurroundings, parameters: SlotParameters) -> None:
 
 
 def _widen_stack() -> None:
-    """For this process and what it starts; threads keep the size that their library read."""
+    """For this process and what it starts; threads open_blobs the size that their library read."""
     soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
     wanted = STACK_BYTES if hard == resource.RLIM_INFINITY else min(STACK_BYTES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -23,13 +23,13 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from kilnwork.sdk import errors, futures, session
 from kilnwork.worker import (
+    call_waits,
     execution,
     interrupts,
     slot_calls,
     slot_output,
     slot_page,
     variables,
-    waits,
 )
 
 FLUSH_ENDS = 64
@@ -69,14 +69,14 @@ class SlotSession(session.Session):
         clock: clocks.Clock,
         page: slot_page.SlotPage,
         pipe: tuple[int, int],
-        keep: Callable[[str], blobs.Blobs] | None = None,
+        open_blobs: Callable[[str], blobs.Blobs] | None = None,
     ) -> None:
         super().__init__(
             connect=connect,
             credential=lambda: secret,
             decode=frames.decode_to_slot,
             clock=clock,
-            keep=keep,
+            keep=open_blobs,
             patience_s=PATIENCE_S,
             cluster=os.environ.get(worker_variables.SPAWN_CLUSTER),
         )
@@ -89,7 +89,7 @@ class SlotSession(session.Session):
         self._stack = self._held.stack
         self._call_templates: dict[int, execution.Template] = {}
         self._variables = variables.VariableRequests(self.link.send, self.link.wait)
-        self._execution = execution.Execution(self, clock=clock, ask=self._variables.ask)
+        self._execution = execution.Execution(self, clock=clock, ask=self._variables.request)
         self._guard = interrupts.Interrupts(self._held, doors=execution.USER_CODE_CALLERS)
         self._execution.guard = self._guard
         self._output = slot_output.SlotOutput(pipe, page, send=self._send, room=self._is_read)
@@ -97,7 +97,7 @@ class SlotSession(session.Session):
         self._flush_at = 0.0
         self._forked = False
         self._home = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
-        self._waits = waits.Waits(
+        self._waits = call_waits.CallWaits(
             self,
             self._held,
             self._guard,
@@ -247,11 +247,11 @@ class SlotSession(session.Session):
     def suspended(self, tasks: Sequence[ids.TaskId]) -> None:
         """A coroutine of the task awaits others; more of them may run."""
         if self._stack:
-            self._waits.let_go(self._stack[-1], tasks, in_place=False)
+            self._waits.release_slot(self._stack[-1], tasks, in_place=False)
 
     def resumed(self) -> None:
         if self._stack:
-            self._waits.go_on(self._stack[-1])
+            self._waits.resume(self._stack[-1])
 
     def parent(self, function: str, *, keyed: bool) -> tuple[attempts.AttemptRef | None, int]:
         """The running attempt, and which call of this function it asks for."""
@@ -291,7 +291,7 @@ class SlotSession(session.Session):
             known = set(held.refs())
             said += [log for log in self._output.kept if log.ref in known]
             said += held.reports()
-        return [*said, *self._variables.again()]
+        return [*said, *self._variables.pending()]
 
     def received(self, message: Any) -> None:
         """Calls, what is to become of them, and what any submitter receives."""
@@ -318,7 +318,7 @@ class SlotSession(session.Session):
             case messages.StopCall():
                 self._stop(message)
             case messages.Response():
-                self._variables.answered(message)
+                self._variables.resolve(message)
             case _:
                 super().received(message)
 

@@ -36,9 +36,9 @@ log = logging.getLogger(__name__)
 PAUSE_S = 1.0
 """A slot that ended before it ran anything is reported so much later: no storm of openings."""
 
-RELIEF_S = 1.0
-RELIEF_BYTES = 1 << 20
-"""How often a full pipe is looked at, and how much is taken of it then; see `relieve`."""
+DRAIN_S = 1.0
+DRAIN_BYTES = 1 << 20
+"""How often a full pipe is looked at, and how much is taken of it then; see `drain_full_pipes`."""
 
 MAX_LAST_WORDS_BYTES = 1 << 20
 """Bytes that are read of the output of a slot that died: as many as its pipe holds."""
@@ -144,13 +144,13 @@ class Slots:
         if report.code == -signal.SIGKILL and not (slot.asked or slot.reason):
             slot.message = self._explain_kill()
             slot.reason = str(reasons.Reason.OUT_OF_MEMORY) if slot.message else ""
-        self._pass_on_last_words(slot, top)
+        self._send_last_words(slot, top)
         loop = asyncio.get_running_loop()
         early = loop.time() - slot.opened < PAUSE_S and top is None and not slot.asked
         if early and not self._supervisor.closing:
-            self._late[report.slot] = loop.call_later(PAUSE_S, self._tell, slot, report, None)
+            self._late[report.slot] = loop.call_later(PAUSE_S, self._report_end, slot, report, None)
         else:
-            self._tell(slot, report, top)
+            self._report_end(slot, report, top)
 
     def _end_for_memory(self, name: bytes, message: str) -> None:
         slot = self._slots.get(name)
@@ -158,19 +158,19 @@ class Slots:
             slot.reason, slot.message = str(reasons.Reason.OUT_OF_MEMORY), message
             self._supervisor.kill(name)
 
-    async def relieve(self) -> None:
+    async def drain_full_pipes(self) -> None:
         """Now and then take the output of slots that do not read it themselves, for ever.
 
         A slot reads its own output, but cannot while native code prints without ever letting go of
         the interpreter, and that code waits until somebody has read.
         """
         while True:
-            await asyncio.sleep(RELIEF_S)
+            await asyncio.sleep(DRAIN_S)
             for slot in self._slots.values():
                 if slot.reading >= 0:
-                    self._relieve(slot)
+                    self._drain_full_pipe(slot)
 
-    def _relieve(self, slot: _Slot) -> None:
+    def _drain_full_pipe(self, slot: _Slot) -> None:
         page, pipe = slot.page, slot.reading
         before, slot.stuck = slot.stuck, page.read() if _is_full(pipe) else None
         if slot.stuck is None or before != slot.stuck or not page.has_room:
@@ -178,7 +178,7 @@ class Slots:
         if page.try_lock():
             try:
                 if _is_full(pipe):
-                    page.spill(pipe, RELIEF_BYTES)
+                    page.spill(pipe, DRAIN_BYTES)
             except OSError as error:
                 log.warning("output cannot be taken", extra={"why": str(error)})
             finally:
@@ -189,7 +189,7 @@ class Slots:
         for timer in self._late.values():
             timer.cancel()
 
-    def _tell(
+    def _report_end(
         self, slot: _Slot, report: zygote_link.SlotEnded, top: slot_page.RunningAttempt | None
     ) -> None:
         name, asked, reason = report.slot, slot.asked, slot.reason
@@ -206,7 +206,7 @@ class Slots:
         )
         log.debug("slot over", extra={"slot": name.hex(), "code": code, "proof": report.proof})
 
-    def _pass_on_last_words(self, slot: _Slot, top: slot_page.RunningAttempt | None) -> None:
+    def _send_last_words(self, slot: _Slot, top: slot_page.RunningAttempt | None) -> None:
         """What nobody has read from the pipe belongs to what ran last."""
         copied = lines.Lines(self._stdout)
         offset = 0 if top is None else top.printed

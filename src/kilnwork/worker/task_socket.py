@@ -67,7 +67,7 @@ class TaskSocket:
         self._unsent: messages.Progress | None = None
         self._count_child = children or itertools.count(1).__next__
 
-    async def answer(self, request: unix_http.HttpRequest) -> unix_http.HttpResponse:
+    async def handle(self, request: unix_http.HttpRequest) -> unix_http.HttpResponse:
         """Carry out one request; raises `unix_http.HttpError`."""
         address = urlsplit(request.target)
         match address.path.strip("/").split("/"):
@@ -141,15 +141,15 @@ class TaskSocket:
 
     async def _request(self, make: Callable[[int], peer.Request]) -> unix_http.HttpResponse:
         try:
-            answer = await self._link.request(make)
+            response = await self._link.request(make)
         except channel_errors.FrameTooLarge as error:
             raise unix_http.HttpError(413, str(error)) from error
-        return unix_http.HttpResponse(status=answer.status, body=answer.body)
+        return unix_http.HttpResponse(status=response.status, body=response.body)
 
 
 async def serve(calls: TaskSocket, listener: socket.socket) -> unix_http.UnixHttpServer:
     """Answer on a listening socket, which is taken over, until the server is closed."""
-    server = unix_http.UnixHttpServer(calls.answer)
+    server = unix_http.UnixHttpServer(calls.handle)
     await server.start(listener)
     return server
 

@@ -107,7 +107,7 @@ class _Connection(asyncio.Protocol):
         self._request = HttpRequest()
         self._head_bytes = 0
         self._queue: collections.deque[HttpRequest] = collections.deque()
-        self._answering: asyncio.Task[None] | None = None
+        self._responding: asyncio.Task[None] | None = None
         self._closing = False
         self._linger: asyncio.TimerHandle | None = None
 
@@ -125,8 +125,8 @@ class _Connection(asyncio.Protocol):
         self._transport = None
         if self._linger is not None:
             self._linger.cancel()
-        if self._answering is not None:
-            self._answering.cancel()
+        if self._responding is not None:
+            self._responding.cancel()
 
     def data_received(self, data: bytes) -> None:
         if self._closing:
@@ -172,21 +172,21 @@ class _Connection(asyncio.Protocol):
         self._queue.append(self._request)
         if len(self._queue) > MAX_PIPELINED:
             raise HttpError(503, f"more than {MAX_PIPELINED} requests at a time on a connection")
-        if self._answering is None:
-            self._answering = self._crew.start("answer", self._answer_all())
+        if self._responding is None:
+            self._responding = self._crew.start("answer", self._respond_to_all())
 
     def _head(self, count: int) -> None:
         self._head_bytes += count
         if self._head_bytes > MAX_HEAD_BYTES:
             raise HttpError(431, f"the head of a request may have {MAX_HEAD_BYTES} bytes")
 
-    async def _answer_all(self) -> None:
+    async def _respond_to_all(self) -> None:
         while self._queue:
             request = self._queue.popleft()
-            self._write(await self._answer(request), keep_alive=request.keep_alive)
-        self._answering = None
+            self._write(await self._respond(request), keep_alive=request.keep_alive)
+        self._responding = None
 
-    async def _answer(self, request: HttpRequest) -> HttpResponse:
+    async def _respond(self, request: HttpRequest) -> HttpResponse:
         try:
             return await self._handle(request)
         except HttpError as error:

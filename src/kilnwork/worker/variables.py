@@ -23,28 +23,28 @@ class VariableRequests:
         self._wait = wait
         self._serial = 0
         self._open: dict[int, attempts.AttemptRef] = {}
-        self._answers: dict[int, messages.Response] = {}
+        self._responses: dict[int, messages.Response] = {}
 
-    def ask(self, level: slot_calls.StackLevel) -> messages.Response:
-        """Wait for the answer. Raises Cancelled if the call is told to stop meanwhile."""
+    def request(self, level: slot_calls.StackLevel) -> messages.Response:
+        """Wait for the response. Raises Cancelled if the call is told to stop meanwhile."""
         self._serial += 1
         serial = self._serial
         self._open[serial] = level.ref
         self._send(messages.GetVariables(serial, level.ref))
         try:
-            self._wait(lambda: serial in self._answers or bool(level.stop))
+            self._wait(lambda: serial in self._responses or bool(level.stop))
         finally:
             self._open.pop(serial, None)
-        answer = self._answers.pop(serial, None)
-        if answer is None:
+        response = self._responses.pop(serial, None)
+        if response is None:
             raise errors.Cancelled("it was stopped before it began")
-        return answer
+        return response
 
-    def answered(self, answer: messages.Response) -> None:
-        """The dispatcher has sent an answer."""
-        if answer.serial in self._open:
-            self._answers[answer.serial] = answer
+    def resolve(self, response: messages.Response) -> None:
+        """The dispatcher has sent an response."""
+        if response.serial in self._open:
+            self._responses[response.serial] = response
 
-    def again(self) -> list[messages.GetVariables]:
+    def pending(self) -> list[messages.GetVariables]:
         """What a new link must be asked."""
         return [messages.GetVariables(serial, ref) for serial, ref in self._open.items()]

@@ -42,7 +42,7 @@ that imports it for itself takes 1 MiB more, and starts no sooner.
 _FIRST_PAUSE_S = 0.0005
 _MAX_PAUSE_S = 0.05
 
-Live = Callable[[slot.SlotParameters], None]
+RunSlot = Callable[[slot.SlotParameters], None]
 
 
 @dataclass(slots=True)
@@ -55,16 +55,16 @@ class _Ended:
 
 
 class Zygote:
-    """See the module. `live`: the life of a slot, in its own process."""
+    """See the module. `run_slot`: the life of a slot, in its own process."""
 
-    def __init__(self, link: socket.socket, *, clock: clock.Clock, live: Live) -> None:
+    def __init__(self, link: socket.socket, *, clock: clock.Clock, run_slot: RunSlot) -> None:
         self._link = link
         self._clock = clock
-        self._live = live
+        self._run_slot = run_slot
         self._pid = os.getpid()
         self._slots: dict[int, bytes] = {}
         self._ended: list[_Ended] = []
-        self._given_up: set[processes.ProcessId] = set()
+        self._abandoned: set[processes.ProcessId] = set()
         self._pause_s = _FIRST_PAUSE_S
         self._orphaned = False
         self._woken, self._waker = socket.socketpair()
@@ -144,7 +144,7 @@ class Zygote:
                 end.close()
             gc.enable()
             page, reading, writing = descriptors
-            self._live(
+            self._run_slot(
                 slot.SlotParameters(self._pid, order.slot, order.secret, page, reading, writing)
             )
             code = os.EX_OK
@@ -185,12 +185,12 @@ class Zygote:
             for pid, stat in stats.items()
             if stat.parent == self._pid
             and pid not in self._slots
-            and processes.ProcessId(pid, stat.started) not in self._given_up
+            and processes.ProcessId(pid, stat.started) not in self._abandoned
         }
         if not orphans:
             return False
         if self._clock.monotonic() > self._ended[-1].until:
-            self._given_up |= {processes.ProcessId(pid, stats[pid].started) for pid in orphans}
+            self._abandoned |= {processes.ProcessId(pid, stats[pid].started) for pid in orphans}
             log.error("processes of a slot cannot be killed", extra={"pids": sorted(orphans)})
             self._settle(proof=False)
             return True
@@ -238,16 +238,16 @@ def run(link: socket.socket, given: settings.WorkerSettings, *, stderr: int) -> 
     for module in COMMON:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
-    keep = None
+    open_blobs = None
     if given.remote is not None:  # by name: others have no use for it
         far = importlib.import_module("kilnwork.worker.relayed_blobs")
-        keep = functools.partial(far.keep, given)
+        open_blobs = functools.partial(far.open_blobs, given)
     gc.freeze()
-    here = slot.SlotSurroundings(given.channel, clock.SystemClock(), keep)
+    here = slot.SlotSurroundings(given.channel, clock.SystemClock(), open_blobs)
     sys.stderr.flush()
     os.dup2(stderr, 2)
     os.close(stderr)
-    Zygote(link, clock=here.clock, live=functools.partial(slot.run_slot, here)).serve()
+    Zygote(link, clock=here.clock, run_slot=functools.partial(slot.run_slot, here)).serve()
 
 
 def _empty_stdin() -> None:

@@ -77,7 +77,7 @@ class ZygoteSupervisor:
         self._over.clear()
         self._count += 1
         zygote.link.setblocking(False)
-        root = self._orphans.enrol(zygote.pid, marker=f"{_MARKER}-{self._count}")
+        root = self._orphans.register(zygote.pid, marker=f"{_MARKER}-{self._count}")
         ended = self._reaper.watch(zygote.pid)
         asyncio.get_running_loop().add_reader(zygote.link, self._readable, zygote)
         self._crew.start("zygote", self._keep(zygote, ended, root))

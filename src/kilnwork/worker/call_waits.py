@@ -40,7 +40,7 @@ class Runner(Protocol):
     def settle(self, level: slot_calls.StackLevel) -> None: ...
 
 
-class Waits:
+class CallWaits:
     """See the module. Make it in the main thread. `home`: the slot's working directory.
 
     `base`: the function of which each call on the stack has a frame.
@@ -80,21 +80,21 @@ class Waits:
         """As `Session.block`, for the task on top. Raises Cancelled when it is to end."""
         level = self._held.stack[-1]
         if threading.get_ident() != self._main:
-            self.let_go(level, tasks, in_place=False, first=first)
+            self.release_slot(level, tasks, in_place=False, first=first)
             try:
                 return bool(self._runner.link.wait(done, timeout_s))
             finally:
-                self.go_on(level)
+                self.resume(level)
         in_place = timeout_s is None and self._undivided()
         user, self._guard.user = self._guard.user, False
-        self.let_go(level, tasks, in_place=in_place, first=first)
+        self.release_slot(level, tasks, in_place=in_place, first=first)
         try:
             return self._wait(level, done, timeout_s)
         finally:
-            self.go_on(level)
+            self.resume(level)
             self._guard.user = user
 
-    def let_go(
+    def release_slot(
         self,
         level: slot_calls.StackLevel,
         tasks: Sequence[ids.TaskId],
@@ -115,7 +115,7 @@ class Waits:
             runner.link.send(messages.Returned(tuple(returned)))
         runner.link.send(message)
 
-    def go_on(self, level: slot_calls.StackLevel) -> None:
+    def resume(self, level: slot_calls.StackLevel) -> None:
         """It does not wait any more, unless something else of it does."""
         with self._held.lock:
             level.waits -= 1
