@@ -220,6 +220,9 @@ def test_the_command_line_reaches_a_directory(
     gate.touch()
     assert "as run 2" in run("retry", one, "--failed", "--wait")
     assert run("result", one) == "191\n"
+    assert run("tasks", "--state", "Failed") == ""
+    assert main.main(["tasks", "-n", "other", "--data", str(directory)]) == 4
+    assert 'namespace "other" does not exist: a kiln.start()' in capfd.readouterr().err
     with kiln.start(directory, slots=1):
         gate.unlink()
         other = leaf.submit(7, str(gate))

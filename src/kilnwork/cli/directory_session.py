@@ -216,6 +216,9 @@ class DirectorySession(session.Session):
         """As `DirectoryJournal.leave`."""
         await self._journal.leave()
 
+    async def check_namespace(self) -> None:
+        """There is one, as `opened` has checked."""
+
     async def exchange(
         self,
         method: str,
@@ -313,7 +316,12 @@ class _Outputs:
 
 @contextlib.asynccontextmanager
 async def opened(directory: Path, target: options.Target) -> AsyncIterator[DirectorySession]:
-    """A session of a directory. Raises `errors.Missing` when there is no journal."""
+    """A session of a directory. Raises `errors.Missing` for no journal, and another namespace."""
+    if target.namespace not in (None, NAMESPACE):
+        raise errors.Missing(
+            f'namespace "{target.namespace}" does not exist: a kiln.start() has all tasks in '
+            f'namespace "{NAMESPACE}"'
+        )
     if not (directory / "journal.db").exists():
         raise errors.Missing(
             f"{directory}: no kiln.start() has used this directory, and no `kiln up`"
