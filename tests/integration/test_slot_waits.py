@@ -179,8 +179,8 @@ async def test_children_are_counted_by_function_and_say_whose_they_are(
     order = [
         type(m).__name__ for m in slot.seen if isinstance(m, messages.Submit | messages.CallsEnded)
     ]
-    assert order[-1] == "Done"
-    assert order.index("Submit") < order.index("Done")
+    assert order[-1] == "CallsEnded"
+    assert order.index("Submit") < order.index("CallsEnded")
 
 
 async def test_no_call_is_over_before_its_children_are_known(

@@ -25,7 +25,7 @@ LAST_S = 1.0
 class _Blob(Protocol):
     """`sidecar_blob`, imported by name when it is needed."""
 
-    def hand_over(
+    def store_result(
         self, given: sidecar_settings.SidecarSettings, found: results.OutputFile, *, until: float
     ) -> attempts.Payload: ...
 
@@ -44,7 +44,7 @@ def message(*, began: float | None) -> tuple[bytes, int]:
             if said is not None and len(said) <= given.message_bytes:
                 return said, 0
             blob = cast(_Blob, importlib.import_module("kilnwork.worker.sidecar_blob"))
-            payload = blob.hand_over(given, found, until=until)
+            payload = blob.store_result(given, found, until=until)
             said = msgspec.json.encode(outputs.of_payload(payload))
             if len(said) > given.message_bytes:
                 raise errors.BadResult(reasons.Reason.RESULT_TOO_LARGE, _NO_ROOM)

@@ -49,7 +49,7 @@ CASES: dict[str, tuple[state_tables.Table, tuple[str, ...], set[R], set[R]]] = {
     "ephemeral": (
         ephemeral.TABLE,
         ("ephemeral/*.py",),
-        # of its worker, which reads the result, and of `pod.observation`, which knows what ends a Pod
+        # of its worker, which reads the result, and of `pod.observation` (what ends a Pod)
         DRIVER
         | {R.NO_WORKER, R.NO_FREE_SLOT, R.WORKER_LOST, R.INVALID_RESULT, R.RESULT_TOO_LARGE}
         | {R.EVICTED, R.PREEMPTED, R.NODE_LOST},
