@@ -97,12 +97,14 @@ class Execution:
         *,
         clock: clocks.Clock,
         ask: Callable[[slot_calls.StackLevel], messages.Response] | None = None,
+        min_measured_s: float = usage.SHORT_S,
     ) -> None:
-        """`ask`: for values of variables; None where calls have none of their own."""
+        """`ask`: for values of variables; None where calls have none of their own.
+        `min_measured_s`: see `usage.Meter`."""
         self._owner = owner
         self._ask = ask
         self._monotonic = clock.monotonic
-        self._meter = usage.Meter()
+        self._meter = usage.Meter(min_s=min_measured_s)
         self._loaded: dict[tuple[str, str | None], Any] = {}
         self.guard: interrupts.Interrupts
 

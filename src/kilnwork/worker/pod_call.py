@@ -114,7 +114,7 @@ class PodCall(session.Session):
         self._wall, self._monotonic = clock.wall, clock.monotonic
         self._held = slot_calls.SlotCalls()
         self._guard = interrupts.Interrupts(self._held, doors=execution.USER_CODE_CALLERS)
-        self._execution = execution.Execution(self, clock=clock)
+        self._execution = execution.Execution(self, clock=clock, min_measured_s=0.0)
         self._execution.guard = self._guard
         self._templates_by_number: dict[int, execution.Template] = {}
         self._call: calls.CallRun | None = None
