@@ -113,7 +113,7 @@ class Subject(abc.ABC):
         """Whether it can be seen of every program that has ended."""
         return True
 
-    def place(self) -> port.Place | None:
+    def place(self) -> port.WorkerPod | None:
         """Where attempts are, if that has to be said."""
         return None
 
