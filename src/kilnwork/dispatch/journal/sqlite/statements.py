@@ -77,6 +77,8 @@ def _pieces() -> dict[str, str]:
     return {
         "task_row": _TASK_ROW.format(chosen),
         "function": _FUNCTION.format(task_rows.SPEC),
+        "own_function": _FUNCTION.format("t.spec"),
+        "shared_function": _FUNCTION.format("p.spec"),
         "wanted": _WANTED,
         "stored": ", ".join(column.name for column in task_rows.OWN_SPEC),
         "stored_marks": ", ".join("?" for _ in task_rows.OWN_SPEC),
