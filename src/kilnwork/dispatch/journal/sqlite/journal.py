@@ -45,8 +45,9 @@ class _MultiRow:
     """
 
     def __init__(self, statement: str) -> None:
-        self._width, text = statements.compact(statement)
-        self._texts = [(many, text.format(statements.marks(self._width, many))) for many in PARTS]
+        row, text = statements.compact(statement)
+        self._width = row.count("?")
+        self._texts = [(many, text.format(",".join([row] * many))) for many in PARTS]
 
     def run(self, cursor: apsw.Cursor, flat: Sequence[rows.Value]) -> list[Any]:
         """Execute it for all rows; return what the statement returns, as tuples."""

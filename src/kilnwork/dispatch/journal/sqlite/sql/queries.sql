@@ -59,8 +59,7 @@ INSERT INTO template (template, namespace, spec) VALUES (?, ?, ?);
 -- name: insert_calls
 -- New calls, pending or reserved for the first time. The row of values is repeated; what no column
 -- is named for is as in the table, or as nothing has happened yet.
-INSERT INTO task ({new_call}) SELECT {new_call_values}
-FROM (VALUES {new_call_row}) WHERE true ON CONFLICT (task, run) DO NOTHING;
+INSERT INTO task ({new_call}) VALUES {new_call_row} ON CONFLICT (task, run) DO NOTHING;
 
 -- name: insert_arguments
 -- What is too long for the rows of new calls, after `insert_calls`, unless that has not kept the call.
