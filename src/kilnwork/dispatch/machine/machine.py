@@ -229,12 +229,13 @@ class Machine:
         """Those whose end the batch at hand would write are deleted instead."""
         batch = self.memory.batch
         for name in item.tasks:
-            task = self.memory.tasks.get(name)
+            task, row = self.memory.tasks.get(name), None
             if task is not None:
                 if not (task.stored and task.state.final and task in batch.dirty):
                     continue
                 del batch.dirty[task]
-            batch.forgotten.append(name)
+                row = task.row if task.run == 1 else None
+            batch.forgotten[name] = row
 
     def _close_cluster(self, item: inputs.CloseCluster, now: inputs.Moment) -> None:
         cluster = self.memory.clusters.get((item.namespace, item.cluster))
