@@ -49,7 +49,7 @@ _BY_HAND = ("spec", "command")
 """Parameters of a URL that are told apart: one is JSON, one excludes another."""
 
 _SHARED: dict[str, _Object] = {
-    "clusterName": {"$ref": "#/components/schemas/JobSpec/properties/clusterName"},
+    "clusterName": {"$ref": "#/components/schemas/FileJobSpec/properties/clusterName"},
     "maxLineBytes": {"$ref": "#/components/schemas/InputSpec/properties/maxLineBytes"},
 }
 """Parameters whose schemas depend on the server: `openapi` writes them."""
@@ -179,7 +179,7 @@ def _fields() -> _Object:
     _, schemas = msgspec.json.schema_components([filejobs.FileJobSpec])
     found: _Object = {}
     for name, place in parameters.FLAT.items():
-        schema = schemas["JobSpec"]
+        schema = schemas["FileJobSpec"]
         for one in place:
             schema = schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
             schema = _resolved(schema["properties"][one], schemas)
