@@ -134,7 +134,7 @@ bench-proxy: $(VENV)/.dev ## Calls through the API server's proxy, beside the sa
 	$(BIN)/python -m hack.kube run --node --image "$$($(BIN)/python -m hack.image)" \
 		$(addprefix --crd ,$(wildcard src/kilnwork/api/crds/*.yaml)) -- $(BIN)/python bench/proxy.py
 
-bench-peers: $(VENV)/.dev ## Put kilnwork beside Ray, Dask and others, installed into a scratch folder
+bench-peers: $(VENV)/.dev ## Put kilnwork beside Ray, Dask and others, installed into a scratch directory
 	$(BIN)/python bench/peers.py
 
 crds: $(VENV)/.dev ## Write the CRDs anew from the structs

@@ -1,6 +1,6 @@
 """Measures the CPU of what people type, in turn with kubectl on the same server.
 
-    python bench/cli.py [--only WORD] [--repeat N] [--no-gates] [--wait S] [--folder DIR]
+    python bench/cli.py [--only WORD] [--repeat N] [--no-gates] [--wait S] [--directory DIR]
                         [--json FILE]
 
 One `kiln up` with a thousand tasks, bytecode compiled. `tasks`: `kiln tasks`; `get`: `kiln get
@@ -99,7 +99,7 @@ def main() -> int:
     options = frame.parser(__doc__, name="cli").parse_args()
     compileall.compile_dir(ROOT / "src", quiet=1)
     with (
-        tempfile.TemporaryDirectory(prefix="kiln-bench.", dir=options.folder) as scratch,
+        tempfile.TemporaryDirectory(prefix="kiln-bench.", dir=options.directory) as scratch,
         served(Path(scratch)) as environment,
     ):
         return frame.run(shapes(environment, options.repeat), options)

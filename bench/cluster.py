@@ -1,7 +1,7 @@
 """Measures kilnwork on the real Kubernetes that hack/kube builds: creates, caches, tasks, writes.
 
     python bench/cluster.py [--only WORD] [--count N] [--repeat N] [--no-gates] [--wait S]
-                            [--folder DIR] [--json FILE]
+                            [--directory DIR] [--json FILE]
 
 It starts a control plane of its own on loopback; client and servers share the machine. Ends with 1
 when a gate is missed.
@@ -304,13 +304,13 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=1000, help="Pods; ten times as many Tasks")
     parser.set_defaults(repeat=3, wait=60)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="kiln-bench-", dir=options.folder) as folder:
-        scratch = Path(folder)
+    with tempfile.TemporaryDirectory(prefix="kiln-bench-", dir=options.directory) as directory:
+        scratch = Path(directory)
         manifest = scratch / "crds.json"
         manifest.write_text(
             json.dumps({"apiVersion": "v1", "kind": "List", "items": list(crd.crds().values())})
         )
-        running = cluster.Cluster(cluster.Settings(folder=scratch / "kube", crds=[manifest]))
+        running = cluster.Cluster(cluster.Settings(directory=scratch / "kube", crds=[manifest]))
         try:
             running.start()
             return frame.run(shapes(running, options, scratch), options, again=False)

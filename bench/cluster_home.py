@@ -66,14 +66,14 @@ class Home:
         return self._processes["manager"].pid
 
     def _start(self, command: str, *options: str) -> None:
-        folder = self._scratch / command
-        folder.mkdir()
-        argv = [str(BIN / "kiln"), command, "--data", str(folder / "data"), *options]
-        with (folder / "log").open("wb") as log:
+        directory = self._scratch / command
+        directory.mkdir()
+        argv = [str(BIN / "kiln"), command, "--data", str(directory / "data"), *options]
+        with (directory / "log").open("wb") as log:
             self._processes[command] = subprocess.Popen(
                 argv,
                 env={**os.environ, "KUBECONFIG": str(self.kubeconfig)},
-                cwd=folder,
+                cwd=directory,
                 stdout=log,
                 stderr=log,
             )

@@ -63,11 +63,11 @@ def start_up(repeat: int) -> list[dict[str, Any]]:
     ]
 
 
-def ready(folder: Path, repeat: int) -> list[dict[str, Any]]:
-    """From the command to /readyz 200: on an empty folder, and on one that was used before."""
+def ready(directory: Path, repeat: int) -> list[dict[str, Any]]:
+    """From the command to /readyz 200: on an empty directory, and on one that was used before."""
     first, again = [], []
     for number in range(repeat):
-        server = up_support.Up(folder / f"ready-{number}", workdir=folder)
+        server = up_support.Up(directory / f"ready-{number}", workdir=directory)
         first.append(timed(server.start))
         server.stop()
         again.append(timed(server.start))
@@ -78,17 +78,17 @@ def ready(folder: Path, repeat: int) -> list[dict[str, Any]]:
     ]
     shared = {"floor": "import of its libraries", "floor_ms": median_ms(floor), "aim_ms": 1000}
     return [
-        {"what": "kiln up ready, new folder", "ms": median_ms(first), **shared},
-        {"what": "kiln up ready, used folder", "ms": median_ms(again), **shared},
+        {"what": "kiln up ready, new directory", "ms": median_ms(first), **shared},
+        {"what": "kiln up ready, used directory", "ms": median_ms(again), **shared},
     ]
 
 
-def counter(folder: Path, repeat: int) -> list[dict[str, Any]]:
+def counter(directory: Path, repeat: int) -> list[dict[str, Any]]:
     """51 tasks, each created through the API by the one before, once the cluster is ready."""
     walls, programs = [], []
     example = ROOT / "examples" / "01-counter"
     for number in range(repeat):
-        server = up_support.Up(folder / f"counter-{number}", workdir=example)
+        server = up_support.Up(directory / f"counter-{number}", workdir=example)
         server.start()
         try:
             server.kiln("apply", "-f", "cluster.yaml")
@@ -160,9 +160,9 @@ async def object_to_running(server: up_support.Up, tasks: int) -> list[float]:
     return delays
 
 
-def latency(folder: Path, tasks: int) -> list[dict[str, Any]]:
+def latency(directory: Path, tasks: int) -> list[dict[str, Any]]:
     """Object → running on a warm worker."""
-    server = up_support.Up(folder / "latency", workdir=folder)
+    server = up_support.Up(directory / "latency", workdir=directory)
     server.start()
     try:
         server.kiln("run", "--watch", "--", "true")
@@ -191,11 +191,11 @@ def main() -> None:
     options = parser.parse_args()
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with tempfile.TemporaryDirectory(prefix="kiln-bench.") as scratch:
-        folder = Path(scratch)
+        directory = Path(scratch)
         rows = start_up(options.repeat)
-        rows += ready(folder, options.repeat)
-        rows += counter(folder, options.repeat)
-        rows += latency(folder, options.tasks)
+        rows += ready(directory, options.repeat)
+        rows += counter(directory, options.repeat)
+        rows += latency(directory, options.tasks)
     print(f"{'':32}{'ms':>9}{'aim':>7}{'floor':>9}{'ratio':>7}  floor is")
     for row in rows:
         ratio = row["ms"] / row["floor_ms"]

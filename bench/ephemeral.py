@@ -1,6 +1,6 @@
 """Measures commands as ephemeral containers beside the same on warm workers.
 
-    python bench/ephemeral.py [--only WORD] [--repeat N] [--no-gates] [--wait S] [--folder DIR]
+    python bench/ephemeral.py [--only WORD] [--repeat N] [--no-gates] [--wait S] [--directory DIR]
                               [--json FILE]
 
 One `kiln up` with a TaskCluster of three workers for each runtime. `reports` says how long after a
@@ -298,12 +298,12 @@ def held(server: up_support.Up) -> dict[str, float]:
 SHAPES = {"compare": compare, "reports": reports, "many": many}
 
 
-def shapes(folder: Path) -> dict[str, frame.Shape]:
+def shapes(directory: Path) -> dict[str, frame.Shape]:
     """By name."""
 
     def run(kind: str) -> Iterator[Figure]:
         with (
-            tempfile.TemporaryDirectory(prefix="kiln-bench.", dir=folder) as scratch,
+            tempfile.TemporaryDirectory(prefix="kiln-bench.", dir=directory) as scratch,
             up_support.serving(Path(scratch)) as server,
         ):
             yield from asyncio.run(SHAPES[kind](server))
@@ -314,7 +314,7 @@ def shapes(folder: Path) -> dict[str, frame.Shape]:
 def main() -> int:
     """Measure, print, write; 1 when a gate was missed."""
     options = frame.parser(__doc__, name="ephemeral").parse_args()
-    return frame.run(shapes(options.folder), options)
+    return frame.run(shapes(options.directory), options)
 
 
 if __name__ == "__main__":

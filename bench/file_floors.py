@@ -3,7 +3,7 @@
 A web server that answers a constant, and one that writes an upload to disk and syncs it; counting
 line ends by the block; one process that computes a file line by line; copying files into one. No
 checksums, no records of anything, nobody to ask and nothing to restart: that is the difference. As
-a program it is its own server: `file_floors.py FOLDER`, which says its port and serves until its
+a program it is its own server: `file_floors.py DIRECTORY`, which says its port and serves until its
 standard input ends.
 """
 
@@ -20,7 +20,7 @@ import machine
 BLOCK_BYTES = 1 << 20
 
 
-def serve(folder: Path) -> None:
+def serve(directory: Path) -> None:
     """GET /jobs/ID and POST /jobs as JSON, PUT /raw to disk, by uvicorn and Starlette."""
     import uvicorn  # noqa: PLC0415 - only the server's process pays for them
     import uvloop  # noqa: PLC0415
@@ -38,7 +38,7 @@ def serve(folder: Path) -> None:
 
     async def raw(request: Request) -> JSONResponse:
         size = lines = 0
-        with (folder / "raw").open("wb", buffering=0) as file:
+        with (directory / "raw").open("wb", buffering=0) as file:
             async for chunk in request.stream():
                 size += len(chunk)
                 lines += chunk.count(b"\n")
@@ -76,9 +76,9 @@ def serve(folder: Path) -> None:
 class Server:
     """The floor's server in a process of its own. `port`: on loopback."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, directory: Path) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, __file__, str(folder)],
+            [sys.executable, __file__, str(directory)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -65,8 +65,8 @@ def written(path: Path, lines: int) -> Path:
 class Home:
     """A `kiln up` with two slots, and its Jobs API on the plain port."""
 
-    def __init__(self, folder: Path) -> None:
-        self._up = up_support.Up(folder / "home", workdir=folder, slots=2)
+    def __init__(self, directory: Path) -> None:
+        self._up = up_support.Up(directory / "home", workdir=directory, slots=2)
         self._up.start()
         endpoints = json.loads((self._up.data / "endpoints.json").read_text())
         self.pid = int(endpoints["pid"])
@@ -106,8 +106,8 @@ class Home:
         """Make room again; what comes next does not share the disk with that."""
         link = loading.head("DELETE", f"/jobs/{document['id']}", more=self.headers)
         loading.ask(self.port, link)
-        folder = self._up.data / "files" / document["storageBlobPrefix"]
-        while folder.exists():
+        directory = self._up.data / "files" / document["storageBlobPrefix"]
+        while directory.exists():
             time.sleep(0.01)
 
     def resident_mib(self) -> float:
@@ -129,13 +129,13 @@ class Home:
         raise AssertionError(f"/proc/{self.pid}/status has no {name}")
 
 
-def uploads(folder: Path, repeat: int) -> Iterator[Figure]:
+def uploads(directory: Path, repeat: int) -> Iterator[Figure]:
     """A large file, sent, indexed, written and synced; beside the same without an index."""
-    file = written(folder / "large.jsonl", LARGE_LINES)
+    file = written(directory / "large.jsonl", LARGE_LINES)
     size = file.stat().st_size / MB
     rates: dict[bool, list[float]] = {False: [], True: []}
     floor, growth = [], 0.0
-    with file_floors.Server(folder) as bare, Home(folder) as home:
+    with file_floors.Server(directory) as bare, Home(directory) as home:
         for number in range(repeat + 1):
             seconds, answer = loading.upload(bare.port, "/raw", file, headers={})
             if answer["lines"] != LARGE_LINES:
@@ -162,9 +162,9 @@ def uploads(folder: Path, repeat: int) -> Iterator[Figure]:
     yield Figure("upload and split, growth of the server", growth, "MiB", None, Gate(at_most=32))
 
 
-def indexes(folder: Path, repeat: int) -> Iterator[Figure]:
+def indexes(directory: Path, repeat: int) -> Iterator[Figure]:
     """A file that is there; the floor finds the same places and adds nothing up."""
-    file = written(folder / "large.jsonl", LARGE_LINES)
+    file = written(directory / "large.jsonl", LARGE_LINES)
     size = file.stat().st_size / MB
     spec = filejobs.JobSpec()
 
@@ -204,18 +204,18 @@ def _taken_in(chunks: Iterator[bytes], spec: filejobs.JobSpec) -> None:
     taker.finish()
 
 
-def sample(folder: Path, repeat: int) -> Iterator[Figure]:
+def sample(directory: Path, repeat: int) -> Iterator[Figure]:
     """1.25 million lines computed on two slots, beside one process that does it line by line."""
-    file = written(folder / "sample.jsonl", SAMPLE_LINES)
+    file = written(directory / "sample.jsonl", SAMPLE_LINES)
     query = "mapper=calculator&itemsPerPart=50000"
     alone, mapped, whole, spent = [], [], [], []
-    with Home(folder) as home:
-        warm = written(folder / "warm.jsonl", 1_000)
+    with Home(directory) as home:
+        warm = written(directory / "warm.jsonl", 1_000)
         document = home.run(warm, "mapper=calculator&itemsPerPart=100")
         processes = machine.tree(home.pid)
         for _ in range(repeat):
             before = _children_s()
-            alone.append(file_floors.computed(file, folder / "alone"))
+            alone.append(file_floors.computed(file, directory / "alone"))
             work_s = _children_s() - before
             home.delete(document)  # else the job alone would pay for memory never used before
             began = time.perf_counter()
@@ -227,7 +227,7 @@ def sample(folder: Path, repeat: int) -> Iterator[Figure]:
             mapped.append(ended - accepted)
             whole.append(ended - began)
         parts, job = document["parts"], document["id"]
-        if home.get(f"/jobs/{job}/results") != (folder / "alone").read_bytes():
+        if home.get(f"/jobs/{job}/results") != (directory / "alone").read_bytes():
             raise AssertionError("the result is not what one process makes of the file")
     one = machine.median(alone)
     yield Figure(
@@ -250,12 +250,12 @@ def _children_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def many_parts(folder: Path, repeat: int) -> Iterator[Figure]:
+def many_parts(directory: Path, repeat: int) -> Iterator[Figure]:
     """10,000 parts of one line: what a part costs, and how large documents become."""
-    file = written(folder / "parts.jsonl", filejobs.MAX_PARTS)
+    file = written(directory / "parts.jsonl", filejobs.MAX_PARTS)
     seconds, largest = [], 0
-    with Home(folder) as home:
-        home.run(written(folder / "warm.jsonl", 1_000), "mapper=identity&itemsPerPart=100")
+    with Home(directory) as home:
+        home.run(written(directory / "warm.jsonl", 1_000), "mapper=identity&itemsPerPart=100")
         for _ in range(max(1, repeat // 3)):
             began = time.perf_counter()
             document = home.run(file, "mapper=identity&itemsPerPart=1")
@@ -274,14 +274,14 @@ def many_parts(folder: Path, repeat: int) -> Iterator[Figure]:
     )
 
 
-def requests(folder: Path, repeat: int) -> Iterator[Figure]:
+def requests(directory: Path, repeat: int) -> Iterator[Figure]:
     """Small requests on 32 connections, beside a server that answers a constant."""
-    small = folder / "small.jsonl"
+    small = directory / "small.jsonl"
     small.write_bytes(SMALL)
     numbers = itertools.count()
     found: dict[str, list[loading.Load]] = {"GET": [], "POST": []}
     floors: dict[str, list[loading.Load]] = {"GET": [], "POST": []}
-    with file_floors.Server(folder) as bare, Home(folder) as home:
+    with file_floors.Server(directory) as bare, Home(directory) as home:
         job = home.run(small, "mapper=calculator")["id"]
         read = loading.head("GET", f"/jobs/{job}", more=home.headers)
 
@@ -315,32 +315,32 @@ def requests(folder: Path, repeat: int) -> Iterator[Figure]:
         )
 
 
-def merges(folder: Path, repeat: int) -> Iterator[Figure]:
+def merges(directory: Path, repeat: int) -> Iterator[Figure]:
     """Outputs made into one result, verified and published; beside copying. Those of 60 parts stay
     where they are; those of 600 are below the size from which they do, so they are copied and
     synced."""
-    file = written(folder / "large.jsonl", LARGE_LINES)
+    file = written(directory / "large.jsonl", LARGE_LINES)
     for lines, name in (
         (100_000, "merge of 60 parts, in place"),
         (10_000, "merge of 600 parts, copied and synced"),
     ):
-        rates, floor = _merged(folder / str(lines), file, lines=lines, repeat=repeat)
+        rates, floor = _merged(directory / str(lines), file, lines=lines, repeat=repeat)
         gate = Gate(at_least=400)
         yield Figure(name, machine.median(rates), "MB/s", machine.median(floor), gate)
 
 
 def _merged(
-    folder: Path, file: Path, *, lines: int, repeat: int
+    directory: Path, file: Path, *, lines: int, repeat: int
 ) -> tuple[list[float], list[float]]:
     """MB/s, and those of the floor. `lines`: of a part."""
-    root = folder / "store"
+    root = directory / "store"
     store = local.LocalStore(root)
     manifest = _mapped(store, file, lines=lines)
     sources = [root / f"out/{each.number}-1-1.ndjson" for each in manifest.parts]
     size = manifest.bytes / MB
     rates, floor = [], []
     for run in range(1, repeat + 1):
-        floor.append(size / file_floors.copied(sources, folder / "copied"))
+        floor.append(size / file_floors.copied(sources, directory / "copied"))
         work = filejobs.ReduceWork(
             store=store.url,
             job="bench",
@@ -385,12 +385,12 @@ def _passed(_: int) -> None:
     """Nobody watches."""
 
 
-def shapes(folder: Path | None, repeat: int) -> dict[str, frame.Shape]:
+def shapes(directory: Path | None, repeat: int) -> dict[str, frame.Shape]:
     """Everything that is measured, by the word that `--only` takes."""
 
     def beside(shape: Callable[[Path, int], Iterator[Figure]]) -> frame.Shape:
         def measured() -> Iterator[Figure]:
-            with tempfile.TemporaryDirectory(prefix="kiln-bench.", dir=folder) as scratch:
+            with tempfile.TemporaryDirectory(prefix="kiln-bench.", dir=directory) as scratch:
                 yield from shape(Path(scratch), repeat)
 
         return measured
@@ -411,7 +411,7 @@ def main() -> int:
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     with contextlib.suppress(KeyError):
         del os.environ["KUBECONFIG"]
-    return frame.run(shapes(options.folder, options.repeat), options)
+    return frame.run(shapes(options.directory, options.repeat), options)
 
 
 if __name__ == "__main__":

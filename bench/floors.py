@@ -179,7 +179,7 @@ class Dispatcher:
             self._loop.call_soon_threadsafe(self._written, told)
 
 
-def dispatcher(folder: Path, *, durable: bool, delay_s: float) -> None:
+def dispatcher(directory: Path, *, durable: bool, delay_s: float) -> None:
     """The dispatcher's process."""
     import uvloop  # noqa: PLC0415 - only this process pays for it
 
@@ -187,14 +187,14 @@ def dispatcher(folder: Path, *, durable: bool, delay_s: float) -> None:
     if durable:
         import apsw  # noqa: PLC0415 - only a durable one pays for it
 
-        database = apsw.Connection(str(folder / "floor.db"))
+        database = apsw.Connection(str(directory / "floor.db"))
         for statement in ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", TABLES):
             database.execute(statement)
 
     async def serve() -> None:
         loop = asyncio.get_running_loop()
         hub = Dispatcher(loop, database, delay_s)
-        await loop.create_unix_server(lambda: Peer(hub), str(folder / "link"))
+        await loop.create_unix_server(lambda: Peer(hub), str(directory / "link"))
         await asyncio.Event().wait()
 
     uvloop.run(serve())
@@ -203,10 +203,10 @@ def dispatcher(folder: Path, *, durable: bool, delay_s: float) -> None:
 class Link:
     """A blocking end of a link."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, directory: Path) -> None:
         self._socket, self._unframed = socket.socket(socket.AF_UNIX), Unframed()
         end = time.monotonic() + 10
-        while self._socket.connect_ex(str(folder / "link")):
+        while self._socket.connect_ex(str(directory / "link")):
             if time.monotonic() > end:
                 raise TimeoutError("the floor's dispatcher did not start")
             time.sleep(0.001)
@@ -237,9 +237,9 @@ def hop(left: int) -> tuple[int, tuple[str, bytes] | None]:
 FUNCTIONS: dict[str, Callable[[int], tuple[int, Any]]] = {"echo": echo, "hop": hop}
 
 
-def slot(folder: Path) -> None:
+def slot(directory: Path) -> None:
     """A slot's process: runs what comes, in order, until the link is over."""
-    link = Link(folder)
+    link = Link(directory)
     link.send("slot", [])
     while messages := link.receive():
         for _, calls in messages:
@@ -253,13 +253,13 @@ def slot(folder: Path) -> None:
 class Floor:
     """A dispatcher, two slots and this process as their driver."""
 
-    def __init__(self, folder: Path | None, *, durable: bool, delay_s: float = 0.0) -> None:
-        """`folder`: where its own is made; on the disk to be measured."""
-        self._folder = tempfile.TemporaryDirectory(prefix="kiln-floor.", dir=folder)
-        argv = [sys.executable, __file__, self._folder.name, "--delay", str(delay_s)]
+    def __init__(self, directory: Path | None, *, durable: bool, delay_s: float = 0.0) -> None:
+        """`directory`: where its own is made; on the disk to be measured."""
+        self._directory = tempfile.TemporaryDirectory(prefix="kiln-floor.", dir=directory)
+        argv = [sys.executable, __file__, self._directory.name, "--delay", str(delay_s)]
         roles = [["dispatcher", *(["--durable"] if durable else [])], ["slot"], ["slot"]]
         self.processes = [subprocess.Popen([*argv, "--role", *role]) for role in roles]
-        self._link = Link(Path(self._folder.name))
+        self._link = Link(Path(self._directory.name))
         self.burst(TO_A_MESSAGE)
 
     def __enter__(self) -> Self:
@@ -269,7 +269,7 @@ class Floor:
         for process in self.processes:
             process.kill()
             process.wait()
-        self._folder.cleanup()
+        self._directory.cleanup()
 
     def burst(self, count: int) -> float:
         """Seconds for `count` calls with different arguments, from first submit to last result."""
@@ -307,7 +307,7 @@ def first() -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folder", type=Path, nargs="?", default=None)
+    parser.add_argument("directory", type=Path, nargs="?", default=None)
     parser.add_argument("--role", choices=("dispatcher", "slot", "first"), required=True)
     parser.add_argument("--durable", action="store_true")
     parser.add_argument("--delay", type=float, default=0.0)
@@ -315,9 +315,9 @@ def main() -> None:
     if options.role == "first":
         first()
     elif options.role == "slot":
-        slot(options.folder)
+        slot(options.directory)
     else:
-        dispatcher(options.folder, durable=options.durable, delay_s=options.delay)
+        dispatcher(options.directory, durable=options.durable, delay_s=options.delay)
 
 
 if __name__ == "__main__":

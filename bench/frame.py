@@ -74,7 +74,7 @@ def parser(doc: str | None, *, name: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--wait", type=float, default=180, help="seconds to spend on waiting for quiet"
     )
-    parser.add_argument("--folder", type=Path, help="where data is written; not on tmpfs")
+    parser.add_argument("--directory", type=Path, help="where data is written; not on tmpfs")
     parser.add_argument("--json", type=Path, default=HERE / "results" / f"{name}.json")
     return parser
 

@@ -116,7 +116,7 @@ async def times(kubeconfig: Path, repeat: int) -> Figure:
 
 def measured(repeat: int) -> Iterator[Figure]:
     """Install a manager, and measure."""
-    kube = kube_cluster.Kube(Path(os.environ["KILN_KUBE_FOLDER"]))
+    kube = kube_cluster.Kube(Path(os.environ["KILN_KUBE_DIRECTORY"]))
     nodes = kube.real_nodes()
     for node in nodes:
         waiting.wait_until(

@@ -21,18 +21,18 @@ MARK = "KILN_BENCH_MARK"
 
 
 class Home:
-    """A session with two slots on this machine; with a folder (`durable`) or without."""
+    """A session with two slots on this machine; with a directory (`durable`) or without."""
 
     def __init__(self, scratch: Path | None, *, durable: bool, delay_s: float = 0.0) -> None:
-        """`scratch`: where its folder is made; on the disk to be measured."""
+        """`scratch`: where its directory is made; on the disk to be measured."""
         self._scratch = tempfile.TemporaryDirectory(prefix="kiln-bench.", dir=scratch)
         self.journal = Path(self._scratch.name) / "home" / "journal.db"
         self._mark = f"{Path(self._scratch.name).name}"
         os.environ[MARK] = self._mark
         os.environ["KILN_JOURNAL_SYNC_DELAY_S"] = str(delay_s)
         try:
-            folder = str(self.journal.parent) if durable else None
-            self._session = kiln.start(folder, slots=2)
+            directory = str(self.journal.parent) if durable else None
+            self._session = kiln.start(directory, slots=2)
         finally:
             del os.environ[MARK], os.environ["KILN_JOURNAL_SYNC_DELAY_S"]
 

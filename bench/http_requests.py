@@ -1,6 +1,7 @@
 """Measures tasks that are HTTP requests beside a bare aiohttp loop with the same requests.
 
-    python bench/http_requests.py [--only WORD] [--repeat N] [--no-gates] [--wait S] [--folder DIR]
+    python bench/http_requests.py [--only WORD] [--repeat N] [--no-gates] [--wait S] [--directory
+    DIR]
                                   [--json FILE]
 
 A dispatcher with its journal on disk, executors and a server of a few lines, each in a process of
@@ -95,13 +96,15 @@ async def request_all(pipe: Connection, url: str) -> None:
         pipe.send(COUNT / (time.perf_counter() - began))
 
 
-async def execute(pipe: Connection, folder: Path, name: str) -> None:
+async def execute(pipe: Connection, directory: Path, name: str) -> None:
     """What `kiln executor http` runs, once there is a dispatcher; it collects as seldom as that."""
     gc.freeze()
     gc.set_threshold(10_000, 20, 50)
     await asyncio.to_thread(pipe.recv)
     settings = service.Settings(name=name, slots=SLOTS, labels={}, policy=http_executors.LOCAL)
-    made = http_executors.executor(folder, settings, http_executors.NoSecrets(), on_failure=print)
+    made = http_executors.executor(
+        directory, settings, http_executors.NoSecrets(), on_failure=print
+    )
     await made.start(say=lambda _: None)
     pipe.send("ready")
     await asyncio.to_thread(pipe.recv)
@@ -143,16 +146,16 @@ def process(work: Callable[..., Any], *given: Any) -> Iterator[Process]:
 
 
 @contextmanager
-def executors(folder: Path, many: int) -> Iterator[list[Process]]:
+def executors(directory: Path, many: int) -> Iterator[list[Process]]:
     """Forked while there is no loop and no journal, which a child had better not have."""
     with ExitStack() as stack:
-        yield [stack.enter_context(process(execute, folder, f"e{n}")) for n in range(many)]
+        yield [stack.enter_context(process(execute, directory, f"e{n}")) for n in range(many)]
 
 
 @asynccontextmanager
-async def dispatching(folder: Path, made: list[Process]) -> AsyncIterator[hubs.Hub]:
+async def dispatching(directory: Path, made: list[Process]) -> AsyncIterator[hubs.Hub]:
     """A dispatcher to which these executors are connected; they stop before it does."""
-    async with hub_support.running(folder) as hub:
+    async with hub_support.running(directory) as hub:
         for one in made:
             one.go_on()
             await asyncio.to_thread(one.get)
@@ -175,10 +178,10 @@ def submit(hub: hubs.Hub, url: str, many: int, **http: Any) -> list[ids.TaskId]:
 
 
 async def rate(
-    folder: Path, url: str, made: list[Process]
+    directory: Path, url: str, made: list[Process]
 ) -> tuple[float, collections.Counter[str]]:
     """Tasks a second from the submission to the last result on disk, and who ran how many."""
-    async with dispatching(folder, made) as hub:
+    async with dispatching(directory, made) as hub:
         ran: collections.Counter[str] = collections.Counter()
         over = asyncio.Event()
 
@@ -199,9 +202,9 @@ async def rate(
         return COUNT / took, ran
 
 
-async def waiting(folder: Path, url: str, made: list[Process]) -> float:
+async def waiting(directory: Path, url: str, made: list[Process]) -> float:
     """MiB of an executor that waits for so many results elsewhere."""
-    async with dispatching(folder, made) as hub:
+    async with dispatching(directory, made) as hub:
         left = collections.deque(submit(hub, url, POLLS, polling={}))
         async with asyncio.timeout(MOST_S):
             while left:
@@ -214,11 +217,11 @@ async def waiting(folder: Path, url: str, made: list[Process]) -> float:
         return float(await asyncio.to_thread(made[0].get))
 
 
-def shapes(folder: Path | None, repeat: int) -> dict[str, frame.Shape]:
+def shapes(directory: Path | None, repeat: int) -> dict[str, frame.Shape]:
     """By name."""
 
     def scratch() -> tempfile.TemporaryDirectory[str]:
-        return tempfile.TemporaryDirectory(prefix="kiln-bench.", dir=folder)
+        return tempfile.TemporaryDirectory(prefix="kiln-bench.", dir=directory)
 
     def rates() -> Iterator[Figure]:
         taken, bare = [], []
@@ -262,7 +265,7 @@ def shapes(folder: Path | None, repeat: int) -> dict[str, frame.Shape]:
 def main() -> int:
     """Measure, print, write; 1 when a gate was missed."""
     options = frame.parser(__doc__, name="http").parse_args()
-    return frame.run(shapes(options.folder, options.repeat), options)
+    return frame.run(shapes(options.directory, options.repeat), options)
 
 
 if __name__ == "__main__":

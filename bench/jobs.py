@@ -1,6 +1,7 @@
 """Measures Jobs and JobConfigs beside bare objects, and beside spawned tasks, on one machine.
 
-    python bench/jobs.py [--only WORD] [--short] [--repeat N] [--no-gates] [--wait S] [--folder DIR]
+    python bench/jobs.py [--only WORD] [--short] [--repeat N] [--no-gates] [--wait S] [--directory
+    DIR]
                          [--json FILE]
 
 One `kiln up` for each shape; Jobs and what they stand beside are made by the same client, in turn.
@@ -354,7 +355,7 @@ async def same_second(server: up_support.Up, count: int) -> list[Figure]:
     return [Figure(what, count / (last - due), "/s", floor, gate, more)]
 
 
-async def steps(server: up_support.Up, folder: Path) -> list[Figure]:
+async def steps(server: up_support.Up, directory: Path) -> list[Figure]:
     """From the run of what a Job depends on to its own."""
     figures = []
     async with connected(server) as kube:
@@ -363,7 +364,7 @@ async def steps(server: up_support.Up, folder: Path) -> list[Figure]:
             gaps = []
             for number in range(STEPS):
                 names = [f"{kind.kind.lower()}-{number}-{part}" for part in ("first", "second")]
-                gaps.append(await gap(kube, kind, names, notes=folder / names[0]))
+                gaps.append(await gap(kube, kind, names, notes=directory / names[0]))
             more = {"p50 ms": round(statistics.median(gaps) * 1e3, 1)}
             p99 = machine.percentile(gaps, 99) * 1e3
             what = f"{kind.kind} → Job that depends on it, p99"
@@ -395,7 +396,7 @@ def shapes(options: Any) -> dict[str, frame.Shape]:
     less = 5 if options.short else 1
 
     def measured(measure: Callable[[up_support.Up, Path], Any]) -> Iterator[Figure]:
-        with tempfile.TemporaryDirectory(prefix="kiln-bench.", dir=options.folder) as scratch:
+        with tempfile.TemporaryDirectory(prefix="kiln-bench.", dir=options.directory) as scratch:
             server = up_support.Up(Path(scratch) / "data", workdir=HERE, slots=SLOTS)
             server.start()
             try:

@@ -257,7 +257,7 @@ def shapes(options: Any) -> dict[str, frame.Shape]:
 
 def measured(measure: Measure) -> Iterator[Figure]:
     """Install a manager with one worker of two slots, and measure."""
-    kube = kube_cluster.Kube(Path(os.environ["KILN_KUBE_FOLDER"]))
+    kube = kube_cluster.Kube(Path(os.environ["KILN_KUBE_DIRECTORY"]))
     [node] = kube.real_nodes()
     waiting.wait_until(lambda: kube.node_is_ready(node), what=f"{node} is Ready", timeout_s=120)
     home = kube_manager.on_real_node(node, "--storage", "emptyDir")

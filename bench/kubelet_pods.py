@@ -97,7 +97,7 @@ async def rates(manager: kube_manager.Manager, node: str, repeat: int) -> Iterat
 
 def measured(repeat: int) -> Iterator[Figure]:
     """Install a manager on the node with a kubelet, and measure."""
-    kube = kube_cluster.Kube(Path(os.environ["KILN_KUBE_FOLDER"]))
+    kube = kube_cluster.Kube(Path(os.environ["KILN_KUBE_DIRECTORY"]))
     [node] = kube.real_nodes()
     waiting.wait_until(lambda: kube.node_is_ready(node), what=f"{node} is Ready", timeout_s=120)
     home = kube_manager.on_real_node(node, "--storage", "emptyDir")

@@ -1,6 +1,6 @@
 """The machine beneath a measurement: what it is, who else uses it, what a tree of processes holds.
 
-Used by every script of this folder, also in scratch environments: the standard library only.
+Used by every script of this directory, also in scratch environments: the standard library only.
 """
 
 import os

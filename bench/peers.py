@@ -50,12 +50,12 @@ SYSTEMS = {
 }
 
 
-def environment(name: str, folder: Path) -> Path:
+def environment(name: str, directory: Path) -> Path:
     """The interpreter of a scratch environment with that system; made if it is not there."""
-    python = folder / name / "bin" / "python"
+    python = directory / name / "bin" / "python"
     if not python.exists():
         print(f"installing {' '.join(SYSTEMS[name].packages)} …", flush=True)
-        venv.create(folder / name, with_pip=True)
+        venv.create(directory / name, with_pip=True)
         install = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*install, *SYSTEMS[name].packages], check=True)
     return python

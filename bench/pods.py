@@ -1,6 +1,6 @@
 """Measures Tasks that are Pods beside bare Pods on one machine: a second, API writes, kills.
 
-    python bench/pods.py [--only WORD] [--repeat N] [--no-gates] [--wait S] [--folder DIR]
+    python bench/pods.py [--only WORD] [--repeat N] [--no-gates] [--wait S] [--directory DIR]
                          [--json FILE]
 
 One `kiln up` runs both in turn, created and awaited by the same client. Run by `make bench`.
@@ -191,12 +191,12 @@ async def kills(server: up_support.Up) -> Iterator[Figure]:
     return iter([figure])
 
 
-def shapes(folder: Path, repeat: int) -> dict[str, frame.Shape]:
+def shapes(directory: Path, repeat: int) -> dict[str, frame.Shape]:
     """By name."""
 
     def measured(kind: str) -> Iterator[Figure]:
         with (
-            tempfile.TemporaryDirectory(prefix="kiln-bench.", dir=folder) as scratch,
+            tempfile.TemporaryDirectory(prefix="kiln-bench.", dir=directory) as scratch,
             up_support.serving(Path(scratch)) as server,
         ):
             yield from asyncio.run(rates(server, repeat) if kind == "rates" else kills(server))
@@ -207,7 +207,7 @@ def shapes(folder: Path, repeat: int) -> dict[str, frame.Shape]:
 def main() -> int:
     """Measure, print, write; 1 when a gate was missed."""
     options = frame.parser(__doc__, name="pods").parse_args()
-    return frame.run(shapes(options.folder, options.repeat), options)
+    return frame.run(shapes(options.directory, options.repeat), options)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Measures a pond beside a plain verified copy from the same source, with agents as processes.
 
-    python bench/pond.py [--only WORD] [--short] [--repeat N] [--no-gates] [--wait S] [--folder DIR]
+    python bench/pond.py [--only WORD] [--short] [--repeat N] [--no-gates] [--wait S] [--directory
+    DIR]
                          [--mib N] [--json FILE]
 
 The source is an HTTP server of its own that counts what it sends. The floor of a prefetch is one
@@ -46,7 +47,7 @@ SMALL_BYTES = 4 << 10
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    folder = Path()
+    directory = Path()
     sent = 0
     gets = 0
 
@@ -67,7 +68,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._file(body=True)
 
     def _file(self, *, body: bool) -> None:
-        with (self.folder / self.path.lstrip("/")).open("rb") as file:
+        with (self.directory / self.path.lstrip("/")).open("rb") as file:
             found = os.fstat(file.fileno())
             self.send_response(200)
             self.send_header("ETag", f'"{found.st_size}-{found.st_mtime_ns}"')
@@ -84,9 +85,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 _Handler.sent += found.st_size
 
 
-def serve(folder: str) -> None:
+def serve(directory: str) -> None:
     """Be the source, until standard input ends."""
-    _Handler.folder = Path(folder)
+    _Handler.directory = Path(directory)
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
     server.daemon_threads = True
     print(server.server_address[1], flush=True)
@@ -96,18 +97,18 @@ def serve(folder: str) -> None:
 class Lake:
     """The source as a process, with random files."""
 
-    def __init__(self, folder: Path, *, files: int, size: int) -> None:
-        folder.mkdir()
+    def __init__(self, directory: Path, *, files: int, size: int) -> None:
+        directory.mkdir()
         self.digests: dict[str, str] = {}
         self.size = size
         for number in range(files):
             content = os.urandom(size)
-            (folder / f"f{number:04}").write_bytes(content)
+            (directory / f"f{number:04}").write_bytes(content)
             self.digests[f"f{number:04}"] = f"sha256:{hashlib.sha256(content).hexdigest()}"
-        self._folder = folder
+        self._directory = directory
 
     def __enter__(self) -> Self:
-        command = [sys.executable, __file__, "--serve", str(self._folder)]
+        command = [sys.executable, __file__, "--serve", str(self._directory)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE)
         assert self._process.stdout is not None
         self.port = int(self._process.stdout.readline())
@@ -146,21 +147,21 @@ class Lake:
         )
 
 
-def plain_copy(lake: Lake, folder: Path) -> float:
+def plain_copy(lake: Lake, directory: Path) -> float:
     """The floor: seconds for all files, each checked, on disk and renamed."""
-    folder.mkdir()
+    directory.mkdir()
     began = time.perf_counter()
     connection = http.client.HTTPConnection("127.0.0.1", lake.port)
     for path, digest in lake.digests.items():
         connection.request("GET", f"/{path}")
         answer, made = connection.getresponse(), hashlib.sha256()
-        with (folder / f".{path}").open("wb", buffering=0) as file:
+        with (directory / f".{path}").open("wb", buffering=0) as file:
             while piece := answer.read(PIECE_BYTES):
                 made.update(piece)
                 file.write(piece)
             os.fsync(file.fileno())
         assert f"sha256:{made.hexdigest()}" == digest
-        (folder / f".{path}").rename(folder / path)
+        (directory / f".{path}").rename(directory / path)
     connection.close()
     return time.perf_counter() - began
 
@@ -173,14 +174,14 @@ async def _live(home: pond_homes.PondHome, *nodes: str) -> None:
     await home.until(lambda: set(nodes) <= home.ledger.nodes(pond_homes.NAMESPACE, pond_homes.POND))
 
 
-async def prefetch(folder: Path, lake: Lake, *, repeat: int) -> Iterator[Figure]:
+async def prefetch(directory: Path, lake: Lake, *, repeat: int) -> Iterator[Figure]:
     """From the wish to the tree of the run, on an agent that is idle, in turn with the floor."""
     agents, floors, peaks = [], [], []
     made = lake.manifest
-    async with pond_homes.PondHome(folder / "home") as home:
+    async with pond_homes.PondHome(directory / "home") as home:
         home.declare(lake.source)
         for number in range(repeat):
-            floors.append(plain_copy(lake, folder / f"copy-{number}"))
+            floors.append(plain_copy(lake, directory / f"copy-{number}"))
             node = f"node-{number}"
             await home.start(node)
             await _live(home, node)
@@ -210,9 +211,9 @@ async def prefetch(folder: Path, lake: Lake, *, repeat: int) -> Iterator[Figure]
     )
 
 
-async def three_nodes(folder: Path, lake: Lake) -> Iterator[Figure]:
+async def three_nodes(directory: Path, lake: Lake) -> Iterator[Figure]:
     """Pinned and fetched by three agents; then once more; then taken apart otherwise."""
-    async with pond_homes.PondHome(folder / "home") as home:
+    async with pond_homes.PondHome(directory / "home") as home:
         home.declare(lake.source)
         await home.start(*NODES)
         await _live(home, *NODES)
@@ -268,14 +269,14 @@ def _moved(home: pond_homes.PondHome) -> int:
     return sum(one.fetched_source + one.fetched_peers for one in counted)
 
 
-def shapes(folder: Path | None, *, repeat: int, mib: int, small: int) -> dict[str, frame.Shape]:
+def shapes(directory: Path | None, *, repeat: int, mib: int, small: int) -> dict[str, frame.Shape]:
     """By name."""
 
     def measured(kind: str) -> Iterator[Figure]:
         files, size = FILES, (mib << 20) // FILES
         if kind == "small":
             files, size = small, SMALL_BYTES
-        with tempfile.TemporaryDirectory(prefix="kiln-bench.", dir=folder) as scratch:
+        with tempfile.TemporaryDirectory(prefix="kiln-bench.", dir=directory) as scratch:
             top = Path(scratch)
             with Lake(top / "lake", files=files, size=size) as lake:
                 if kind == "nodes":
@@ -301,7 +302,7 @@ def main() -> int:
         resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1])
     )
     small = SMALL_FILES // 4 if options.short else SMALL_FILES
-    made = shapes(options.folder, repeat=options.repeat, mib=options.mib, small=small)
+    made = shapes(options.directory, repeat=options.repeat, mib=options.mib, small=small)
     return frame.run(made, options)
 
 

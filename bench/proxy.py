@@ -83,12 +83,12 @@ def measure(count: int) -> dict[str, float]:
 def computed() -> dict[str, int]:
     """Ticks of CPU that each process of this sandbox has used, by number and command."""
     found = {}
-    for folder in Path("/proc").glob("[0-9]*"):
+    for directory in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            words = (folder / "cmdline").read_bytes().decode().split("\0")
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            words = (directory / "cmdline").read_bytes().decode().split("\0")
+            fields = (directory / "stat").read_text().rpartition(")")[2].split()
             name = " ".join(Path(word).name for word in words[:3])
-            found[f"{folder.name} {name}"] = int(fields[11]) + int(fields[12])
+            found[f"{directory.name} {name}"] = int(fields[11]) + int(fields[12])
     return found
 
 
@@ -104,7 +104,7 @@ def cpu_of_round_trips(count: int) -> list[tuple[str, float]]:
 @contextlib.contextmanager
 def installed(scratch: Path) -> Iterator[None]:
     """A manager in the cluster with one worker, and a kubeconfig for drivers in the environment."""
-    kube = kube_cluster.Kube(Path(os.environ["KILN_KUBE_FOLDER"]))
+    kube = kube_cluster.Kube(Path(os.environ["KILN_KUBE_DIRECTORY"]))
     with contextlib.ExitStack() as stack:
         real = kube.real_nodes()
         if real:

@@ -1,7 +1,7 @@
 """Measures SyncSets on `kiln up`: how soon their flow runs, and what a shard costs.
 
     python bench/sync_sets.py [--only WORD] [--short] [--repeat N] [--no-gates] [--wait S]
-                              [--folder DIR] [--json FILE]
+                              [--directory DIR] [--json FILE]
 
 A start is from the request that makes the SyncSet until the first task of its flow is at work, on
 four workers and 100 MiB that the pond holds; it stands beside four bare Pods, from the request that
@@ -119,9 +119,9 @@ async def bare_pods(kube: kube_client.Client, word: str) -> float:
     return took
 
 
-async def make_pond(kube: kube_client.Client, folder: Path, *, files: int, size: int) -> None:
+async def make_pond(kube: kube_client.Client, directory: Path, *, files: int, size: int) -> None:
     """Declare a pond of random files."""
-    lake = folder / "lake"
+    lake = directory / "lake"
     lake.mkdir()
     for number in range(files):
         (lake / f"f{number:03}").write_bytes(os.urandom(size))
@@ -130,14 +130,14 @@ async def make_pond(kube: kube_client.Client, folder: Path, *, files: int, size:
     await kube.create(kinds.DATA_PONDS, body, NS)
 
 
-async def starts(server: up_support.Up, folder: Path, repeat: int) -> list[Figure]:
+async def starts(server: up_support.Up, directory: Path, repeat: int) -> list[Figure]:
     """Created until at work, with the data there."""
-    notes = folder / "notes"
+    notes = directory / "notes"
     flow = [{"note": {"call": "work:note", "with": {"path": str(notes)}}}]
     group = {"replicas": WORKERS, "near": [SNAPSHOT]}
     taken, phases, floors = [], [], []
     async with jobs.connected(server) as kube:
-        await make_pond(kube, folder, files=FILES, size=FILE_BYTES)
+        await make_pond(kube, directory, files=FILES, size=FILE_BYTES)
         await run_set(kube, sync_set("warm", flow, group=group))
         for number in range(repeat):
             floors.append(await bare_pods(kube, str(number)))
@@ -165,7 +165,9 @@ async def starts(server: up_support.Up, folder: Path, repeat: int) -> list[Figur
     ]
 
 
-async def shards(server: up_support.Up, folder: Path, *, count: int, repeat: int) -> list[Figure]:
+async def shards(
+    server: up_support.Up, directory: Path, *, count: int, repeat: int
+) -> list[Figure]:
     """What one more shard of a step takes, in turn with spawned tasks."""
     call = {"call": "work:nothing_with", "with": {"shard": "${ shard }"}}
     flow = [{"price": {"each": "shard", "of": f"data.{SNAPSHOT}", **call}}]
@@ -190,7 +192,7 @@ async def shards(server: up_support.Up, folder: Path, *, count: int, repeat: int
     taken, spawned, cpu, spawned_cpu = [], [], [], []
     async with jobs.connected(server) as kube:
         await jobs.run_all(kube, [jobs.job("warm", 2_000)])
-        await make_pond(kube, folder, files=1, size=1 << 20)
+        await make_pond(kube, directory, files=1, size=1 << 20)
         await run("warm", SMALL)
         for number in range(repeat):
             before = machine.cpu_s(pids)
@@ -219,7 +221,7 @@ def shapes(options: Any) -> dict[str, frame.Shape]:
     """By name."""
 
     def measured(measure: Callable[[up_support.Up, Path], Any], slots: int) -> Iterator[Figure]:
-        with tempfile.TemporaryDirectory(prefix="kiln-bench.", dir=options.folder) as scratch:
+        with tempfile.TemporaryDirectory(prefix="kiln-bench.", dir=options.directory) as scratch:
             server = up_support.Up(Path(scratch) / "data", workdir=HERE, slots=slots)
             server.start()
             try:
@@ -229,9 +231,10 @@ def shapes(options: Any) -> dict[str, frame.Shape]:
 
     repeat, count = options.repeat, SHARDS // (5 if options.short else 1)
     return {
-        "starts": lambda: measured(lambda up, folder: starts(up, folder, repeat), WORKERS),
+        "starts": lambda: measured(lambda up, directory: starts(up, directory, repeat), WORKERS),
         "shards": lambda: measured(
-            lambda up, folder: shards(up, folder, count=count, repeat=min(repeat, 3)), jobs.SLOTS
+            lambda up, directory: shards(up, directory, count=count, repeat=min(repeat, 3)),
+            jobs.SLOTS,
         ),
     }
 

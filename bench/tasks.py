@@ -238,7 +238,7 @@ def shapes(scratch: Path, repeat: int) -> dict[str, Callable[[], Iterator[Figure
 def main() -> int:
     """Measure, print, write; 1 when a gate was missed."""
     options = frame.parser(__doc__, name="tasks").parse_args()
-    return frame.run(shapes(options.folder, options.repeat), options)
+    return frame.run(shapes(options.directory, options.repeat), options)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-# For the demos: a server of their own in a scratch folder on free ports, and nothing left behind.
+# For the demos: a server of their own in a scratch directory on free ports, and nothing left behind.
 # shellcheck shell=bash
 #
 #     . ../server.sh

@@ -1,9 +1,9 @@
-"""`python -m hack.beside --logs FOLDER NAME=COMMAND …`: test suites side by side, as one.
+"""`python -m hack.beside --logs DIRECTORY NAME=COMMAND …`: test suites side by side, as one.
 
 Used by `make test-cluster`. Lines are shown as they come, under the name of their suite, until its
 tests are over; what pytest tells afterwards is shown at the end, failed suites last. All of it is
-in FOLDER/NAME.log. The exit code is 0 if all of theirs were. A Ctrl-C reaches all of them, as does
-a SIGTERM; should this process be killed, they are too.
+in DIRECTORY/NAME.log. The exit code is 0 if all of theirs were. A Ctrl-C reaches all of them, as
+does a SIGTERM; should this process be killed, they are too.
 """
 
 import argparse
@@ -79,7 +79,9 @@ class Suite:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m hack.beside", description=__doc__)
-    parser.add_argument("--logs", type=Path, required=True, help="folder, made if it is not there")
+    parser.add_argument(
+        "--logs", type=Path, required=True, help="directory, made if it is not there"
+    )
     parser.add_argument("suites", nargs="+", type=_named, metavar="NAME=COMMAND")
     given = parser.parse_args()
     given.logs.mkdir(parents=True, exist_ok=True)

@@ -47,7 +47,7 @@ _ALWAYS = (f"{_META}DeleteOptions", f"{_META}Patch", f"{_META}Status", f"{_META}
 
 def main() -> int:
     with tempfile.TemporaryDirectory(prefix="kinds-") as scratch:
-        running = cluster.Cluster(cluster.Settings(folder=Path(scratch) / "k", controllers=()))
+        running = cluster.Cluster(cluster.Settings(directory=Path(scratch) / "k", controllers=()))
         try:
             running.start()
             found: dict[str, Any] = {}

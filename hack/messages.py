@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-FOLDER = ROOT / "src/kilnwork/controlplane/apiserver"
-TARGET = FOLDER / "messages.json.gz"
+DIRECTORY = ROOT / "src/kilnwork/controlplane/apiserver"
+TARGET = DIRECTORY / "messages.json.gz"
 
 PACKAGES = {
     "k8s.io/api": (
@@ -94,13 +94,15 @@ _FIELD = re.compile(
 def main() -> int:
     messages: dict[str, dict[str, list[str]]] = {}
     for module, packages in PACKAGES.items():
-        folder = _folder(module)
+        directory = _directory(module)
         for package in packages:
-            text = (folder / package / "generated.proto").read_text()
+            text = (directory / package / "generated.proto").read_text()
             name = f"{module.replace('/', '.')}.{package.replace('/', '.')}"
-            types = "".join(file.read_text() for file in (folder / package).glob("*types.go"))
+            types = "".join(file.read_text() for file in (directory / package).glob("*types.go"))
             messages |= _parse(name, text, _left_out(types))
-    schemas: dict[str, Any] = json.loads(gzip.decompress((FOLDER / "types.json.gz").read_bytes()))
+    schemas: dict[str, Any] = json.loads(
+        gzip.decompress((DIRECTORY / "types.json.gz").read_bytes())
+    )
     kinds = _kinds()
     kept = _cut(messages, schemas, list(kinds.values()))
     text = json.dumps({"kinds": kinds, "messages": kept}, separators=(",", ":"), sort_keys=True)
@@ -109,7 +111,7 @@ def main() -> int:
     return 0
 
 
-def _folder(module: str) -> Path:
+def _directory(module: str) -> Path:
     argv = ["go", "list", "-m", "-f", "{{.Dir}}", module]
     found = subprocess.run(argv, cwd=ROOT / "hack/kube", capture_output=True, text=True, check=True)
     return Path(found.stdout.strip())

@@ -32,15 +32,15 @@ class Unfit(Exception):
     """It cannot be built here; the text says what would help."""
 
 
-def folder() -> Path:
+def directory() -> Path:
     """Return where the programs, the definitions of kinds (`crds`) and the image are kept."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return base / "kilnwork" / "peers" / f"{_SOURCE}-{COMMIT}"
 
 
 def ensure() -> Path:
-    """Return `folder()` with everything in it, built first if needed. Raises Unfit."""
-    wanted = folder()
+    """Return `directory()` with everything in it, built first if needed. Raises Unfit."""
+    wanted = directory()
     wanted.mkdir(parents=True, exist_ok=True)
     with (wanted / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

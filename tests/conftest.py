@@ -48,7 +48,7 @@ def _hear_signals() -> None:
 
 
 def pytest_unconfigure() -> None:
-    """Leave nothing in the folder of everybody."""
+    """Leave nothing in the directory of everybody."""
     short.remove_all()
 
 
@@ -60,7 +60,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture
 def examples() -> Path:
-    """The examples folder of this checkout."""
+    """The examples directory of this checkout."""
     return Path(__file__).parent.parent / "examples"
 
 

@@ -1,4 +1,4 @@
-"""The shapes on kilnwork: `kiln.start()`, with a new folder in DIR when told `--durable DIR`."""
+"""The shapes on kilnwork: `kiln.start()`, with a new directory in DIR when told `--durable DIR`."""
 
 import sys
 import tempfile
@@ -20,10 +20,10 @@ class Kilnwork:
     version = kiln.__version__
 
     def start(self) -> None:
-        folder = None
+        directory = None
         if "--durable" in sys.argv:
-            folder = tempfile.mkdtemp(dir=sys.argv[sys.argv.index("--durable") + 1])
-        self._session = kiln.start(folder, slots=2)
+            directory = tempfile.mkdtemp(dir=sys.argv[sys.argv.index("--durable") + 1])
+        self._session = kiln.start(directory, slots=2)
 
     def stop(self) -> None:
         self._session.close()

@@ -17,10 +17,10 @@ class Redis:
     """`redis-server` of PATH; ends with `stop`."""
 
     def __init__(self, port: int) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="kiln-redis.")
+        self._directory = tempfile.TemporaryDirectory(prefix="kiln-redis.")
         options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
         self._process = subprocess.Popen(
-            ["redis-server", *options, "--dir", self._folder.name], stdout=subprocess.DEVNULL
+            ["redis-server", *options, "--dir", self._directory.name], stdout=subprocess.DEVNULL
         )
         deadline = time.monotonic() + 10
         while socket.socket().connect_ex(("127.0.0.1", port)):
@@ -29,7 +29,7 @@ class Redis:
             time.sleep(0.01)
 
     def stop(self) -> None:
-        """End it, and its folder."""
+        """End it, and its directory."""
         self._process.terminate()
         self._process.wait()
-        self._folder.cleanup()
+        self._directory.cleanup()

@@ -46,8 +46,8 @@ def generate(path: Path) -> dict[str, int]:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "words.txt"
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "words.txt"
         expected = generate(path)
         counts = mapreduce.submit(kiln.split(path, PARTS)).result()
     assert counts == expected, "the counts differ from those of the text that was generated"

@@ -2,23 +2,23 @@
 # Tasks that are HTTP requests. Needs a server: `kiln up`.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-folder=$(mktemp -d)
-python3 "$here/service.py" >"$folder/port" &
+directory=$(mktemp -d)
+python3 "$here/service.py" >"$directory/port" &
 service=$!
-kiln executor http --allow 127.0.0.1 >"$folder/executor.log" & # as many as you like, on any machine
+kiln executor http --allow 127.0.0.1 >"$directory/executor.log" & # as many as you like, on any machine
 executor=$!
 finish() {
-    kiln delete -f "$folder/tasks.yaml" >/dev/null || true
+    kiln delete -f "$directory/tasks.yaml" >/dev/null || true
     kill "$service" "$executor" 2>/dev/null || true
     wait "$service" "$executor" 2>/dev/null || true
-    rm -rf "$folder"
+    rm -rf "$directory"
 }
 trap finish EXIT
 
-until [ -s "$folder/port" ]; do sleep 0.05; done
-sed "s/PORT/$(cat "$folder/port")/" "$here/tasks.yaml" >"$folder/tasks.yaml"
+until [ -s "$directory/port" ]; do sleep 0.05; done
+sed "s/PORT/$(cat "$directory/port")/" "$here/tasks.yaml" >"$directory/tasks.yaml"
 
-kiln apply -f "$folder/tasks.yaml"
+kiln apply -f "$directory/tasks.yaml"
 kiln wait texts count --timeout 90s
 
 [ "$(kiln result texts)" = '"to be or not to be"' ]

@@ -2,18 +2,18 @@
 # Tasks that request functions of Knative. Needs a server: `kiln up`; a stand-in is Knative there.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-folder=$(mktemp -d)
-sed "s|HERE|$here|" "$here/services.yaml" >"$folder/services.yaml"
+directory=$(mktemp -d)
+sed "s|HERE|$here|" "$here/services.yaml" >"$directory/services.yaml"
 kiln apply -f "$here/crd.yaml"
-python "$here/knative.py" >"$folder/knative.log" &
+python "$here/knative.py" >"$directory/knative.log" &
 knative=$!
-kiln executor http --allow 127.0.0.1 >"$folder/executor.log" &
+kiln executor http --allow 127.0.0.1 >"$directory/executor.log" &
 executor=$!
 finish() {
     kiln delete -f "$here/tasks.yaml" -f "$here/crd.yaml" >/dev/null || true
     kill "$knative" "$executor" 2>/dev/null || true
     wait "$knative" "$executor" 2>/dev/null || true
-    rm -rf "$folder"
+    rm -rf "$directory"
 }
 trap finish EXIT
 until_it_says() { # TEXT COMMAND...: poll for two minutes
@@ -28,11 +28,11 @@ until_it_says() { # TEXT COMMAND...: poll for two minutes
 }
 
 kiln apply -f "$here/tasks.yaml"
-kiln apply -f "$folder/services.yaml" # the Tasks have waited for them
+kiln apply -f "$directory/services.yaml" # the Tasks have waited for them
 kiln wait greet greet-later --timeout 120s
 [ "$(kiln result greet)" = '"hello greet"' ]
 [ "$(kiln result greet-later)" = '"hello greet-later, at last"' ]
-[ "$(grep -c 'start of greeter' "$folder/knative.log")" = 2 ] # tried, then scaled to zero: a cold start
+[ "$(grep -c 'start of greeter' "$directory/knative.log")" = 2 ] # tried, then scaled to zero: a cold start
 
 [ "$(python "$here/call.py")" = "['hello Ada', 'hello Bob']" ]
 

@@ -42,14 +42,14 @@ def generate(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
 
 
 def main() -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "orders.csv"
+    with tempfile.TemporaryDirectory() as directory:
+        path = Path(directory) / "orders.csv"
         expected, bad = generate(path)
         mapped = files.map(path, invoice, items_per_part=2_000)
         invoices = list(mapped)
         reported = [error["reason"] for error in mapped.errors]
         counts = mapped.records
-        size = mapped.write(Path(folder) / "invoices.jsonl")
+        size = mapped.write(Path(directory) / "invoices.jsonl")
     assert invoices == expected, "the invoices differ from the orders that were generated"
     assert all("could not convert string to float: 'free'" in reason for reason in reported)
     assert (counts.total, counts.succeeded, counts.failed) == (ROWS, len(expected), len(bad))

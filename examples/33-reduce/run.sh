@@ -3,8 +3,8 @@
 # `kiln up`.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
-folder=$(mktemp -d)
-trap 'rm -rf "$folder"' EXIT
+directory=$(mktemp -d)
+trap 'rm -rf "$directory"' EXIT
 
 awk 'BEGIN {
     srand(20261121)
@@ -14,17 +14,17 @@ awk 'BEGIN {
         for (j = int(rand() * 9); j > 0; j--) line = line words[int(rand() * n) + 1] " "
         print line
     }
-}' > "$folder/text.txt"
+}' > "$directory/text.txt"
 
-kiln upload "$folder/text.txt" --items-per-part 1000 \
-    --mapper "$here/words.py:count" --reducer "$here/words.py:total" -o "$folder/counts.json"
+kiln upload "$directory/text.txt" --items-per-part 1000 \
+    --mapper "$here/words.py:count" --reducer "$here/words.py:total" -o "$directory/counts.json"
 
-python3 - "$folder" <<'PYTHON'
+python3 - "$directory" <<'PYTHON'
 import collections, json, pathlib, sys
 
-folder = pathlib.Path(sys.argv[1])
-counts = json.loads((folder / "counts.json").read_text())
-expected = collections.Counter((folder / "text.txt").read_text().split())
+directory = pathlib.Path(sys.argv[1])
+counts = json.loads((directory / "counts.json").read_text())
+expected = collections.Counter((directory / "text.txt").read_text().split())
 assert counts == expected, "the counts differ from those of the text"
 print(f"{sum(counts.values()):,} words in 20 parts, each counted once: ok")
 PYTHON

@@ -42,11 +42,11 @@ class Blob(NamedTuple):
         return {"mediaType": kind, "digest": f"sha256:{self.digest}", "size": self.size_bytes}
 
 
-def pack(folder: Path, out: Path) -> Path:
-    """A layer with everything in `folder`, owned by root, in `out`."""
+def pack(directory: Path, out: Path) -> Path:
+    """A layer with everything in `directory`, owned by root, in `out`."""
     with tarfile.open(out, "w", format=tarfile.PAX_FORMAT) as tar:
-        for path in sorted(folder.rglob("*")):
-            info = tar.gettarinfo(path, arcname=str(path.relative_to(folder)))
+        for path in sorted(directory.rglob("*")):
+            info = tar.gettarinfo(path, arcname=str(path.relative_to(directory)))
             info.uid = info.gid = 0
             info.uname = info.gname = "root"
             info.mtime = _TIME_S

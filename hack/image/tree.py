@@ -1,4 +1,5 @@
-"""The files of an image, put together in a folder: programs with their libraries, an interpreter.
+"""The files of an image, put together in a directory: programs with their libraries, an
+interpreter.
 
 Used by `worker`. Libraries are found by ldd at the paths where the loader looks for them; those
 that are opened by name at run time, such as the resolver's, are listed here.
@@ -12,7 +13,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 
 _BY_NAME = ("libnss_files.so.2", "libnss_dns.so.2", "libresolv.so.2", "libgcc_s.so.1")
-_FOLDERS = ("proc", "sys", "dev", "etc", "root", "run", "usr/bin", "bin", "usr/local/bin")
+_DIRECTORIES = ("proc", "sys", "dev", "etc", "root", "run", "usr/bin", "bin", "usr/local/bin")
 _ETC = {
     "passwd": "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n",
     "group": "root:x:0:\nnogroup:x:65534:\n",
@@ -28,9 +29,9 @@ class Tree:
         root.mkdir(parents=True)
 
     def base(self) -> None:
-        """The folders and files that programs expect."""
-        for folder in _FOLDERS:
-            self.at(folder).mkdir(parents=True, exist_ok=True)
+        """The directories and files that programs expect."""
+        for directory in _DIRECTORIES:
+            self.at(directory).mkdir(parents=True, exist_ok=True)
         self.at("tmp").mkdir(mode=0o777)
         self.at("tmp").chmod(0o1777)
         for name, content in _ETC.items():
@@ -57,14 +58,14 @@ class Tree:
                 if beside.exists():
                     self._copy(beside, beside)
 
-    def folder(self, source: Path, target: str | Path, *, without: Collection[str] = ()) -> None:
-        """All of a folder, but names in `without`, and what its shared objects need."""
+    def directory(self, source: Path, target: str | Path, *, without: Collection[str] = ()) -> None:
+        """All of a directory, but names in `without`, and what its shared objects need."""
         ignore = shutil.ignore_patterns("__pycache__", *without)
         shutil.copytree(source, self.at(target), symlinks=False, ignore=ignore, dirs_exist_ok=True)
         self.shared(target)
 
     def shared(self, target: str | Path) -> None:
-        """The libraries that the shared objects in a folder of the image need."""
+        """The libraries that the shared objects in a directory of the image need."""
         found = [file for file in sorted(self.at(target).rglob("*.so*")) if file.is_file()]
         if found:
             self.libraries(found)

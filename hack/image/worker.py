@@ -105,7 +105,7 @@ def _python(made: tree.Tree) -> None:
     made.link(f"{_PREFIX}/bin/python", "python3")
     made.link("usr/bin/python3", _PYTHON)
     library = Path(sysconfig.get_path("stdlib", vars={"installed_base": sys.base_prefix}))
-    made.folder(library, _LIBRARY, without=(*_WITHOUT, *_SITE))
+    made.directory(library, _LIBRARY, without=(*_WITHOUT, *_SITE))
 
 
 def _needs(made: tree.Tree) -> None:
@@ -116,18 +116,18 @@ def _needs(made: tree.Tree) -> None:
 
 
 def _kilnwork(made: tree.Tree) -> None:
-    with tempfile.TemporaryDirectory(prefix="kiln-wheel-") as folder:
-        _pip(["wheel", "--no-deps", "--wheel-dir", folder, str(TOP)])
-        wheel = next(Path(folder).glob("*.whl"))
+    with tempfile.TemporaryDirectory(prefix="kiln-wheel-") as directory:
+        _pip(["wheel", "--no-deps", "--wheel-dir", directory, str(TOP)])
+        wheel = next(Path(directory).glob("*.whl"))
         target = made.at(_site())
         _pip(["install", "--no-deps", "--target", str(target), str(wheel)])
     shutil.rmtree(target / "bin", ignore_errors=True)
     made.text(f"{_PREFIX}/bin/kiln", _KILN, mode=0o755)
-    made.folder(TOP / "examples" / "01-counter", WORKDIR)
+    made.directory(TOP / "examples" / "01-counter", WORKDIR)
 
 
 def _site() -> str:
-    """Where the moved interpreter looks: Debian's calls the folder dist-packages."""
+    """Where the moved interpreter looks: Debian's calls the directory dist-packages."""
     debian = (Path(sys.base_prefix) / "lib/python3/dist-packages").exists()
     return f"{_LIBRARY}/{_SITE[1] if debian else _SITE[0]}"
 
@@ -159,8 +159,8 @@ def _requirements() -> str:
 
 def _sources() -> list[str]:
     files = [TOP / "pyproject.toml", TOP / "README.md", TOP / "LICENSE"]
-    for folder in ("src", "examples/01-counter"):
-        files += sorted(f for f in (TOP / folder).rglob("*") if "__pycache__" not in f.parts)
+    for directory in ("src", "examples/01-counter"):
+        files += sorted(f for f in (TOP / directory).rglob("*") if "__pycache__" not in f.parts)
     return [
         f"{file} {hashlib.sha256(file.read_bytes()).hexdigest()}"
         for file in files

@@ -19,7 +19,7 @@ def main() -> int:
     commands.add_parser("build", help="build it unless that has been done; print where it is")
     commands.add_parser("prepare", help="install and build all that clusters need here; 75: unfit")
     up = commands.add_parser("up", help="run a control plane in the foreground until Ctrl-C")
-    up.add_argument("--folder", type=Path, help="state; default a new one below /tmp")
+    up.add_argument("--directory", type=Path, help="state; default a new one below /tmp")
     up.add_argument("--crd", type=Path, action="append", default=[], help="apply this first")
     run = commands.add_parser(
         "run", help="run COMMAND beside a cluster in a network of its own; needs root"
@@ -44,12 +44,12 @@ def main() -> int:
 
 
 def _up(given: argparse.Namespace) -> int:
-    folder = given.folder or Path(tempfile.mkdtemp(prefix="kube-"))
-    made = cluster.Cluster(cluster.Settings(folder=folder, crds=given.crd))
+    directory = given.directory or Path(tempfile.mkdtemp(prefix="kube-"))
+    made = cluster.Cluster(cluster.Settings(directory=directory, crds=given.crd))
     server: control.Server | None = None
     try:
         made.start()
-        server = control.Server(folder, made)
+        server = control.Server(directory, made)
         print(f"export KUBECONFIG={made.kubeconfig}", flush=True)
         signal.sigwait({signal.SIGINT, signal.SIGTERM})
     finally:

@@ -1,6 +1,6 @@
 """A control plane as its users see it: addresses, identities, kubectl, what etcd keeps.
 
-Used by `cluster`, which runs one, and by tests in other processes, which find it by its folder.
+Used by `cluster`, which runs one, and by tests in other processes, which find it by its directory.
 """
 
 import json
@@ -23,13 +23,13 @@ class Failed(subprocess.CalledProcessError):
 
 
 class Access:
-    """What is in the `folder` of a cluster. `ports`: see `cluster`."""
+    """What is in the `directory` of a cluster. `ports`: see `cluster`."""
 
-    def __init__(self, folder: Path, *, address: str, ports: list[int]) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path, *, address: str, ports: list[int]) -> None:
+        self.directory = directory
         self.address = address
-        self.pki = folder / "pki"
-        self.kubeconfig = folder / "admin.kubeconfig"
+        self.pki = directory / "pki"
+        self.kubeconfig = directory / "admin.kubeconfig"
         self._ports = ports
 
     @property
@@ -71,7 +71,7 @@ class Access:
     def kubectl(self, *arguments: str, stdin: str = "", timeout_s: float = 60.0) -> str:
         """What `kubectl ARGUMENTS` prints as administrator. Raises Failed."""
         done = subprocess.run(
-            [str(binary.folder() / "kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments],
+            [str(binary.directory() / "kubectl"), f"--kubeconfig={self.kubeconfig}", *arguments],
             input=stdin,
             capture_output=True,
             text=True,
@@ -97,7 +97,7 @@ class Access:
             "contexts": [{"name": "kube", "context": {"cluster": "kube", "user": name}}],
             "current-context": "kube",
         }
-        path = self.folder / f"{name}.kubeconfig"
+        path = self.directory / f"{name}.kubeconfig"
         path.touch(mode=0o600)
         path.write_text(json.dumps(document))
         return path
@@ -122,7 +122,7 @@ class Access:
 
     def _save(self) -> None:
         text = json.dumps({"address": self.address, "ports": self._ports})
-        (self.folder / "cluster.json").write_text(text)
+        (self.directory / "cluster.json").write_text(text)
 
 
 class Attached(Access):
@@ -132,10 +132,10 @@ class Attached(Access):
     raise control.Refused.
     """
 
-    def __init__(self, folder: Path) -> None:
-        saved = json.loads((folder / "cluster.json").read_text())
-        super().__init__(folder, address=saved["address"], ports=saved["ports"])
-        self._control = control.Client(folder)
+    def __init__(self, directory: Path) -> None:
+        saved = json.loads((directory / "cluster.json").read_text())
+        super().__init__(directory, address=saved["address"], ports=saved["ports"])
+        self._control = control.Client(directory)
 
     def start_part(self, name: str) -> None:
         self._control.call("start_part", name)

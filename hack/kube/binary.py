@@ -40,7 +40,7 @@ def version() -> str:
     return found[1]
 
 
-def folder() -> Path:
+def directory() -> Path:
     """Where the program of these very sources is kept, with a link for each component."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     digest = hashlib.sha256(b"\0".join((HERE / name).read_bytes() for name in SOURCES))
@@ -48,13 +48,13 @@ def folder() -> Path:
 
 
 def built() -> Path | None:
-    """The folder of `folder` if the program is in it."""
-    found = folder()
+    """The directory of `directory` if the program is in it."""
+    found = directory()
     return found if (found / "kube").is_file() else None
 
 
 def ensure(*, say: bool = True) -> Path:
-    """The folder with the program and the links, building first if needed. Raises NotBuilt.
+    """The directory with the program and the links, building first if needed. Raises NotBuilt.
 
     Whoever else builds at the same time is waited for.
     """
@@ -66,7 +66,7 @@ def ensure(*, say: bool = True) -> Path:
             f"Kubernetes {version()} is built with Go, which is not on PATH: install Go 1.24 or "
             "newer (https://go.dev/doc/install), then run this again"
         )
-    wanted = folder()
+    wanted = directory()
     wanted.mkdir(parents=True, exist_ok=True)
     with (wanted / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -78,7 +78,7 @@ def ensure(*, say: bool = True) -> Path:
 def pause() -> Path:
     """The program of pause/main.go, built when it is not there: an instant. Raises NotBuilt."""
     source = HERE / "pause" / "main.go"
-    wanted = folder().with_name(f"pause-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}")
+    wanted = directory().with_name(f"pause-{hashlib.sha256(source.read_bytes()).hexdigest()[:12]}")
     if not wanted.is_file():
         if shutil.which("go") is None:
             raise NotBuilt("the program `pause` is built with Go, which is not on PATH")

@@ -46,13 +46,13 @@ def make(path: str) -> None:
                     (made / file).write_text((before / file).read_text())
 
 
-def _enable(folder: Path) -> None:
-    """Version 2: children of `folder` get its controllers."""
-    controllers = folder / "cgroup.controllers"
-    if controllers.exists() and not (folder / "tasks").exists():
+def _enable(directory: Path) -> None:
+    """Version 2: children of `directory` get its controllers."""
+    controllers = directory / "cgroup.controllers"
+    if controllers.exists() and not (directory / "tasks").exists():
         text = " ".join(f"+{found}" for found in controllers.read_text().split())
         with contextlib.suppress(OSError):
-            (folder / "cgroup.subtree_control").write_text(text)
+            (directory / "cgroup.subtree_control").write_text(text)
 
 
 def remove(root: str) -> bool:
@@ -60,9 +60,9 @@ def remove(root: str) -> bool:
     left = False
     for tree in trees():
         top = tree / root
-        for folder in sorted(top.rglob("*/"), reverse=True) if top.exists() else []:
+        for directory in sorted(top.rglob("*/"), reverse=True) if top.exists() else []:
             with contextlib.suppress(OSError):
-                folder.rmdir()
+                directory.rmdir()
         with contextlib.suppress(OSError):
             top.rmdir()
         left = left or top.exists()
@@ -72,10 +72,10 @@ def remove(root: str) -> bool:
 def sweep() -> None:
     """Remove what sandboxes left whose every process was killed."""
     for tree in trees():
-        for folder in tree.glob("kilnwork-kube-*"):
-            found = _NAME.fullmatch(folder.name)
+        for directory in tree.glob("kilnwork-kube-*"):
+            found = _NAME.fullmatch(directory.name)
             if found and _started(int(found[1])) != int(found[2]):
-                remove(folder.name)
+                remove(directory.name)
 
 
 class Janitor:

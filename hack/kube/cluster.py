@@ -1,4 +1,4 @@
-"""etcd and the control plane: started in a folder, stopped, broken for a while, removed.
+"""etcd and the control plane: started in a directory, stopped, broken for a while, removed.
 
 Used by the fixtures of the tests and by `python -m hack.kube up`. Flags and why they are there:
 each is needed, or makes a test faster, or makes it like production where a test looks.
@@ -25,13 +25,13 @@ CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """`folder`: all state; removed by `remove`. `address`: where the API server listens; Pods on
+    """`directory`: all state; removed by `remove`. `address`: where the API server listens; Pods on
     a real node need one that they can reach. `extra`: more flags by component. `controllers`:
     those of `CONTROLLERS` to run. `crds`: manifests applied before the controller manager starts,
     since its garbage collector sees kinds that come later only at a resync of 30 s.
     """
 
-    folder: Path
+    directory: Path
     address: str = "127.0.0.1"
     extra: Mapping[str, Sequence[str]] = field(default_factory=dict)
     controllers: Sequence[str] = CONTROLLERS
@@ -42,13 +42,14 @@ class Cluster(access.Access):
     """One control plane. `start`, use `kubeconfig`, `stop`, `remove`."""
 
     def __init__(self, settings: Settings) -> None:
-        super().__init__(settings.folder, address=settings.address, ports=[])
+        super().__init__(settings.directory, address=settings.address, ports=[])
         self.settings = settings
-        self.processes = processes.Processes(self.folder / "log")
-        self._bin = binary.folder()
+        self.processes = processes.Processes(self.directory / "log")
+        self._bin = binary.directory()
 
     def start(self) -> None:
-        """Ready for Pods when this returns. Raises Died or TimeoutError, with logs in `folder`."""
+        """Ready for Pods when this returns. Raises Died or TimeoutError, with logs in
+        `directory`."""
         self._bin = binary.ensure()
         if not self._ports:
             self._prepare()
@@ -70,7 +71,7 @@ class Cluster(access.Access):
             "kube-scheduler": self._scheduler,
         }
         argv = [str(self._bin / name), *arguments[name](), *self.settings.extra.get(name, ())]
-        self.processes.start(name, argv, cwd=self.folder)
+        self.processes.start(name, argv, cwd=self.directory)
         if name == "kube-apiserver":
             self._until(lambda: self.answers("/readyz"), "the API server is ready")
 
@@ -92,12 +93,12 @@ class Cluster(access.Access):
         self.processes.stop_all()
 
     def remove(self) -> None:
-        """Kill every component, since nothing of it is kept, and remove the folder."""
+        """Kill every component, since nothing of it is kept, and remove the directory."""
         self.processes.kill_all()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
 
     def _prepare(self) -> None:
-        shutil.rmtree(self.folder, ignore_errors=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
         self.pki.mkdir(parents=True, mode=0o700)
         self._ports = _free_ports(self.settings.address, 5)
         self._save()
@@ -133,14 +134,16 @@ class Cluster(access.Access):
         while not done():
             self.processes.check()
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{what}: not within {READY_S:.0f} s; logs are in {self.folder}")
+                raise TimeoutError(
+                    f"{what}: not within {READY_S:.0f} s; logs are in {self.directory}"
+                )
             time.sleep(0.05)
 
     def _etcd(self) -> list[str]:
         peer = f"http://127.0.0.1:{self._ports[2]}"
         return [
             "--name=kube",
-            f"--data-dir={self.folder / 'etcd'}",
+            f"--data-dir={self.directory / 'etcd'}",
             "--unsafe-no-fsync",
             "--log-level=warn",
             "--snapshot-count=1000000",
@@ -191,7 +194,7 @@ class Cluster(access.Access):
     def _controller_manager(self) -> list[str]:
         name = "kube-controller-manager"
         return [
-            f"--kubeconfig={self.folder / name}.kubeconfig",
+            f"--kubeconfig={self.directory / name}.kubeconfig",
             "--leader-elect=false",
             "--bind-address=127.0.0.1",
             f"--secure-port={self._ports[3]}",
@@ -208,8 +211,8 @@ class Cluster(access.Access):
         ]
 
     def _scheduler(self) -> list[str]:
-        path = self.folder / "scheduler.json"
-        kubeconfig = str(self.folder / "kube-scheduler.kubeconfig")
+        path = self.directory / "scheduler.json"
+        kubeconfig = str(self.directory / "kube-scheduler.kubeconfig")
         document = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
             "kind": "KubeSchedulerConfiguration",

@@ -1,6 +1,7 @@
 """containerd for one node: its configuration, and what is asked of it with ctr.
 
-Used by `node`. All of it lies in the node's folder but /run/containerd, which is the sandbox's own.
+Used by `node`. All of it lies in the node's directory but /run/containerd, which is the sandbox's
+own.
 """
 
 import json
@@ -13,31 +14,31 @@ PAUSE = "localhost/pause:1"
 _NAMESPACE = "k8s.io"
 
 
-def configure(folder: Path, *, socket: Path, pods: str, host: str) -> Path:
+def configure(directory: Path, *, socket: Path, pods: str, host: str) -> Path:
     """The file for `containerd --config`. `pods`: their range; `host`: first address in it.
 
     restrict_oom_score_adj: where CAP_SYS_RESOURCE is missing no Pod would start otherwise.
     The plugin ptp routes every packet of a Pod, so that the rules of kube-proxy see it; behind a
     bridge they would miss packets between Pods unless br_netfilter is loaded.
     """
-    network = folder / "cni"
+    network = directory / "cni"
     network.mkdir(parents=True, exist_ok=True)
     plugin = {
         "type": "ptp",
         "ipam": {
             "type": "host-local",
-            "dataDir": str(folder / "addresses"),
+            "dataDir": str(directory / "addresses"),
             "routes": [{"dst": "0.0.0.0/0"}],
             "ranges": [[{"subnet": pods, "gateway": host}]],
         },
     }
     conflist = {"cniVersion": "0.4.0", "name": "pods", "plugins": [plugin]}
     (network / "10-pods.conflist").write_text(json.dumps(conflist))
-    path = folder / "containerd.toml"
+    path = directory / "containerd.toml"
     path.write_text(
         f"""version = 2
-root = "{folder}/containerd"
-state = "{folder}/run"
+root = "{directory}/containerd"
+state = "{directory}/run"
 disabled_plugins = [
   "io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs",
   "io.containerd.snapshotter.v1.devmapper", "io.containerd.snapshotter.v1.aufs",
@@ -45,7 +46,7 @@ disabled_plugins = [
 [grpc]
   address = "{socket}"
 [plugins."io.containerd.internal.v1.opt"]
-  path = "{folder}/opt"
+  path = "{directory}/opt"
 [plugins."io.containerd.grpc.v1.cri"]
   sandbox_image = "{PAUSE}"
   disable_apparmor = true

@@ -1,8 +1,8 @@
 """The parts of a running cluster, started and broken from another process.
 
 `Server` is the end that holds the processes: `python -m hack.kube run` and `up` serve it in the
-cluster's folder. `Client` is the same handful of methods for tests, which run in processes of their
-own. One JSON array a line, `[METHOD, ARGUMENT]`, answered by `[TEXT OF ERROR OR NULL]`.
+cluster's directory. `Client` is the same handful of methods for tests, which run in processes of
+their own. One JSON array a line, `[METHOD, ARGUMENT]`, answered by `[TEXT OF ERROR OR NULL]`.
 """
 
 import json
@@ -30,21 +30,21 @@ class Parts(Protocol):
     def resume_part(self, name: str) -> None: ...
 
 
-def path(folder: Path) -> Path:
-    return folder / "control.sock"
+def path(directory: Path) -> Path:
+    return directory / "control.sock"
 
 
 class Server:
     """Serves `parts` until closed, one request at a time."""
 
-    def __init__(self, folder: Path, parts: Parts) -> None:
+    def __init__(self, directory: Path, parts: Parts) -> None:
         class Handler(socketserver.StreamRequestHandler):
             def handle(self) -> None:
                 for line in self.rfile:
                     self.wfile.write(json.dumps([_do(parts, line)]).encode() + b"\n")
 
-        path(folder).unlink(missing_ok=True)
-        self._server = socketserver.UnixStreamServer(str(path(folder)), Handler)
+        path(directory).unlink(missing_ok=True)
+        self._server = socketserver.UnixStreamServer(str(path(directory)), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
         self._thread.start()
 
@@ -67,10 +67,10 @@ def _do(parts: Parts, line: bytes) -> str | None:
 
 
 class Client:
-    """The parts of the cluster in `folder`. Raises Refused."""
+    """The parts of the cluster in `directory`. Raises Refused."""
 
-    def __init__(self, folder: Path) -> None:
-        self._path = path(folder)
+    def __init__(self, directory: Path) -> None:
+        self._path = path(directory)
 
     def call(self, method: str, name: str) -> None:
         with socket.socket(socket.AF_UNIX) as link:

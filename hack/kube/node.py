@@ -2,7 +2,8 @@
 
 Used by `whole`, in the sandbox: what is left of Pods when the kubelet ends dies with it. Every node
 has an address of its own on the bridge, a range for its Pods, a root cgroup below the sandbox's,
-and `sandbox.NODE_FOLDER` to itself: what its Pods mount from there by hostPath, no other node sees.
+and `sandbox.NODE_DIRECTORY` to itself: what its Pods mount from there by hostPath, no other node
+sees.
 """
 
 import json
@@ -54,10 +55,10 @@ class Node:
     def __init__(self, of: cluster.Cluster, *, index: int, cgroup: str) -> None:
         self.name = f"node-{chr(ord('a') + index)}"
         self.address = f"10.88.0.{10 + index}"
-        self.folder = of.folder / self.name
-        self.host_folder = self.folder / "host"
-        """What is `sandbox.NODE_FOLDER` to its Pods."""
-        self.socket = self.folder / "c.sock"
+        self.directory = of.directory / self.name
+        self.host_directory = self.directory / "host"
+        """What is `sandbox.NODE_DIRECTORY` to its Pods."""
+        self.socket = self.directory / "c.sock"
         self._cluster = of
         self._pods = 1 + index
         self._port = 10250 + 10 * index
@@ -65,7 +66,7 @@ class Node:
 
     def start(self, images: Sequence[Path]) -> None:
         """The Node is Ready when this returns. Raises Died or TimeoutError."""
-        self.host_folder.mkdir(parents=True)
+        self.host_directory.mkdir(parents=True)
         subprocess.run(
             ["ip", "address", "add", f"{self.address}/32", "dev", sandbox.BRIDGE], check=True
         )
@@ -86,10 +87,10 @@ class Node:
     def _start_containerd(self) -> None:
         pods = f"10.88.{self._pods}"
         path = containerd.configure(
-            self.folder, socket=self.socket, pods=f"{pods}.0/24", host=f"{pods}.1"
+            self.directory, socket=self.socket, pods=f"{pods}.0/24", host=f"{pods}.1"
         )
-        argv = self._with_host_folder(["containerd", f"--config={path}"])
-        self._cluster.processes.start(f"{self.name}/{CONTAINERD}", argv, cwd=self.folder)
+        argv = self._with_host_directory(["containerd", f"--config={path}"])
+        self._cluster.processes.start(f"{self.name}/{CONTAINERD}", argv, cwd=self.directory)
         self._until(lambda: containerd.answers(self.socket), "containerd answers")
 
     def _start_kubelet(self) -> None:
@@ -97,23 +98,27 @@ class Node:
         made = self._cluster
         user = f"system:node:{self.name}"
         kubeconfig = made.kubeconfig_for(user, groups=["system:nodes"])
-        path = self.folder / "kubelet.json"
+        path = self.directory / "kubelet.json"
         path.write_text(json.dumps(self._configuration()))
-        argv = [str(binary.folder() / "kubelet"), f"--config={path}", f"--kubeconfig={kubeconfig}"]
-        argv += [f"--root-dir={self.folder / 'kubelet'}", f"--cert-dir={self.folder / 'pki'}"]
+        argv = [
+            str(binary.directory() / "kubelet"),
+            f"--config={path}",
+            f"--kubeconfig={kubeconfig}",
+        ]
+        argv += [f"--root-dir={self.directory / 'kubelet'}", f"--cert-dir={self.directory / 'pki'}"]
         argv += [f"--hostname-override={self.name}", f"--node-ip={self.address}", "-v=1"]
-        argv = self._with_host_folder(argv)
-        made.processes.start(f"{self.name}/{KUBELET}", argv, cwd=self.folder)
+        argv = self._with_host_directory(argv)
+        made.processes.start(f"{self.name}/{KUBELET}", argv, cwd=self.directory)
         self._until(self._ready, f"{self.name} is Ready")
 
-    def _with_host_folder(self, argv: Sequence[str]) -> list[str]:
+    def _with_host_directory(self, argv: Sequence[str]) -> list[str]:
         """Run that where our directory of the node is mounted.
 
         All other mounts are shared: those of the kubelet must reach containers.
         """
-        script = f'mount --bind "$0" {sandbox.NODE_FOLDER} && exec "$@"'
+        script = f'mount --bind "$0" {sandbox.NODE_DIRECTORY} && exec "$@"'
         apart = ["unshare", "--mount", "--propagation=unchanged"]
-        return [*apart, "sh", "-c", script, str(self.host_folder), *argv]
+        return [*apart, "sh", "-c", script, str(self.host_directory), *argv]
 
     def _ready(self) -> bool:
         path = "jsonpath={.status.conditions[?(@.type=='Ready')].status}"
@@ -127,12 +132,14 @@ class Node:
         while not done():
             self._cluster.processes.check()
             if time.monotonic() > deadline:
-                raise TimeoutError(f"{what}: not within {_READY_S:.0f} s; see {self.folder.parent}")
+                raise TimeoutError(
+                    f"{what}: not within {_READY_S:.0f} s; see {self.directory.parent}"
+                )
             time.sleep(0.05)
 
     def _configuration(self) -> dict[str, object]:
         """Nothing is evicted or collected: images here cannot be pulled again."""
-        resolver = self.folder / "resolv.conf"
+        resolver = self.directory / "resolv.conf"
         resolver.write_text(f"nameserver {sandbox.ADDRESS}\n")
         disk = [f"{fs}.{what}" for fs in ("nodefs", "imagefs") for what in _DISK]
         limits = ["memory.available", "pid.available", *disk]
@@ -160,8 +167,8 @@ class Node:
             "resolvConf": str(resolver),
             "maxPods": 200,
             "oomScoreAdj": 0,
-            "podLogsDir": str(self.folder / "logs"),
-            "volumePluginDir": str(self.folder / "volumeplugins"),
+            "podLogsDir": str(self.directory / "logs"),
+            "volumePluginDir": str(self.directory / "volumeplugins"),
             "evictionHard": dict.fromkeys(limits, "0%"),
             "imageGCHighThresholdPercent": 100,
             "serializeImagePulls": False,

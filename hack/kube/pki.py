@@ -20,30 +20,30 @@ _Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 
 
 class Authority:
-    """A CA in `folder`, whose files are NAME.crt and NAME.key; what it signs lies beside it."""
+    """A CA in `directory`, whose files are NAME.crt and NAME.key; what it signs lies beside it."""
 
-    def __init__(self, folder: Path, name: str) -> None:
-        self._place(folder, name, certificates.new_key())
+    def __init__(self, directory: Path, name: str) -> None:
+        self._place(directory, name, certificates.new_key())
         made = (
             _builder(self._name, self._name, self._key)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(certificates.key_usage(signs_certificates=True), critical=True)
             .sign(self._key, certificates.SHA256)
         )
-        _write(folder, name, self._key, made)
+        _write(directory, name, self._key, made)
 
     @classmethod
-    def load(cls, folder: Path, name: str) -> "Authority":
+    def load(cls, directory: Path, name: str) -> "Authority":
         found = cls.__new__(cls)
-        found._place(folder, name, certificates.load_key(folder / f"{name}.key"))
+        found._place(directory, name, certificates.load_key(directory / f"{name}.key"))
         return found
 
-    def _place(self, folder: Path, name: str, key: ec.EllipticCurvePrivateKey) -> None:
-        self._folder = folder
+    def _place(self, directory: Path, name: str, key: ec.EllipticCurvePrivateKey) -> None:
+        self._directory = directory
         self._name = certificates.name(name)
         self._key = key
-        self.certificate = folder / f"{name}.crt"
-        self.key = folder / f"{name}.key"
+        self.certificate = directory / f"{name}.crt"
+        self.key = directory / f"{name}.key"
 
     def server(self, name: str, names: Sequence[str]) -> None:
         """NAME.crt and NAME.key for a server under host names and addresses."""
@@ -71,17 +71,17 @@ class Authority:
         )
         if names:
             builder = builder.add_extension(certificates.alternatives(names), critical=False)
-        _write(self._folder, name, key, builder.sign(self._key, certificates.SHA256))
+        _write(self._directory, name, key, builder.sign(self._key, certificates.SHA256))
 
 
-def service_account_keys(folder: Path) -> None:
+def service_account_keys(directory: Path) -> None:
     """sa.key and sa.pub."""
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    _write_key(folder / "sa.key", key)
+    _write_key(directory / "sa.key", key)
     public = key.public_key().public_bytes(
         serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
     )
-    (folder / "sa.pub").write_bytes(public)
+    (directory / "sa.pub").write_bytes(public)
 
 
 def _builder(
@@ -92,10 +92,10 @@ def _builder(
 
 
 def _write(
-    folder: Path, name: str, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate
+    directory: Path, name: str, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate
 ) -> None:
-    _write_key(folder / f"{name}.key", key)
-    (folder / f"{name}.crt").write_bytes(certificates.pem(certificate))
+    _write_key(directory / f"{name}.key", key)
+    (directory / f"{name}.crt").write_bytes(certificates.pem(certificate))
 
 
 def _write_key(path: Path, key: _Key) -> None:

@@ -20,10 +20,10 @@ class Died(Exception):
 
 
 class Processes:
-    """Named processes with their logs in `folder`."""
+    """Named processes with their logs in `directory`."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self._running: dict[str, subprocess.Popen[bytes]] = {}
 
     def start(
@@ -49,7 +49,7 @@ class Processes:
             )
 
     def log(self, name: str) -> Path:
-        return self._folder / f"{name}.log"
+        return self._directory / f"{name}.log"
 
     def pid(self, name: str) -> int:
         return self._running[name].pid

@@ -1,6 +1,6 @@
 """`python -m hack.kube run`: a cluster in a sandbox, and one command beside it.
 
-The command finds the cluster by KUBECONFIG and KILN_KUBE_FOLDER and has its kubectl on PATH. The
+The command finds the cluster by KUBECONFIG and KILN_KUBE_DIRECTORY and has its kubectl on PATH. The
 cluster ends with the command.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hack.kube import binary, cluster, control, node, processes, sandbox, whole
 
-FOLDER = Path("/run/kube")
+DIRECTORY = Path("/run/kube")
 """Within the sandbox, where /run is its own; sockets need short paths."""
 
 
@@ -64,22 +64,24 @@ def _inside(given: argparse.Namespace, cgroup: str) -> int:
     extra: dict[str, list[str]] = {}
     for component, flag in given.flag:
         extra.setdefault(component, []).append(flag)
-    settings = cluster.Settings(folder=FOLDER, address=sandbox.ADDRESS, crds=given.crd, extra=extra)
+    settings = cluster.Settings(
+        directory=DIRECTORY, address=sandbox.ADDRESS, crds=given.crd, extra=extra
+    )
     made = whole.Whole(
         settings, cgroup=cgroup, nodes=_nodes(given), images=[p.absolute() for p in given.image]
     )
     server: control.Server | None = None
     try:
         made.start()
-        server = control.Server(FOLDER, made)
+        server = control.Server(DIRECTORY, made)
         print(f"cluster ready after {time.monotonic() - began:.1f} s", file=sys.stderr)
         return _command(given.command_line, made.cluster)
     except (processes.Died, TimeoutError) as error:
         print(error, file=sys.stderr)
         return 1
     finally:
-        if given.logs is not None and (FOLDER / "log").exists():
-            shutil.copytree(FOLDER / "log", given.logs, dirs_exist_ok=True)
+        if given.logs is not None and (DIRECTORY / "log").exists():
+            shutil.copytree(DIRECTORY / "log", given.logs, dirs_exist_ok=True)
         made.remove()
         if server is not None:
             server.close()
@@ -89,8 +91,8 @@ def _command(command_line: list[str], made: cluster.Cluster) -> int:
     environment = {k: v for k, v in os.environ.items() if not k.lower().endswith("_proxy")}
     environment |= {
         "KUBECONFIG": str(made.kubeconfig),
-        "KILN_KUBE_FOLDER": str(made.folder),
-        "PATH": f"{binary.folder()}:{os.environ['PATH']}",
+        "KILN_KUBE_DIRECTORY": str(made.directory),
+        "PATH": f"{binary.directory()}:{os.environ['PATH']}",
     }
     command = subprocess.Popen(command_line, env=environment)
     while True:

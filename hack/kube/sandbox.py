@@ -23,7 +23,7 @@ ADDRESS = "10.88.0.1"
 NEEDED = {"ip": "iproute2", "iptables": "iptables"}
 """Program → package of Debian."""
 
-NODE_FOLDER = Path("/var/lib/kilnwork")
+NODE_DIRECTORY = Path("/var/lib/kilnwork")
 """A directory that each node has of its own (`node`), as machines have; empty outside of nodes."""
 
 BRIDGE = "kube0"
@@ -108,11 +108,11 @@ def _prepare() -> None:
     _mount("none", "/", flags=_MS_REC | _MS_PRIVATE)
     _mount("none", "/", flags=_MS_REC | _MS_SHARED)  # among ourselves: Pods may want propagation
     _mount("proc", "/proc", kind="proc")
-    for folder in ("/run", "/var/log"):
-        _mount("tmpfs", folder, kind="tmpfs")
-    NODE_FOLDER.mkdir(parents=True, exist_ok=True)
-    _mount("tmpfs", str(NODE_FOLDER), kind="tmpfs")
-    _mount("none", str(NODE_FOLDER), flags=_MS_PRIVATE)  # what a node mounts there is its own
+    for directory in ("/run", "/var/log"):
+        _mount("tmpfs", directory, kind="tmpfs")
+    NODE_DIRECTORY.mkdir(parents=True, exist_ok=True)
+    _mount("tmpfs", str(NODE_DIRECTORY), kind="tmpfs")
+    _mount("none", str(NODE_DIRECTORY), flags=_MS_PRIVATE)  # what a node mounts there is its own
     own = Path("/run/own")
     own.mkdir()
     for tunable in _TUNABLES:

@@ -61,9 +61,9 @@ class Services:
         }
         made.kubectl("create", "-f", "-", stdin=json.dumps(node))
         kubeconfig = made.kubeconfig_for("system:kube-proxy")
-        path = made.folder / "kube-proxy.json"
+        path = made.directory / "kube-proxy.json"
         path.write_text(json.dumps(_proxy_configuration(kubeconfig)))
-        made.processes.start(PROXY, [str(binary.folder() / PROXY), f"--config={path}"])
+        made.processes.start(PROXY, [str(binary.directory() / PROXY), f"--config={path}"])
         self._until(_healthy, PROXY)
         made.kubectl("delete", "node", PROXY)
 

@@ -1,4 +1,4 @@
-"""PersistentVolumes of a sandbox: folders on its disk, made beforehand.
+"""PersistentVolumes of a sandbox: directories on its disk, made beforehand.
 
 Used by `whole`. A claim without a storage class takes one, as on a cluster whose administrator has
 made them by hand; every node can mount each, since all of them share the machine. It is bound when
@@ -25,20 +25,20 @@ _CLASS: dict[str, Any] = {
 }
 
 
-def manifest(folder: Path) -> str:
-    """The volumes as a List; their folders are made, for any user to write to."""
+def manifest(directory: Path) -> str:
+    """The volumes as a List; their directories are made, for any user to write to."""
     return json.dumps(
         {
             "apiVersion": "v1",
             "kind": "List",
-            "items": [_CLASS, *(_volume(folder, number) for number in range(COUNT))],
+            "items": [_CLASS, *(_volume(directory, number) for number in range(COUNT))],
         }
     )
 
 
-def _volume(folder: Path, number: int) -> dict[str, Any]:
+def _volume(directory: Path, number: int) -> dict[str, Any]:
     name = f"volume-{number}"
-    place = folder / name
+    place = directory / name
     place.mkdir(parents=True)
     place.chmod(0o777)
     return {

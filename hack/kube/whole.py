@@ -34,17 +34,17 @@ class Whole:
         """Ready when this returns. Raises Died or TimeoutError."""
         self.cluster.start()
         self.services.start()
-        claims = volumes.manifest(self.cluster.folder / "volumes")
+        claims = volumes.manifest(self.cluster.directory / "volumes")
         self.cluster.kubectl("create", "-f", "-", stdin=claims)
         if self.nodes:
-            images = [_pause_image(self.cluster.folder), *self._images]
+            images = [_pause_image(self.cluster.directory), *self._images]
             for made in self.nodes.values():
                 made.start(images)
         names = json.dumps(list(self.nodes))
-        (self.cluster.folder / "nodes.json").write_text(names)
+        (self.cluster.directory / "nodes.json").write_text(names)
 
     def remove(self) -> None:
-        """Kill everything and remove the folder."""
+        """Kill everything and remove the directory."""
         self.cluster.remove()
 
     def start_part(self, name: str) -> None:
@@ -69,13 +69,13 @@ class Whole:
         self.cluster.resume_part(name)
 
 
-def _pause_image(folder: Path) -> Path:
-    root = folder / "pause"
+def _pause_image(directory: Path) -> Path:
+    root = directory / "pause"
     root.mkdir()
     (root / "pause").write_bytes(binary.pause().read_bytes())
     (root / "pause").chmod(0o755)
-    layer = oci.pack(root, folder / "pause-layer.tar")
-    out = folder / "pause.tar"
+    layer = oci.pack(root, directory / "pause-layer.tar")
+    out = directory / "pause.tar"
     oci.write(
         out,
         name=containerd.PAUSE,

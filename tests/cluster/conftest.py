@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def kube() -> Iterator[kube_cluster.Kube]:
     """The real cluster, with our kinds installed. Who breaks a part mends it before the end."""
-    found = kube_cluster.Kube(Path(os.environ["KILN_KUBE_FOLDER"]))
+    found = kube_cluster.Kube(Path(os.environ["KILN_KUBE_DIRECTORY"]))
     yield found
     found.http.close()
 
@@ -85,9 +85,9 @@ def manager(
     kube: kube_cluster.Kube, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[kube_manager.Manager]:
     """A manager as a Pod, ready, on a node of ours that runs the programs of the counter."""
-    name, folder = kube_servers.fresh_name("virtual"), tmp_path_factory.mktemp("node")
+    name, directory = kube_servers.fresh_name("virtual"), tmp_path_factory.mktemp("node")
     more = ("--workdir", str(kube_manager.COUNTER))
-    node = kube_cluster.VirtualNode(kube, folder, name=name, more=more)
+    node = kube_cluster.VirtualNode(kube, directory, name=name, more=more)
     try:
         node.start()
         with kube_manager.installed(kube, kube_manager.on_virtual_node(name)) as made:

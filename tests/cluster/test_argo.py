@@ -42,7 +42,7 @@ class World:
 
     def install(self) -> None:
         """Install all but the workflow-controller."""
-        for crd in sorted((peers.folder() / "crds").glob("argoproj.io_*.yaml")):
+        for crd in sorted((peers.directory() / "crds").glob("argoproj.io_*.yaml")):
             self.kube.kubectl("apply", "--server-side", "-f", str(crd))
         self.kube.kubectl("create", "namespace", "argo")
         self.kube.kubectl(
@@ -62,7 +62,7 @@ class World:
     def controller(self, log: Path) -> subprocess.Popen[bytes]:
         """Start a workflow-controller."""
         argv = [
-            str(peers.folder() / "workflow-controller"),
+            str(peers.directory() / "workflow-controller"),
             *("--kubeconfig", str(self.kube.kubeconfig), "--namespace", "argo"),
             *("--executor-image", peers.IMAGE, "--executor-image-pull-policy", "IfNotPresent"),
         ]

@@ -94,9 +94,9 @@ async def test_an_expired_token_is_refused_and_a_rotated_file_taken_up(
         assert (await _who(other))["username"] == f"system:serviceaccount:{namespace}:default"
 
 
-def _plugin(folder: Path, **status: str) -> config.Exec:
+def _plugin(directory: Path, **status: str) -> config.Exec:
     """A program that prints `status`, and the expired token at its first run."""
-    program, ran = folder / "log-in", folder / "ran"
+    program, ran = directory / "log-in", directory / "ran"
     answer = {"apiVersion": config.EXEC_VERSIONS[0], "kind": "ExecCredential"}
     program.write_text(
         f"#!{sys.executable}\nimport json, pathlib\n"

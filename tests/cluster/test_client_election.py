@@ -58,8 +58,8 @@ class Candidate:
 class Pair:
     """A holder and the one who waits."""
 
-    def __init__(self, kube: kube_cluster.Kube, namespace: str, folder: Path) -> None:
-        self.epochs = folder / "epochs"
+    def __init__(self, kube: kube_cluster.Kube, namespace: str, directory: Path) -> None:
+        self.epochs = directory / "epochs"
         self.epochs.touch()
         self._kube = kube
         self._namespace = namespace

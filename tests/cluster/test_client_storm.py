@@ -27,7 +27,7 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cluster.
     """Without watch caches, so that compaction reaches watches and pages."""
     flags = ["--watch-cache-sizes=configmaps#0"]
     settings = cluster.Settings(
-        folder=tmp_path_factory.mktemp("storm"), controllers=(), extra={"kube-apiserver": flags}
+        directory=tmp_path_factory.mktemp("storm"), controllers=(), extra={"kube-apiserver": flags}
     )
     running = cluster.Cluster(settings)
     running.start()

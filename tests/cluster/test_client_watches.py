@@ -36,7 +36,7 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[cluster.
         "--v=1",
     ]
     settings = cluster.Settings(
-        folder=tmp_path_factory.mktemp("lean"), controllers=(), extra={"kube-apiserver": flags}
+        directory=tmp_path_factory.mktemp("lean"), controllers=(), extra={"kube-apiserver": flags}
     )
     running = cluster.Cluster(settings)
     running.start()
@@ -270,7 +270,7 @@ async def test_a_reader_too_slow_is_cut_off_and_misses_nothing(
         follower.reflector.subscribe(stand_still)
         await asyncio.to_thread(flood)
         await follower.like_server()
-    log = control_plane.folder / "log" / "kube-apiserver.log"
+    log = control_plane.directory / "log" / "kube-apiserver.log"
     await waiting.wait_until_async(
         lambda: "unresponsiveness" in log.read_text(), what="the server has cut it off"
     )

@@ -91,8 +91,8 @@ def test_what_tasks_write_on_two_nodes_is_one_snapshot_for_another_set(
     world.kube.apply(made, namespace=world.namespace)
     world.wait(lambda: _running_tasks(world, writer, "price") == 4, "each worker has a task")
     outputs = [one / "outputs" / world.namespace / f"{writer}-g1" for one in world.ponds("lake")]
-    for folder in outputs:
-        assert stat.S_IMODE(folder.stat().st_mode) == 0o1777
+    for directory in outputs:
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o1777
     world.source.gates[name].set()
     written = world.phase(writer, "Succeeded")["outputs"]["p"]
     assert (written["files"], written["nodes"]) == (4, 2)

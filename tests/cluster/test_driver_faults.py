@@ -32,11 +32,13 @@ def manager(kube: kube_cluster.Kube, real_node: str) -> Iterator[kube_manager.Ma
 class Program:
     """support/kube_driver.py as a process, with tasks in the namespace of `load`."""
 
-    def __init__(self, load: kube_load.Load, manager: kube_manager.Manager, folder: Path) -> None:
+    def __init__(
+        self, load: kube_load.Load, manager: kube_manager.Manager, directory: Path
+    ) -> None:
         self._load = load
         self._manager = manager
         kube = manager.kube
-        kubeconfig = folder / "kubeconfig"
+        kubeconfig = directory / "kubeconfig"
         kubeconfig.write_bytes(kube.kubeconfig.read_bytes())
         here = f"--namespace={load.namespace}"
         kube.kubectl("config", f"--kubeconfig={kubeconfig}", "set-context", "--current", here)
@@ -47,7 +49,7 @@ class Program:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            cwd=folder,
+            cwd=directory,
         )
         assert self.process.stdout is not None
         said = self.process.stdout.readline()

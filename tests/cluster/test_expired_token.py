@@ -22,11 +22,11 @@ _ACCOUNT = "kilnwork-manager"
 class Outside(kube_manager.Manager):
     """`kiln manager` as a process beside the cluster, with the rights of the Pod's account."""
 
-    def __init__(self, kube: kube_cluster.Kube, home: kube_manager.Home, folder: Path) -> None:
+    def __init__(self, kube: kube_cluster.Kube, home: kube_manager.Home, directory: Path) -> None:
         super().__init__(kube, home)
-        self.folder = folder
+        self.directory = directory
         self.process: subprocess.Popen[bytes] | None = None
-        self._token = folder / "token"
+        self._token = directory / "token"
 
     def install(self) -> None:
         made = self.manifests("--only", "crds", "--only", "rights")
@@ -34,14 +34,14 @@ class Outside(kube_manager.Manager):
         self.new_token("first")
         given = json.loads(self.kube.kubeconfig.read_text())
         given["users"][0]["user"] = {"tokenFile": str(self._token)}
-        kubeconfig = self.folder / "kubeconfig"
+        kubeconfig = self.directory / "kubeconfig"
         kubeconfig.write_text(json.dumps(given))
         argv = [kube_cluster.KILN, "manager", f"--kubeconfig={kubeconfig}"]
-        argv += [f"--data={self.folder / 'data'}", f"--listen={self.kube.address}:{_PORT}"]
+        argv += [f"--data={self.directory / 'data'}", f"--listen={self.kube.address}:{_PORT}"]
         argv += [f"--advertise={self.kube.address}:{_PORT}"]
-        with (self.folder / "log").open("wb") as log:
+        with (self.directory / "log").open("wb") as log:
             self.process = subprocess.Popen(
-                argv, stdout=log, stderr=log, env=self.kube.environment, cwd=self.folder
+                argv, stdout=log, stderr=log, env=self.kube.environment, cwd=self.directory
             )
         waiting.wait_until(lambda: "leads on" in self.log(), what="the manager leads")
 
@@ -56,7 +56,7 @@ class Outside(kube_manager.Manager):
         new.rename(self._token)  # as the kubelet replaces it
 
     def log(self) -> str:
-        return (self.folder / "log").read_text()
+        return (self.directory / "log").read_text()
 
     def described(self) -> str:
         return self.log()[-4000:]
@@ -88,7 +88,7 @@ def test_tasks_end_with_the_next_token(outside: Outside, namespace: str) -> None
 
     def refused() -> bool:
         path = "/apis/authentication.k8s.io/v1/tokenreviews"
-        token = (outside.folder / "token").read_text()
+        token = (outside.directory / "token").read_text()
         review = {"spec": {"token": token}}
         return not kube.http.post(path, review).ok()["status"].get("authenticated", False)
 

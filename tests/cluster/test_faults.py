@@ -151,7 +151,7 @@ def test_a_stranger_writes_to_every_task_all_the_time(
 
     def scribble() -> None:
         path = f"/apis/kilnwork.dev/v1alpha1/namespaces/{load.namespace}/tasks"
-        with kube_servers.real(kube.folder).admin() as http:
+        with kube_servers.real(kube.directory).admin() as http:
             number = 0
             while not stop.is_set():
                 number += 1

@@ -22,7 +22,7 @@ def kubeconfig(manager: kube_manager.Manager) -> Iterator[str]:
     waiting.wait_until(lambda: kube.http.get(account).status == 200, what="the default account")
     manager.allow_drivers(namespace)
     manager.start_cluster("default", namespace=namespace, replicas=2, slotsPerWorker=2)
-    path = kube.folder / f"{namespace}.kubeconfig"
+    path = kube.directory / f"{namespace}.kubeconfig"
     path.write_bytes(kube.kubeconfig.read_bytes())
     here = f"--namespace={namespace}"
     kube.kubectl("config", f"--kubeconfig={path}", "set-context", "--current", here)

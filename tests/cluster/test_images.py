@@ -81,7 +81,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def world(kube: kube_cluster.Kube, real_node: str) -> Iterator[World]:
-    socket = kube.folder / real_node / "c.sock"
+    socket = kube.directory / real_node / "c.sock"
     tag = ["ctr", f"--address={socket}", "--namespace=k8s.io", "images", "tag", "--force"]
     subprocess.run([*tag, image.name(), OTHER], check=True, capture_output=True)
     made = World(kube, real_node)

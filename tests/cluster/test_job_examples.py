@@ -37,11 +37,11 @@ class World:
         self._namespace = namespace
         self._kubeconfig = kubeconfig
 
-    def run(self, script: Path, *, folder: Path, **more: str) -> str:
+    def run(self, script: Path, *, directory: Path, **more: str) -> str:
         """Run an example as its README says; what it prints. It must end well."""
         environment = {**self.manager.kube.environment, "KUBECONFIG": str(self._kubeconfig), **more}
         done = subprocess.run(
-            [str(script)], capture_output=True, text=True, env=environment, cwd=folder,
+            [str(script)], capture_output=True, text=True, env=environment, cwd=directory,
             timeout=100, check=False,
         )  # fmt: skip
         if done.returncode:
@@ -85,7 +85,7 @@ def _in_namespace(kubeconfig: Path, namespace: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.parent.name)
 def test_an_example_runs_and_leaves_nothing(world: World, script: Path, tmp_path: Path) -> None:
-    assert world.run(script, folder=tmp_path).endswith("ok\n")
+    assert world.run(script, directory=tmp_path).endswith("ok\n")
     assert list(tmp_path.iterdir()) == []
     waiting.wait_until(
         lambda: not any(world.left().values()), what="its objects are gone", timeout_s=60
@@ -105,7 +105,7 @@ def test_an_example_of_a_set_runs_and_leaves_nothing(
     home = tmp_path / "home"
     home.mkdir()
     said = world.run(
-        copy / example / "run.sh", folder=tmp_path, TMPDIR=str(tmp_path), HOME=str(home)
+        copy / example / "run.sh", directory=tmp_path, TMPDIR=str(tmp_path), HOME=str(home)
     )
     assert said.endswith("ok\n")
     waiting.wait_until(
@@ -113,15 +113,15 @@ def test_an_example_of_a_set_runs_and_leaves_nothing(
     )
 
 
-def _template(folder: Path) -> dict[str, Any]:
+def _template(directory: Path) -> dict[str, Any]:
     """Of workers that see a directory of the machine, at its own path."""
     worker = {
         "name": "worker",
         "imagePullPolicy": "IfNotPresent",
         "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}},
-        "volumeMounts": [{"name": "programs", "mountPath": str(folder), "readOnly": True}],
+        "volumeMounts": [{"name": "programs", "mountPath": str(directory), "readOnly": True}],
     }
-    volume = {"name": "programs", "hostPath": {"path": str(folder)}}
+    volume = {"name": "programs", "hostPath": {"path": str(directory)}}
     return {"spec": {"containers": [worker], "volumes": [volume]}}
 
 

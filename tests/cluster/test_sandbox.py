@@ -24,7 +24,7 @@ def _left() -> set[str]:
 
 
 def test_the_exit_code_and_the_environment_are_the_commands(tmp_path: Path) -> None:
-    script = 'kubectl get --raw /readyz > "$0"; echo "$KILN_KUBE_FOLDER" >> "$0"; exit 7'
+    script = 'kubectl get --raw /readyz > "$0"; echo "$KILN_KUBE_DIRECTORY" >> "$0"; exit 7'
     said = tmp_path / "said"
     before = _left()
     done = subprocess.run([*_RUN, "--", "sh", "-c", script, str(said)], cwd=_CHECKOUT, check=False)

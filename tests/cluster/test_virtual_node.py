@@ -241,7 +241,7 @@ def ask(
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     if certificate:
-        pki = kube.folder / "pki"
+        pki = kube.directory / "pki"
         context.load_cert_chain(pki / f"{certificate}.crt", pki / f"{certificate}.key")
     request = urllib.request.Request(f"https://{kube.address}:{port}{path}")
     if token:
@@ -343,7 +343,7 @@ def test_a_serving_certificate_is_asked_for_and_shown_once_approved(
 
     def trusted() -> bool:
         port = kube.get("node", name)["status"]["daemonEndpoints"]["kubeletEndpoint"]["Port"]
-        context = ssl.create_default_context(cafile=str(kube.folder / "pki" / "ca.crt"))
+        context = ssl.create_default_context(cafile=str(kube.directory / "pki" / "ca.crt"))
         try:
             with (
                 socket.create_connection((kube.address, port), timeout=5) as plain,
@@ -536,7 +536,7 @@ def test_a_node_that_is_deleted_comes_back(
 
 
 def remove(node: kube_cluster.VirtualNode) -> tuple[str, ...]:
-    return ("node", "--name", node.name, "--data", str(node.folder / "data"), "--remove")
+    return ("node", "--name", node.name, "--data", str(node.directory / "data"), "--remove")
 
 
 def test_removal_ends_pods_and_the_process(
@@ -571,10 +571,10 @@ def test_removal_of_an_unknown_node_is_refused(kube: kube_cluster.Kube, tmp_path
     assert "there is no node nobody" in done.stderr
 
 
-def test_a_second_process_on_the_same_folder_is_refused(
+def test_a_second_process_on_the_same_directory_is_refused(
     kube: kube_cluster.Kube, virtual_node: kube_cluster.VirtualNode
 ) -> None:
-    folder = str(virtual_node.folder / "data")
-    done = kube.kiln("node", "--name", virtual_node.name, "--data", folder, check=False)
+    directory = str(virtual_node.directory / "data")
+    done = kube.kiln("node", "--name", virtual_node.name, "--data", directory, check=False)
     assert done.returncode == 1
     assert "is in use by process" in done.stderr

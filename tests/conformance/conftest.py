@@ -1,7 +1,7 @@
 """The API server under test: ours by default, the real one with `--server real`.
 
 One for each pytest process on ours; on the real one a single control plane for all of them, the one
-of $KILN_KUBE_FOLDER or one that is started for this run. Each test has a namespace of its own.
+of $KILN_KUBE_DIRECTORY or one that is started for this run. Each test has a namespace of its own.
 """
 
 import os
@@ -40,7 +40,7 @@ def server(
         with kube_servers.ours(tmp_path_factory.mktemp("ours")) as made:
             yield made
         return
-    yield kube_servers.real(Path(os.environ["KILN_KUBE_FOLDER"]))
+    yield kube_servers.real(Path(os.environ["KILN_KUBE_DIRECTORY"]))
 
 
 @pytest.fixture(scope="session")

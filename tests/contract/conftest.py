@@ -15,9 +15,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture
 async def world(request: pytest.FixtureRequest) -> AsyncIterator[executor_world.World]:
-    folder = short.folder()
+    directory = short.directory()
     async with (
-        executor_contract.SUBJECTS[request.param](folder) as subject,
-        executor_world.running(folder, subject) as made,
+        executor_contract.SUBJECTS[request.param](directory) as subject,
+        executor_world.running(directory, subject) as made,
     ):
         yield made

@@ -74,8 +74,8 @@ class Operations(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = tempfile.TemporaryDirectory()
-        self.path = Path(self.folder.name) / "journal.db"
+        self.directory = tempfile.TemporaryDirectory()
+        self.path = Path(self.directory.name) / "journal.db"
         self.store = start(self.path)
         self.rows = self.next_template = 1
         self.templates: dict[tuple[str, str], records.Template] = {}
@@ -84,7 +84,7 @@ class Operations(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.store.close()
-        self.folder.cleanup()
+        self.directory.cleanup()
 
     def template(self, namespace: str, function: str) -> records.Template:
         key = namespace, function
@@ -286,7 +286,7 @@ def test_few_in_a_state_are_found_below_many_others(
     for task in tasks[3:5]:
         task.state, task.finished = state, 2.0 if state in FINAL else None
     write(store, dirty=dict.fromkeys(tasks), templates=[template])
-    wanted = model.Wanted(state=state, function="f")
+    wanted = model.TaskQuery(state=state, function="f")
     views, more = store.reader.tasks("ns", wanted=wanted)
     store.close()
     assert ([int.from_bytes(view.task, "big") for view in views], more) == ([5, 4], None)

@@ -43,7 +43,7 @@ POST = {"method": "POST", "headers": [{"name": "X-Task", "value": "${task.name}"
 async def test_a_manager_that_ends_at_any_moment_sends_nothing_twice(
     site: http_site.Site, zone: dict[str, str], *, function: bool
 ) -> None:
-    async with http_executors.running(short.folder(), lease_s=20.0, renew_s=0.3) as world:
+    async with http_executors.running(short.directory(), lease_s=20.0, renew_s=0.3) as world:
         await world.executor(slots=3, labels={"zone": "a"})
         tasks = []
         for number in range(12):
@@ -59,7 +59,7 @@ async def test_a_manager_that_ends_at_any_moment_sends_nothing_twice(
 async def test_an_executor_that_ends_at_any_moment_sends_nothing_twice(
     site: http_site.Site,
 ) -> None:
-    async with http_executors.running(short.folder(), **LEASES) as world:
+    async with http_executors.running(short.directory(), **LEASES) as world:
         tasks = [await world.submit(f"{site.base}/slow", request=POST) for _ in range(60)]
         for number in range(5):
             executor = await world.executor(f"e{number}", slots=4)
@@ -80,7 +80,7 @@ async def test_an_executor_that_ends_at_any_moment_sends_nothing_twice(
 async def test_repeatable_requests_all_succeed_however_many_executors_end(
     site: http_site.Site,
 ) -> None:
-    async with http_executors.running(short.folder(), **LEASES) as world:
+    async with http_executors.running(short.directory(), **LEASES) as world:
         url, spec = f"{site.base}/slow", {"retry": {"maxLosses": 10, "delaySeconds": 0}}
         tasks = [await world.submit(url, spec=spec) for _ in range(40)]
         for number in range(3):
@@ -95,7 +95,7 @@ async def test_repeatable_requests_all_succeed_however_many_executors_end(
 async def test_kills_at_any_moment_leave_no_connection(
     site: http_site.Site, *, function: bool
 ) -> None:
-    async with http_executors.running(short.folder(), lease_s=20.0) as world:
+    async with http_executors.running(short.directory(), lease_s=20.0) as world:
         await world.executor(slots=8)
         for number in range(12):
             task = await world.submit(f"{site.base}/slow", request=POST, function=function)
@@ -108,7 +108,7 @@ async def test_kills_at_any_moment_leave_no_connection(
 
 
 async def test_killed_before_anybody_had_it_nothing_is_sent(site: http_site.Site) -> None:
-    async with http_executors.running(short.folder(), lease_s=20.0) as world:
+    async with http_executors.running(short.directory(), lease_s=20.0) as world:
         task = await world.submit(f"{site.base}/slow", request=POST)
         await world.says(task, "Pending", "ExecutorUnavailable")
         await world.kill(task)
@@ -120,7 +120,7 @@ async def test_killed_before_anybody_had_it_nothing_is_sent(site: http_site.Site
 
 
 async def test_a_failure_is_tried_again_as_retry_says(site: http_site.Site) -> None:
-    async with http_executors.running(short.folder(), lease_s=20.0) as world:
+    async with http_executors.running(short.directory(), lease_s=20.0) as world:
         await world.executor()
         spec = {"retry": {"maxAttempts": 3, "delaySeconds": 0.05, "jitter": 0}}
         view = await world.runs(f"{site.base}/nowhere", spec=spec)
@@ -129,7 +129,7 @@ async def test_a_failure_is_tried_again_as_retry_says(site: http_site.Site) -> N
 
 
 async def test_a_new_run_is_a_new_request(site: http_site.Site) -> None:
-    async with http_executors.running(short.folder(), lease_s=20.0) as world:
+    async with http_executors.running(short.directory(), lease_s=20.0) as world:
         await world.executor()
         view = await world.runs(f"{site.base}/nowhere", request=POST)
         site.routes["/nowhere"] = http_site.says({"ok": True})

@@ -81,7 +81,7 @@ async def test_a_failure_is_tried_again_under_another_name(world: executor_world
 async def test_created_but_not_recorded_is_adopted(world: executor_world.World) -> None:
     await world.end()
     await world.start(cut_at=100)
-    gate = world.folder / "gate"
+    gate = world.directory / "gate"
     task = await world.submit(f"until [ -e {gate} ]; do sleep 0.02; done")
     await world.has_started(task)
     await world.end()  # whatever it has recorded by now; the steps below go through all of it
@@ -94,7 +94,7 @@ async def test_created_but_not_recorded_is_adopted(world: executor_world.World) 
 
 
 async def test_what_ends_while_no_manager_is_there_counts(world: executor_world.World) -> None:
-    gate = world.folder / "gate"
+    gate = world.directory / "gate"
     task = await world.submit(f"until [ -e {gate} ]; do sleep 0.02; done; exit 4")
     await world.says(task, "Running")
     await world.end()
@@ -136,7 +136,7 @@ async def test_an_end_before_the_deletion_counts_over_the_kill(
     world: executor_world.World,
 ) -> None:
     """The manager is away while it ends, and is told to kill it before it sees that."""
-    gate = world.folder / "gate"
+    gate = world.directory / "gate"
     task = await world.submit(f"until [ -e {gate} ]; do sleep 0.02; done")
     await world.says(task, "Running")
     await world.subject.absent(now=True)
@@ -164,7 +164,7 @@ async def test_who_ignores_the_kill_runs_no_more_when_it_is_killed(
     world: executor_world.World,
 ) -> None:
     timeouts = api_task.Timeouts(kill_grace_seconds=1)
-    pid = world.folder / "pid"
+    pid = world.directory / "pid"
     task = await world.submit(
         f"trap '' TERM; sh -c 'echo $PPID' > {pid}; while :; do sleep 0.1; done", timeouts=timeouts
     )
@@ -333,7 +333,7 @@ async def test_cut_off_at_any_step_each_attempt_starts_once(
     for step in range(1, 100):
         await world.start(cut_at=step)
         retry = api_task.Retry(max_attempts=2, delay_seconds=0.01)
-        gate = world.folder / f"gate-{step}"
+        gate = world.directory / f"gate-{step}"
         task = await world.submit(then.format(gate=gate), retry=retry)
         cut = await cut_or_over(world, task, kill=story == "kill", gate=gate)
         seen.update(world.steps.names)

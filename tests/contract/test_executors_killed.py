@@ -48,11 +48,11 @@ KINDS = ["pod", "workflow", *(["object"] if os.environ.get("KILN_FAULT_RUNS") el
 @pytest.mark.faults
 @pytest.mark.parametrize("kind", KINDS)
 async def test_killed_at_one_step_after_the_other_it_starts_one_object_once(kind: str) -> None:
-    folder, home = short.folder(), short.folder()
+    directory, home = short.directory(), short.directory()
     task = ids.task_text(ids.new_task_id())
     noun, on_subjects = SUBJECTS[kind]
-    async with on_subjects(folder) as subject:
-        where = str(folder / "kubeconfig")
+    async with on_subjects(directory) as subject:
+        where = str(directory / "kubeconfig")
         for step in FATAL:
             await dies(kind, home, where, task=task, step=step.format(noun))
             if step == "after started":
@@ -78,7 +78,7 @@ async def test_manager_and_executor_killed_at_one_step_after_the_other_send_each
 ):
     """Both are one process here: what it had sent is lost with it, and sent again as another
     attempt, since the request says that it may be."""
-    home = short.folder()
+    home = short.directory()
     task = ids.task_text(ids.new_task_id())
     async with serving() as (base, programs):
         for step in HTTP_FATAL:

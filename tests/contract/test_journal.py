@@ -38,12 +38,12 @@ class Nobody:
     async def verify(self, namespace, cluster, credential):
         return False
 
-async def main(folder):
+async def main(directory):
     dispatcher = hub.Hub(
-        journal.Journal(folder / "journal.db"), clock=clock.SystemClock(), verifier=Nobody(),
-        logs_dir=folder / "logs", entropy=ids.system_entropy(),
+        journal.Journal(directory / "journal.db"), clock=clock.SystemClock(), verifier=Nobody(),
+        logs_dir=directory / "logs", entropy=ids.system_entropy(),
     )
-    await dispatcher.start(folder / "run" / "s")
+    await dispatcher.start(directory / "run" / "s")
     async def submit_forever():
         while True:
             spec = task.TaskSpec(command=("true",))
@@ -258,8 +258,8 @@ def test_a_journal_of_a_newer_version_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_migrations_are_numbered_without_a_gap() -> None:
-    folder = Path(statements.__file__).parent / "sql"
-    numbers = sorted(int(path.name[:3]) for path in folder.glob("[0-9]*.sql"))
+    directory = Path(statements.__file__).parent / "sql"
+    numbers = sorted(int(path.name[:3]) for path in directory.glob("[0-9]*.sql"))
     assert numbers == list(range(1, len(statements.MIGRATIONS) + 1))
 
 

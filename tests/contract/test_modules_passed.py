@@ -86,7 +86,7 @@ async def _create(server: up.Up, name: str) -> None:
 @pytest.mark.timeout(200)
 def test_modules_from_the_post_of_a_task_to_its_row(tmp_path: Path) -> None:
     variables = module_trace.prepare(tmp_path)
-    server = up.Up(short.folder() / "data", workdir=tmp_path, variables=variables)
+    server = up.Up(short.directory() / "data", workdir=tmp_path, variables=variables)
     server.start(timeout_s=90)
     try:
         asyncio.run(_create(server, "first"))

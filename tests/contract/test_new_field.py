@@ -123,9 +123,9 @@ def test_a_new_field_of_a_task_is_added_in_three_places(tmp_path: Path) -> None:
         else:
             at = text.index(line)
         file.write_text(text[:at] + added + text[at:])
-    folder = copy / "dispatch" / "journal" / "sqlite" / "sql"
-    number = max(int(path.name[:3]) for path in folder.glob("[0-9]*.sql")) + 1
-    (folder / f"{number:03}_colour.sql").write_text(MIGRATION)
+    directory = copy / "dispatch" / "journal" / "sqlite" / "sql"
+    number = max(int(path.name[:3]) for path in directory.glob("[0-9]*.sql")) + 1
+    (directory / f"{number:03}_colour.sql").write_text(MIGRATION)
     environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, str(tmp_path)],

@@ -230,7 +230,7 @@ def test_nobody_sees_what_is_not_committed(store: port.Store) -> None:
         new.write(b"x" * 100_000)
         with pytest.raises(errors.ObjectMissing):
             store.head("out/1-1-1.ndjson")
-        assert keys_of(store) == list(store.folders()) == []
+        assert keys_of(store) == list(store.directories()) == []
         facts = new.commit()
     assert facts == store.head("out/1-1-1.ndjson")
     new.abort()
@@ -286,7 +286,7 @@ def test_lists_are_of_a_prefix_and_after_a_key(store: port.Store) -> None:
 
 @pytest.mark.parametrize("prefix", ["/", "../", "/etc/", "a/../", "a//", "./a"])
 def test_nothing_is_listed_that_is_elsewhere(store: port.Store, prefix: str) -> None:
-    for look in (store.list, store.folders):
+    for look in (store.list, store.directories):
         with pytest.raises(errors.BadKey):
             list(look(prefix))
 
@@ -301,23 +301,23 @@ def test_long_lists_are_whole(store: port.Store) -> None:
     assert keys_of(store) == [key for key in wanted if not key.startswith("commits/1")]
 
 
-def test_folders_are_the_next_names(store: port.Store) -> None:
+def test_directories_are_the_next_names(store: port.Store) -> None:
     for key in KEYS:
         store.put(key, b"")
-    assert list(store.folders()) == ["b", "z"]
-    assert list(store.folders("b/")) == ["c"]
-    assert list(store.folders("z/y/")) == ["x"]
-    assert list(store.folders("q/")) == list(store.folders("b/c/")) == []
+    assert list(store.directories()) == ["b", "z"]
+    assert list(store.directories("b/")) == ["c"]
+    assert list(store.directories("z/y/")) == ["x"]
+    assert list(store.directories("q/")) == list(store.directories("b/c/")) == []
     with pytest.raises(errors.BadKey):
-        list(store.folders("b"))
+        list(store.directories("b"))
     store.delete(["z/y/x/w.json"])
-    assert list(store.folders()) == ["b"]
+    assert list(store.directories()) == ["b"]
 
 
 def test_deleting_may_be_repeated(store: port.Store) -> None:
     for key in KEYS:
         store.put(key, b"")
-    store.delete(["a", "b/c/d", "never", "no/such/folder"])
+    store.delete(["a", "b/c/d", "never", "no/such/directory"])
     store.delete(["a"])
     store.delete([])
     assert keys_of(store) == sorted(set(KEYS) - {"a", "b/c/d"})
@@ -327,7 +327,7 @@ def test_deleting_may_be_repeated(store: port.Store) -> None:
     assert content_of(store, "a") == b"again"
 
 
-def test_folders_come_and_go_while_others_write_in_them(store: port.Store) -> None:
+def test_directories_come_and_go_while_others_write_in_them(store: port.Store) -> None:
     def story(number: int) -> None:
         for turn in range(20):
             key = f"x/y/{number}-{turn}"

@@ -29,10 +29,10 @@ def test_what_a_call_prints_is_there_or_its_loss_is_told(tmp_path: Path) -> None
     with kiln.start(tmp_path, slots=1):
         future = chatty.submit()
         future.result(60)
-        folder = tmp_path / "logs" / future.id
-        files = [folder / "1-1.log.1", folder / "1-1.log"]
+        directory = tmp_path / "logs" / future.id
+        files = [directory / "1-1.log.1", directory / "1-1.log"]
         text = b"".join(file.read_bytes() for file in files if file.exists())
-        rotated = folder / "1-1.log.rotated"
+        rotated = directory / "1-1.log.rotated"
     gone = (int(rotated.read_text()) - 1) * (8 << 20) if rotated.exists() else 0
     assert text.endswith(b"x\nthe last line\n")
     told = [int(count) for count in TOLD.findall(text)]

@@ -64,7 +64,7 @@ def test_by_environment(server: up_support.Up, monkeypatch: pytest.MonkeyPatch) 
         assert double.submit(1).result(30) == 2
 
 
-def test_by_the_default_folder(
+def test_by_the_default_directory(
     server: up_support.Up, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     (tmp_path / "kilnwork").symlink_to(server.data)
@@ -73,7 +73,7 @@ def test_by_the_default_folder(
         assert double.submit(1).result(30) == 2
 
 
-def test_by_folder_kubeconfig_and_url(
+def test_by_directory_kubeconfig_and_url(
     server: up_support.Up, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = endpoints(server)

@@ -22,7 +22,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
 
 @pytest.fixture(autouse=True)
 def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """On a machine that does not see the server's sockets and folders."""
+    """On a machine that does not see the server's sockets and directories."""
     for name in ("KUBECONFIG", "KILN_TOKEN", "KILN_TOKEN_FILE", "KILN_CA_FILE"):
         monkeypatch.delenv(name, raising=False)
     far.hide_the_server(monkeypatch, tmp_path)
@@ -41,9 +41,9 @@ def test_calls_and_values_of_any_size(place: Path) -> None:
         ]
         assert far.length.submit(os.urandom(far.LARGE)).result(timeout=30) == far.LARGE
         assert far.make.submit(far.LARGE).result(timeout=30) == b"x" * far.LARGE
-        folder = session.blobs.folder
-        assert folder.exists()
-    assert not folder.exists()
+        directory = session.blobs.directory
+        assert directory.exists()
+    assert not directory.exists()
 
 
 def test_by_url_with_a_token(server: up_support.Up, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,9 +28,9 @@ def lake() -> Iterator[lakes.Lake]:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("files")
-    ponds.write_files(folder, FILES)
-    return folder
+    directory = tmp_path_factory.mktemp("files")
+    ponds.write_files(directory, FILES)
+    return directory
 
 
 @pytest.fixture(scope="module")

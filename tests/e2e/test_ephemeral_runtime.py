@@ -49,8 +49,8 @@ def apply(server: up_support.Up, *objects: dict[str, Any]) -> None:
     server.kiln("apply", "-f", "-", stdin="\n---\n".join(map(json.dumps, objects)))
 
 
-def serve(folder: Path) -> Iterator[up_support.Up]:
-    with up_support.serving(folder, slots=1) as made:
+def serve(directory: Path) -> Iterator[up_support.Up]:
+    with up_support.serving(directory, slots=1) as made:
         (made.workdir / "call.py").write_text(CALL)
         apply(made, cluster())
         made.kiln(

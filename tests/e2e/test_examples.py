@@ -26,14 +26,14 @@ def name(script: Path) -> str:
     return script.parent.name
 
 
-def run(script: Path, *arguments: str, environment: dict[str, str], folder: Path) -> str:
+def run(script: Path, *arguments: str, environment: dict[str, str], directory: Path) -> str:
     """Run an example as its README says; what it prints. It must end well."""
     done = subprocess.run(
         [sys.executable, str(script), *arguments],
         capture_output=True,
         text=True,
         env=environment,
-        cwd=folder,
+        cwd=directory,
         timeout=100,
         check=False,
     )
@@ -85,7 +85,7 @@ def test_these_are_all() -> None:
 def test_an_example_runs_on_this_machine_and_leaves_nothing(script: Path, tmp_path: Path) -> None:
     mark = f"KILN_TEST_MARK={ids.new_uid()}"
     environment = {**os.environ, **dict([mark.split("=")])}
-    assert run(script, environment=environment, folder=tmp_path).endswith("ok\n")
+    assert run(script, environment=environment, directory=tmp_path).endswith("ok\n")
     waiting.wait_until(
         lambda: not processes.belonging(None, marker=mark), what="all processes have ended"
     )
@@ -98,9 +98,9 @@ class Shared:
     Each of them tidies up or has names of its own. `times`: seconds that each has taken.
     """
 
-    def __init__(self, server: up_support.Up, folder: Path) -> None:
+    def __init__(self, server: up_support.Up, directory: Path) -> None:
         self._server = server
-        self._folder = folder
+        self._directory = directory
         self.times: dict[str, float] = {}
 
     def run(
@@ -109,7 +109,7 @@ class Shared:
         """Run a program of an example, in a directory of its own unless it is the counter's."""
         where = self._server.workdir
         if of != COUNTER:
-            where = self._folder / of
+            where = self._directory / of
             where.mkdir()
         begun = time.monotonic()
         done = subprocess.run(

@@ -132,7 +132,7 @@ def test_a_pod_has_inputs_children_progress_and_a_result(server: up_support.Up) 
 BAD: dict[str, tuple[str, dict[str, Any], str, str]] = {
     "not-json": ("echo nonsense > $KILN_OUTPUT", {}, "InvalidResult", "is not JSON"),
     "empty": (": > $KILN_OUTPUT", {}, "InvalidResult", "is empty"),
-    "folder": ("mkdir $KILN_OUTPUT", {}, "InvalidResult", "not a regular file"),
+    "directory": ("mkdir $KILN_OUTPUT", {}, "InvalidResult", "not a regular file"),
     "link": ("ln -s /etc/hostname $KILN_OUTPUT", {}, "InvalidResult", "is a symbolic link"),
     "pipe": ("mkfifo $KILN_OUTPUT", {}, "InvalidResult", "not a regular file"),
     "not-utf8": (

@@ -22,7 +22,7 @@ WIDE = 10_000
 
 
 @pytest.fixture
-def folder(tmp_path: Path, mark: str) -> Iterator[Path]:
+def directory(tmp_path: Path, mark: str) -> Iterator[Path]:
     yield tmp_path / "home"
     waiting.wait_until(lambda: not processes.marked(mark), what="nothing is left")
 
@@ -57,9 +57,9 @@ def delegated(gate: str) -> "kiln.Future[int]":
     return leaf.submit(7, gate)
 
 
-def attempts(folder: Path) -> Counter[str]:
+def attempts(directory: Path) -> Counter[str]:
     """How many runs of each function have started: each of these tasks has one attempt at most."""
-    connection = apsw.Connection(str(folder / "journal.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    connection = apsw.Connection(str(directory / "journal.db"), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         rows = connection.execute(
             "SELECT json_extract(CAST(p.spec AS TEXT), '$.call.function'), count(t.started)"
@@ -70,33 +70,33 @@ def attempts(folder: Path) -> Counter[str]:
     return Counter({str(name).rpartition(":")[2]: int(str(count)) for name, count in rows})
 
 
-def counted(folder: Path, before: Counter[str]) -> dict[str, int]:
-    return dict(attempts(folder) - before)
+def counted(directory: Path, before: Counter[str]) -> dict[str, int]:
+    return dict(attempts(directory) - before)
 
 
 @pytest.mark.timeout(400)
-def test_of_ten_thousand_children_one_runs_again(folder: Path, tmp_path: Path) -> None:
+def test_of_ten_thousand_children_one_runs_again(directory: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    with kiln.start(folder, slots=2):
+    with kiln.start(directory, slots=2):
         future = grand_total.submit(10, WIDE // 10, str(gate))
         assert isinstance(future.exception(120), ValueError)
         waiting.wait_until(
-            lambda: attempts(folder)["leaf"] == WIDE,
+            lambda: attempts(directory)["leaf"] == WIDE,
             what="the others have ended too",
             timeout_s=120.0,
         )
-        before = attempts(folder)
+        before = attempts(directory)
         gate.touch()
         assert future.retry().result(120) == sum(range(WIDE))
-        assert counted(folder, before) == {"leaf": 1, "total": 1, "grand_total": 1}
+        assert counted(directory, before) == {"leaf": 1, "total": 1, "grand_total": 1}
 
 
 @pytest.mark.timeout(400)
-def test_of_ten_thousand_inputs_one_runs_again(folder: Path, tmp_path: Path) -> None:
+def test_of_ten_thousand_inputs_one_runs_again(directory: Path, tmp_path: Path) -> None:
     """A tree of sums over 5,000 leaves, by futures as arguments: the path to the root runs again,
     whichever task of it is named."""
     gate, count = tmp_path / "gate", WIDE // 2
-    with kiln.start(folder, slots=2):
+    with kiln.start(directory, slots=2):
         level: list[kiln.Future[int]] = list(leaf.map(range(count), [str(gate)] * count))
         bad, height = level[7], 0
         while len(level) > 1:
@@ -104,11 +104,11 @@ def test_of_ten_thousand_inputs_one_runs_again(folder: Path, tmp_path: Path) -> 
             level = [add.submit(one, two) for one, two in pairs] + level[len(level) & ~1 :]
             height += 1
         assert isinstance(level[0].exception(120), kiln.InputFailed)
-        before = attempts(folder)
+        before = attempts(directory)
         gate.touch()
         assert bad.retry().result(60) == 7
         assert kiln.future(level[0].id).result(60) == sum(range(count))
-        assert counted(folder, before) == {"leaf": 1, "add": height}
+        assert counted(directory, before) == {"leaf": 1, "add": height}
 
 
 @pytest.mark.parametrize("start", [leaf, total])
@@ -124,61 +124,61 @@ def test_without_a_journal_it_is_the_same(tmp_path: Path, start: "kiln.Task[...,
         assert kiln.future(future.id).result(60) == expected
 
 
-def test_what_was_delegated_to_runs_again(folder: Path, tmp_path: Path) -> None:
+def test_what_was_delegated_to_runs_again(directory: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    with kiln.start(folder, slots=1):
+    with kiln.start(directory, slots=1):
         future = delegated.submit(str(gate))
         assert isinstance(future.exception(60), ValueError)
-        before = attempts(folder)
+        before = attempts(directory)
         gate.touch()
         assert future.retry().result(60) == 7
-        assert counted(folder, before) == {"leaf": 1, "delegated": 1}
+        assert counted(directory, before) == {"leaf": 1, "delegated": 1}
 
 
-def test_a_call_with_a_key_runs_again_in_the_next_session(folder: Path, tmp_path: Path) -> None:
+def test_a_call_with_a_key_runs_again_in_the_next_session(directory: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
 
     def program() -> "kiln.Future[int]":
         one = total.options(key="sum").submit(0, 20, str(gate))
         return add.options(key="one more").submit(one, 1)
 
-    with kiln.start(folder, slots=2, retry_failed=True):
+    with kiln.start(directory, slots=2, retry_failed=True):
         assert isinstance(program().exception(60), kiln.InputFailed)
         assert isinstance(program().exception(60), kiln.InputFailed)
-        waiting.wait_until(lambda: attempts(folder)["leaf"] == 20, what="the others have ended")
-        before = attempts(folder)
+        waiting.wait_until(lambda: attempts(directory)["leaf"] == 20, what="the others have ended")
+        before = attempts(directory)
         assert before["total"] == 1, "what failed in this session has failed"
     gate.touch()
-    with kiln.start(folder, slots=2):
+    with kiln.start(directory, slots=2):
         assert isinstance(program().exception(60), kiln.InputFailed)
-        assert attempts(folder) == before, "it stays failed unless asked"
-    with kiln.start(folder, slots=2, retry_failed=True):
+        assert attempts(directory) == before, "it stays failed unless asked"
+    with kiln.start(directory, slots=2, retry_failed=True):
         assert program().result(60) == sum(range(20)) + 1
-        assert counted(folder, before) == {"leaf": 1, "total": 1, "add": 1}
+        assert counted(directory, before) == {"leaf": 1, "total": 1, "add": 1}
 
 
-def test_a_dispatcher_that_is_killed_goes_on_with_it(folder: Path, tmp_path: Path) -> None:
+def test_a_dispatcher_that_is_killed_goes_on_with_it(directory: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    with kiln.start(folder, slots=2):
+    with kiln.start(directory, slots=2):
         future = grand_total.submit(5, 40, str(gate))
         assert isinstance(future.exception(60), ValueError)
-        waiting.wait_until(lambda: attempts(folder)["leaf"] == 200, what="the others have ended")
-        before = attempts(folder)
+        waiting.wait_until(lambda: attempts(directory)["leaf"] == 200, what="the others have ended")
+        before = attempts(directory)
         gate.touch()
         again = future.retry()
-        os.kill(_dispatcher(folder), signal.SIGKILL)
+        os.kill(_dispatcher(directory), signal.SIGKILL)
         assert again.result(60) == sum(range(200))
-        ran = counted(folder, before)
+        ran = counted(directory, before)
     assert ran["leaf"] == 1, "losses of a dispatcher that was away repeat no success"
 
 
-def _dispatcher(folder: Path) -> int:
-    return int(json.loads((folder / "endpoints.json").read_text())["dispatcher"]["pid"])
+def _dispatcher(directory: Path) -> int:
+    return int(json.loads((directory / "endpoints.json").read_text())["dispatcher"]["pid"])
 
 
-def test_what_cannot_run_again_is_refused(folder: Path, tmp_path: Path) -> None:
+def test_what_cannot_run_again_is_refused(directory: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    with kiln.start(folder, slots=1):
+    with kiln.start(directory, slots=1):
         well = leaf.submit(1, str(gate))
         assert well.result(30) == 1
         with pytest.raises(errors.ConfigurationError, match="has succeeded"):
@@ -188,27 +188,29 @@ def test_what_cannot_run_again_is_refused(folder: Path, tmp_path: Path) -> None:
             kiln.retry("01a20fd1-9066-723a-800b-0b6e0265b8d9")
 
 
-def test_a_gather_runs_again_what_failed_of_it(folder: Path, tmp_path: Path) -> None:
+def test_a_gather_runs_again_what_failed_of_it(directory: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    with kiln.start(folder, slots=2):
+    with kiln.start(directory, slots=2):
         both = kiln.gather(leaf.submit(7, str(gate)), leaf.submit(1, str(gate)))
         assert isinstance(both.exception(30), ValueError)
         gate.touch()
         assert both.retry().result(30) == [7, 1]
 
 
-def test_the_command_line_reaches_a_folder(
-    folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+def test_the_command_line_reaches_a_directory(
+    directory: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Also while somebody serves it."""
     gate = tmp_path / "gate"
 
     def run(*words: str) -> str:
         capfd.readouterr()
-        assert main.main([words[0], "--data", str(folder), *words[1:]]) == 0, capfd.readouterr().err
+        assert main.main([words[0], "--data", str(directory), *words[1:]]) == 0, (
+            capfd.readouterr().err
+        )
         return capfd.readouterr().out
 
-    with kiln.start(folder, slots=1):
+    with kiln.start(directory, slots=1):
         future = total.submit(0, 20, str(gate))
         assert isinstance(future.exception(60), ValueError)
         one = add.submit(future, 1).id
@@ -218,7 +220,10 @@ def test_the_command_line_reaches_a_folder(
     gate.touch()
     assert "as run 2" in run("retry", one, "--failed", "--wait")
     assert run("result", one) == "191\n"
-    with kiln.start(folder, slots=1):
+    assert run("tasks", "--state", "Failed") == ""
+    assert main.main(["tasks", "-n", "other", "--data", str(directory)]) == 4
+    assert 'namespace "other" does not exist: a kiln.start()' in capfd.readouterr().err
+    with kiln.start(directory, slots=1):
         gate.unlink()
         other = leaf.submit(7, str(gate))
         assert isinstance(other.exception(60), ValueError)
@@ -228,8 +233,8 @@ def test_the_command_line_reaches_a_folder(
     assert main.main(["why", "--data", str(tmp_path / "nowhere"), "x"]) == 4
 
 
-def test_a_task_retries_what_it_has_spawned(folder: Path, tmp_path: Path) -> None:
-    with kiln.start(folder, slots=1):
+def test_a_task_retries_what_it_has_spawned(directory: Path, tmp_path: Path) -> None:
+    with kiln.start(directory, slots=1):
         assert tries_again.submit(str(tmp_path / "gate")).result(60) == 7
 
 

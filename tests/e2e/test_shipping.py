@@ -1,4 +1,4 @@
-"""Code that a `kiln up` does not have goes along with the session: folders, modules, files."""
+"""Code that a `kiln up` does not have goes along with the session: directories, modules, files."""
 
 import importlib
 import sys
@@ -40,15 +40,16 @@ def parent(name):
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder that is imported from here and that no worker sees: it is gone before they run."""
-    folder = tmp_path / "project"
-    (folder / "lib_of_ours").mkdir(parents=True)
-    (folder / "program_of_ours.py").write_text(PROGRAM)
-    (folder / "lib_of_ours" / "__init__.py").write_text("def words(line): return line.split()")
-    (folder / "lib_of_ours" / "late.py").write_text("NOTHING = 0")
-    (folder / "in.txt").write_text("a b\nc\n\nd e f\n")
-    monkeypatch.syspath_prepend(folder)
-    yield folder
+    """A directory that is imported from here and that no worker sees: it is gone before they
+    run."""
+    directory = tmp_path / "project"
+    (directory / "lib_of_ours").mkdir(parents=True)
+    (directory / "program_of_ours.py").write_text(PROGRAM)
+    (directory / "lib_of_ours" / "__init__.py").write_text("def words(line): return line.split()")
+    (directory / "lib_of_ours" / "late.py").write_text("NOTHING = 0")
+    (directory / "in.txt").write_text("a b\nc\n\nd e f\n")
+    monkeypatch.syspath_prepend(directory)
+    yield directory
     for name in [name for name in sys.modules if "of_ours" in name]:
         del sys.modules[name]
 
@@ -57,7 +58,7 @@ def program() -> Any:
     return importlib.import_module("program_of_ours")
 
 
-def test_a_folder_goes_along(server: up_support.Up, project: Path) -> None:
+def test_a_directory_goes_along(server: up_support.Up, project: Path) -> None:
     ours = program()
     with kiln.connect(server.data, working_dir=project):
         project.rename(project.with_name("gone"))
@@ -65,7 +66,7 @@ def test_a_folder_goes_along(server: up_support.Up, project: Path) -> None:
         assert ours.parent.submit("in.txt").result(30) == ("a b\nc\n\nd e f\n", 6)
 
 
-def test_a_data_directory_in_the_folder_stays(server: up_support.Up) -> None:
+def test_a_data_directory_in_the_directory_stays(server: up_support.Up) -> None:
     with (
         pytest.warns(UserWarning, match=f"{server.data} is a data directory of kiln"),
         kiln.connect(server.data, working_dir=server.data.parent) as opened,

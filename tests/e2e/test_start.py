@@ -20,12 +20,12 @@ from support import homes, waiting
 @pytest.fixture(autouse=True)
 def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """Where volatile homes keep what they have; empty afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix="kt-"))  # short enough for sockets, unlike tmp_path
-    monkeypatch.setattr(tempfile, "tempdir", str(folder))
-    monkeypatch.setenv("TMPDIR", str(folder))
-    yield folder
-    assert list(folder.iterdir()) == []
-    folder.rmdir()
+    directory = Path(tempfile.mkdtemp(prefix="kt-"))  # short enough for sockets, unlike tmp_path
+    monkeypatch.setattr(tempfile, "tempdir", str(directory))
+    monkeypatch.setenv("TMPDIR", str(directory))
+    yield directory
+    assert list(directory.iterdir()) == []
+    directory.rmdir()
 
 
 @kiln.task
@@ -50,9 +50,9 @@ def sleep(note: str) -> None:
 
 
 @kiln.task(max_losses=3)
-def outlive(folder: str) -> int:
+def outlive(directory: str) -> int:
     """Kills its worker the first time."""
-    first = Path(folder) / "first"
+    first = Path(directory) / "first"
     if not first.exists():
         first.touch()
         worker = next(p for p in _parents(os.getpid()) if "kilnwork.worker" in _command(p))
@@ -85,10 +85,10 @@ def test_a_session_runs_tasks_and_leaves_nothing(mark: str, scratch: Path) -> No
     with kiln.start(slots=2) as session:
         assert session.namespace == "default"
         assert [f.result(30) for f in [double.submit(n) for n in range(5)]] == [0, 2, 4, 6, 8]
-        [folder] = scratch.glob(f"kiln-{os.getuid()}-*")
-        assert folder.stat().st_mode & 0o777 == 0o700
-        assert (folder / "token").stat().st_mode & 0o777 == 0o600
-        token = (folder / "token").read_bytes().strip()
+        [directory] = scratch.glob(f"kiln-{os.getuid()}-*")
+        assert directory.stat().st_mode & 0o777 == 0o700
+        assert (directory / "token").stat().st_mode & 0o777 == 0o600
+        token = (directory / "token").read_bytes().strip()
         for one in processes.marked(mark):
             for file in ("cmdline", "environ"):
                 with contextlib.suppress(OSError):  # it has ended meanwhile
@@ -337,7 +337,7 @@ def test_a_driver_without_standard_streams(program: homes.Program, tmp_path: Pat
     program.wait_gone()
 
 
-def test_a_folder_that_cannot_be_written_is_named(
+def test_a_directory_that_cannot_be_written_is_named(
     monkeypatch: pytest.MonkeyPatch, scratch: Path
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(scratch / "gone"))

@@ -1,4 +1,4 @@
-"""Drivers of a folder that are killed at each step of their start: the next one takes over."""
+"""Drivers of a directory that are killed at each step of their start: the next one takes over."""
 
 import operator
 import os
@@ -17,7 +17,7 @@ PROGRAM = """
     from pathlib import Path
     import kilnwork as kiln
     from kilnwork.kit import locks, paths
-    from kilnwork.endpoints import directory
+    from kilnwork.endpoints import endpoint_files
     from kilnwork.sdk import children, driver, durable, home
 
     STEPS = {
@@ -41,11 +41,11 @@ PROGRAM = """
             return result
         return wrapped
 
-    folder, step, count, when = sys.argv[1:]
+    directory, step, count, when = sys.argv[1:]
     place, name = STEPS[step]
     setattr(place, name, dying(getattr(place, name), [int(count)], when == "after"))
     if __name__ == "__main__":
-        kiln.start(folder, slots=1)
+        kiln.start(directory, slots=1)
         os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -56,11 +56,11 @@ SOON_S = 20.0
 add = kiln.task(operator.add)
 
 
-def killed_driver(tmp_path: Path, folder: Path, *step: str) -> None:
+def killed_driver(tmp_path: Path, directory: Path, *step: str) -> None:
     """Run a driver until it kills itself."""
     program = homes.Program(tmp_path, PROGRAM)
     program.mark = f"KILN_TEST_MARK={os.environ['KILN_TEST_MARK']}"
-    program.start(str(folder), *step)
+    program.start(str(directory), *step)
     assert program.process is not None
     program.process.communicate(timeout=60)
     assert program.process.returncode == -signal.SIGKILL
@@ -79,10 +79,10 @@ def running(mark: str, module: str) -> list[int]:
     return sorted(found.keys() - forked)
 
 
-def take_over(folder: Path, mark: str) -> None:
+def take_over(directory: Path, mark: str) -> None:
     """What every driver after a killed one finds: a home that works, once, and soon."""
     began = time.monotonic()
-    with kiln.start(folder, slots=1):
+    with kiln.start(directory, slots=1):
         assert add.submit(40, 2).result(30) == 42
         assert time.monotonic() - began < SOON_S
         assert len(running(mark, "kilnwork.dispatch")) == 1
@@ -90,7 +90,7 @@ def take_over(folder: Path, mark: str) -> None:
             lambda: len(running(mark, "kilnwork.worker")) == 1, what="there is one worker"
         )
     waiting.wait_until(lambda: not processes.marked(mark), what="nothing is left")
-    assert not paths.runtime_dir(folder).exists()
+    assert not paths.runtime_dir(directory).exists()
 
 
 @pytest.mark.parametrize(
@@ -110,9 +110,9 @@ def take_over(folder: Path, mark: str) -> None:
     ],
 )
 def test_the_next_driver_takes_over_after_a_kill(tmp_path: Path, mark: str, step: str) -> None:
-    folder = tmp_path / "home"
-    killed_driver(tmp_path, folder, *step.split())
-    take_over(folder, mark)
+    directory = tmp_path / "home"
+    killed_driver(tmp_path, directory, *step.split())
+    take_over(directory, mark)
 
 
 @pytest.mark.parametrize("step", ["spawn 1 after", "write 2 before", "write 2 after"])
@@ -120,17 +120,17 @@ def test_the_next_driver_takes_over_once_those_left_have_started(
     tmp_path: Path, mark: str, step: str
 ) -> None:
     """They are found by what they are, not by how far they have come."""
-    folder = tmp_path / "home"
-    killed_driver(tmp_path, folder, *step.split())
-    made = emptied.marker(folder / "journal.db")
+    directory = tmp_path / "home"
+    killed_driver(tmp_path, directory, *step.split())
+    made = emptied.marker(directory / "journal.db")
     waiting.wait_until(made.exists, what="the dispatcher has the journal")
-    take_over(folder, mark)
+    take_over(directory, mark)
 
 
 def test_drivers_that_are_killed_one_after_the_other_leave_one_home(
     tmp_path: Path, mark: str
 ) -> None:
-    folder = tmp_path / "home"
+    directory = tmp_path / "home"
     for step in ("spawn 1 after", "spawn 1 after", "spawn 2 after", "write 1 after"):
-        killed_driver(tmp_path, folder, *step.split())
-    take_over(folder, mark)
+        killed_driver(tmp_path, directory, *step.split())
+    take_over(directory, mark)

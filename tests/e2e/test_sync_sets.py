@@ -68,11 +68,11 @@ def server(tmp_path: Path) -> Iterator[up.Up]:
 
 def lake(server: up.Up, *, lines: int = 10) -> Path:
     """A directory with four files of `lines` lines each."""
-    folder = server.workdir / "lake" / "trades"
-    folder.mkdir(parents=True, exist_ok=True)
+    directory = server.workdir / "lake" / "trades"
+    directory.mkdir(parents=True, exist_ok=True)
     for number in range(4):
-        (folder / f"{number}.csv").write_text(f"{number}\n" * lines)
-    return folder.parent
+        (directory / f"{number}.csv").write_text(f"{number}\n" * lines)
+    return directory.parent
 
 
 def apply(server: up.Up, *, backend: str = "auto", flow: str = FLOW) -> None:
@@ -462,10 +462,10 @@ def test_what_a_set_writes_is_what_another_reads(server: up.Up, backend: str) ->
     read = wait_phase(server, "Succeeded", name="reader")
     assert read["snapshots"]["prices"]["digest"] == output["digest"]
     assert read["result"]["value"] == 3
-    [folder] = server.data.glob("**/runs/default/writer-g1.out/prices")
-    assert len(list(folder.iterdir())) == 3
+    [directory] = server.data.glob("**/runs/default/writer-g1.out/prices")
+    assert len(list(directory.iterdir())) == 3
     server.kiln("delete", "syncset/writer")
-    waiting.wait_until(lambda: not folder.exists(), what="the output goes with its set")
+    waiting.wait_until(lambda: not directory.exists(), what="the output goes with its set")
     waiting.wait_until(
         lambda: not list(server.data.glob("**/outputs/default/*")), what="nothing is left of it"
     )

@@ -53,10 +53,10 @@ def gated(record):
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
-    folder = tmp_path_factory.mktemp("up")
-    gate = f"GATE = {str(folder / 'gate')!r}\n"
-    (folder / "mappers.py").write_text(gate + MAPPERS)
-    with up_support.serving(folder, slots=2) as made:
+    directory = tmp_path_factory.mktemp("up")
+    gate = f"GATE = {str(directory / 'gate')!r}\n"
+    (directory / "mappers.py").write_text(gate + MAPPERS)
+    with up_support.serving(directory, slots=2) as made:
         yield made
 
 
@@ -97,7 +97,7 @@ def test_a_function_goes_along_and_bad_records_are_listed(
     assert [entry.name for entry in tmp_path.iterdir()] == ["out.jsonl"]
 
 
-def test_a_folder_goes_along_without_the_tokens_in_it(server: up_support.Up) -> None:
+def test_a_directory_goes_along_without_the_tokens_in_it(server: up_support.Up) -> None:
     assert (server.data / "token").is_file()
     done = server.kiln("upload", str(SAMPLE), "--mapper", "mappers.py:beside", "-o", "-",
                        "--working-dir", str(server.data.parent))  # fmt: skip
@@ -362,8 +362,12 @@ def test_tasks_of_a_job_are_like_all_others(server: up_support.Up) -> None:
         ((str(SAMPLE), "--mapper", "identity", "--name", "a\nb"), 2, "no control characters"),
         ((str(SAMPLE), "--", "printf", "\udcff"), 2, r"'\udcff' is not UTF-8"),
         ((str(SAMPLE), "--mapper", "identity", "--cluster", "\udcff"), 2, "is not UTF-8"),
-        ((str(SAMPLE), "--mapper", "identity", "-o", "no/such/folder"), 2, "make it first"),
-        ((str(SAMPLE), "--mapper", "identity", "-o", "nofolder/"), 2, "there is no such folder"),
+        ((str(SAMPLE), "--mapper", "identity", "-o", "no/such/directory"), 2, "make it first"),
+        (
+            (str(SAMPLE), "--mapper", "identity", "-o", "nodirectory/"),
+            2,
+            "there is no such directory",
+        ),
         (("/dev/null", "--mapper", "identity"), 1, "the file is empty"),
         ((str(SAMPLE), "--mapper", "identity", "--resume", "x"), 4, "there is no upload x"),
         ((str(SAMPLE), "--mapper", "identity", "-n", "nowhere"), 4, "nowhere"),

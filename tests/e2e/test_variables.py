@@ -40,7 +40,7 @@ kind: Task
 metadata: {{name: {name}}}
 spec:
   command: [sh, -c]
-  args: ['printf %s "$PLAIN,$PASSWORD,$LEVEL,${{NONE-unset}}" | md5sum > {folder}/{name}']
+  args: ['printf %s "$PLAIN,$PASSWORD,$LEVEL,${{NONE-unset}}" | md5sum > {directory}/{name}']
   env:
   - {{name: PLAIN, value: here}}
   - {{name: PASSWORD, valueFrom: {{secretKeyRef: {{name: db, key: password}}}}}}
@@ -87,9 +87,9 @@ def with_mode() -> tuple[str | None, ...]:
     return os.environ.get("MODE"), os.environ.get("MORE")
 
 
-def _in_files(folder: Path) -> list[Path]:
+def _in_files(directory: Path) -> list[Path]:
     found = subprocess.run(
-        ["grep", "-rlaF", VALUE, str(folder)], capture_output=True, text=True, check=False
+        ["grep", "-rlaF", VALUE, str(directory)], capture_output=True, text=True, check=False
     )
     return [Path(line) for line in found.stdout.splitlines()]
 
@@ -134,13 +134,13 @@ def test_what_is_missing_fails_by_name(
 def test_commands_get_the_values_of_secrets_and_config_maps(
     server: up_support.Up, tmp_path: Path
 ) -> None:
-    server.kiln("apply", "-f", "-", stdin=TASK.format(name="command", folder=tmp_path))
+    server.kiln("apply", "-f", "-", stdin=TASK.format(name="command", directory=tmp_path))
     server.kiln("wait", "command", "--timeout", "60s")
     line = f"here,{VALUE},debug,unset"
     wanted = subprocess.run(["md5sum"], input=line, capture_output=True, text=True, check=True)
     assert (tmp_path / "command").read_text() == wanted.stdout
     assert VALUE not in server.kiln("get", "task", "command", "-o", "yaml").stdout
-    bad = TASK.format(name="fails", folder=tmp_path).replace("name: db,", "name: gone,")
+    bad = TASK.format(name="fails", directory=tmp_path).replace("name: db,", "name: gone,")
     server.kiln("apply", "-f", "-", stdin=bad)
     server.kiln("wait", "fails", "--timeout", "60s", check=False)
     said = server.kiln("why", "fails").stdout
@@ -153,7 +153,7 @@ def test_containers_of_their_own_get_them_from_the_node(
     cluster = "{apiVersion: kilnwork.dev/v1alpha1, kind: TaskCluster, metadata: {name: apart}, "
     cluster += "spec: {runtime: EphemeralContainers}}"
     server.kiln("apply", "-f", "-", stdin=cluster)
-    text = TASK.format(name="apart", folder=tmp_path)
+    text = TASK.format(name="apart", directory=tmp_path)
     text = text.replace("  command:", "  clusterName: apart\n  command:")
     server.kiln("apply", "-f", "-", stdin=text)
     server.kiln("wait", "apart", "--timeout", "60s")
@@ -171,7 +171,7 @@ def test_other_namespaces_have_their_own(server: up_support.Up, tmp_path: Path) 
     server.kiln("apply", "-f", "-", stdin=space)
     cluster = "{apiVersion: kilnwork.dev/v1alpha1, kind: TaskCluster, metadata: {name: default}}"
     server.kiln("apply", "-f", "-", *here, stdin=cluster)
-    server.kiln("apply", "-f", "-", *here, stdin=TASK.format(name="there", folder=tmp_path))
+    server.kiln("apply", "-f", "-", *here, stdin=TASK.format(name="there", directory=tmp_path))
     server.kiln("wait", "there", "--timeout", "60s", *here, check=False)
     said = server.kiln("why", "there", *here).stdout
     assert "there is no Secret db in namespace elsewhere" in said
@@ -189,7 +189,7 @@ def test_other_namespaces_have_their_own(server: up_support.Up, tmp_path: Path) 
 def test_a_reference_that_cannot_be_is_refused(
     server: up_support.Up, tmp_path: Path, entry: str, message: str
 ) -> None:
-    text = TASK.format(name="refused", folder=tmp_path).replace(
+    text = TASK.format(name="refused", directory=tmp_path).replace(
         "- {name: PLAIN, value: here}", f"- {entry}"
     )
     refused = server.kiln("apply", "-f", "-", stdin=text, check=False)

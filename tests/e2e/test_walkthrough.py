@@ -33,16 +33,16 @@ OLD_FIELDS = {
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
     """With parts small enough for a test, by the source system's own variable."""
-    folder = tmp_path_factory.mktemp("walk")
+    directory = tmp_path_factory.mktemp("walk")
     generate = [sys.executable, str(EXAMPLE / "generate.py"), str(LINES)]
-    (folder / "sample_large_work.json").write_bytes(subprocess.check_output(generate))
+    (directory / "sample_large_work.json").write_bytes(subprocess.check_output(generate))
     variables = {"ITEMSPERJOB": str(ITEMS)}
-    with up_support.serving(folder, options=["--source-compat"], variables=variables) as made:
+    with up_support.serving(directory, options=["--source-compat"], variables=variables) as made:
         yield made
 
 
 def shell(server: up_support.Up, command: str) -> str:
-    """What a command of the page prints, typed in the server's folder."""
+    """What a command of the page prints, typed in the server's directory."""
     typed = command.replace("http://127.0.0.1:7444", server.http)
     done = subprocess.run(
         ["bash", "-c", typed], capture_output=True, text=True, env=server.environment,

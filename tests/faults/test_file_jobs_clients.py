@@ -32,8 +32,8 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_files.UpFiles]:
-    folder = tmp_path_factory.mktemp("clients")
-    server = up_support.Up(folder / "data", workdir=folder, slots=2)
+    directory = tmp_path_factory.mktemp("clients")
+    server = up_support.Up(directory / "data", workdir=directory, slots=2)
     server.start()
     made = up_files.UpFiles(server)
     try:
@@ -163,7 +163,7 @@ def test_what_was_never_finished_is_forgotten_by_age(world: up_files.UpFiles) ->
     begun = world.ask("POST", "/files", SMALL, Upload_Complete="?0")
     path = begun.headers["location"]
     name = path.partition("?")[0].rpartition("/")[2]
-    [state] = world.folder.glob(f"_uploads/default/{name}/state.json")
+    [state] = world.directory.glob(f"_uploads/default/{name}/state.json")
     world.server.kill()
     old = json.loads(state.read_text())
     before = old["created"] - DAY_S - 60
@@ -180,7 +180,7 @@ def remove_orphans(world: up_files.UpFiles) -> None:
     """Inputs of a server that died before their job's row was written: swept after a day.
 
     All jobs there are must be over."""
-    for orphan in world.folder.glob("default/*/input"):
+    for orphan in world.directory.glob("default/*/input"):
         if not orphan.with_name("job.json").exists():
             assert orphan.read_bytes() == LARGE
             shutil.rmtree(orphan.parent)
@@ -205,9 +205,9 @@ def test_a_server_killed_while_a_job_takes_a_file_has_one_job(
     job = made.json["id"]
     assert again.json["id"] == job
     world.ended(job)
-    folder = world.folder / made.json["storageBlobPrefix"]
-    [kept] = world.folder.glob(f"_uploads/default/{name}/data/bytes")
-    assert kept.samefile(folder / "input")
+    directory = world.directory / made.json["storageBlobPrefix"]
+    [kept] = world.directory.glob(f"_uploads/default/{name}/data/bytes")
+    assert kept.samefile(directory / "input")
     assert world.ask("DELETE", f"/files/{name}").status == 204
     world.assert_sound(job, LARGE, up_files.Whole(LARGE, [], LARGE.count(b"\n")))
     remove_orphans(world)

@@ -45,8 +45,8 @@ def dice(seed: int) -> random.Random:
 
 
 def records(world: file_faults.FaultFiles, found: Any) -> dict[str, bytes]:
-    folder = world.folder / found["storageBlobPrefix"] / "commits"
-    return {path.name: path.read_bytes() for path in folder.glob("[0-9]*")}
+    directory = world.directory / found["storageBlobPrefix"] / "commits"
+    return {path.name: path.read_bytes() for path in directory.glob("[0-9]*")}
 
 
 def perhaps(world: file_faults.FaultFiles, chance: random.Random, *kinds: str) -> None:
@@ -55,18 +55,18 @@ def perhaps(world: file_faults.FaultFiles, chance: random.Random, *kinds: str) -
         print("blow:", world.strike(kind, chance))
 
 
-def purged(world: file_faults.FaultFiles, folder: str) -> None:
+def purged(world: file_faults.FaultFiles, directory: str) -> None:
     """Wait until nothing is left of a job that was deleted."""
     waiting.wait_until(
-        lambda: not (world.folder / folder).exists(), what="its files are gone", timeout_s=60
+        lambda: not (world.directory / directory).exists(), what="its files are gone", timeout_s=60
     )
 
 
 def delete(world: file_faults.FaultFiles, job: str) -> None:
     """Delete a job, and wait until nothing is left of it."""
-    folder = world.document(job)["storageBlobPrefix"]
+    directory = world.document(job)["storageBlobPrefix"]
     assert world.ask("DELETE", f"/jobs/{job}").status == 202
-    purged(world, folder)
+    purged(world, directory)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -109,19 +109,21 @@ def test_after_a_cancel_nothing_commits_and_a_redrive_makes_it_whole(
 def test_of_a_deleted_job_nothing_is_left(world: file_faults.FaultFiles, seed: int) -> None:
     chance = dice(seed)
     job = world.post(file_faults.content(chance, LINES - 1), SPEC)
-    folder = world.document(job)["storageBlobPrefix"]
+    directory = world.document(job)["storageBlobPrefix"]
     world.wait_noted(chance.randrange(LINES), job)
     perhaps(world, chance, "slot", "zygote")
     assert world.ask("DELETE", f"/jobs/{job}").status == 202
     perhaps(world, chance, "server", file_faults.ALL, "agent")
     assert world.ask("GET", f"/jobs/{job}").status == 404
     assert job not in world.jobs()
-    purged(world, folder)
+    purged(world, directory)
     noted = len(world.noted())
     other = world.post(b'{"n":1}\n', SPEC)  # behind whatever may still be queued
     world.ended(other)
     assert len(world.noted()) == noted + 1
-    assert not (world.folder / folder).exists(), list((world.folder / folder).rglob("*"))
+    assert not (world.directory / directory).exists(), list(
+        (world.directory / directory).rglob("*")
+    )
     delete(world, other)
 
 

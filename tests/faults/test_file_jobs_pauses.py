@@ -73,8 +73,8 @@ def whole() -> up_files.Whole:
 
 
 def records(world: file_faults.FaultFiles, job: str) -> dict[str, bytes]:
-    folder = world.folder / world.document(job)["storageBlobPrefix"]
-    return {path.name: path.read_bytes() for path in folder.rglob("[0-9]*") if path.is_file()}
+    directory = world.directory / world.document(job)["storageBlobPrefix"]
+    return {path.name: path.read_bytes() for path in directory.rglob("[0-9]*") if path.is_file()}
 
 
 def test_a_part_that_was_redone_meanwhile_is_not_spoilt(

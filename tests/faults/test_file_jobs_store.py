@@ -64,7 +64,7 @@ def test_an_input_that_was_altered_is_refused_with_the_reason(
     world: file_faults.FaultFiles,
 ) -> None:
     job = world.post(PLAIN, {**SPEC, "suspend": True})
-    stored = world.folder / world.document(job)["storageBlobPrefix"] / "input"
+    stored = world.directory / world.document(job)["storageBlobPrefix"] / "input"
     part = world.parts(job)[2]
     content = bytearray(stored.read_bytes())
     content[part["start"] + 6] ^= 1
@@ -89,7 +89,7 @@ def test_outputs_that_were_altered_are_made_anew(
     data = gated(gate, COUNT - 1)
     job = world.post(data, SPEC)
     done(world, job, 3)
-    out = world.folder / world.document(job)["storageBlobPrefix"] / "out"
+    out = world.directory / world.document(job)["storageBlobPrefix"] / "out"
     [one], [two] = out.glob("1-1-*"), out.glob("2-1-*")
     one.unlink()
     two.write_bytes(two.read_bytes().replace(b"2001", b"2010"))

@@ -57,7 +57,7 @@ def test_futures_survive_any_kill(home: fault_home.FaultHome, seed: int) -> None
     shape = sorted(fault_driver.SHAPES)[seed % len(fault_driver.SHAPES)]
     print(f"seed {seed}, {shape}: repeat with KILN_FAULT_SEED={seed}")
     tasks = fault_driver.TASKS[shape]
-    home.start(str(home.folder), shape)
+    home.start(str(home.directory), shape)
     blows = play(home, chance, tasks)
     print("blows:", blows)
     assert home.result() == fault_driver.RESULTS[shape]

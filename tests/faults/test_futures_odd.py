@@ -17,10 +17,10 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(90)]
 
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Path]:
-    """A durable home with one slot; its folder."""
-    folder = tmp_path / "home"
-    with kiln.start(folder, slots=1):
-        yield folder
+    """A durable home with one slot; its directory."""
+    directory = tmp_path / "home"
+    with kiln.start(directory, slots=1):
+        yield directory
 
 
 def gone(pid: int) -> bool:
@@ -140,7 +140,7 @@ def test_a_full_disk_delays_and_loses_nothing(disk: Path) -> None:
         assert kiln.future(futures[7].id).result(timeout=30) == 14
 
 
-# homes without a folder
+# homes without a directory
 
 
 def test_a_volatile_dispatcher_that_is_killed_is_said(tmp_path: Path) -> None:

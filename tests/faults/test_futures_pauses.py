@@ -26,7 +26,7 @@ PAUSE_S = 14.0
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[fault_home.FaultHome]:
     made = fault_home.FaultHome(tmp_path)
-    made.start(str(made.folder), "slow")
+    made.start(str(made.directory), "slow")
     try:
         waiting.wait_until(lambda: len(made.noted()) == 2, what=f"both run\n{made.story()}")
         yield made

@@ -42,11 +42,11 @@ class RawSidecar(raw_link.RawLink[messages.ToWorker]):
 class World:
     """A hub, its executor `pod`, and one attempt that it has."""
 
-    def __init__(self, folder: Path) -> None:
-        self.socket = hubs.socket_of(folder)
+    def __init__(self, directory: Path) -> None:
+        self.socket = hubs.socket_of(directory)
         self.told: list[instructions.ForExecutor] = []
         self.link: executor_links.ExecutorLink
-        self.hub = hubs.make(folder)
+        self.hub = hubs.make(directory)
 
     async def start(self) -> None:
         await self.hub.start(self.socket)

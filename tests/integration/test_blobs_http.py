@@ -70,9 +70,9 @@ class Caller:
 class World:
     """The server, what it was asked, and caches of it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.root = folder / "root"
-        self.folder = folder
+    def __init__(self, directory: Path) -> None:
+        self.root = directory / "root"
+        self.directory = directory
         self.asked: list[str] = []
         self.served = 0
         self.instead: list[int] = []
@@ -107,7 +107,7 @@ class World:
         caller = caller or Caller()
         caller.port = port or self.port
         store = remote.Store(caller, path="/blobs/ns", patience_s=3.0)
-        return cached.CachedBlobs(self.folder / name / "ns", store, most_bytes=most_bytes)
+        return cached.CachedBlobs(self.directory / name / "ns", store, most_bytes=most_bytes)
 
     def ask(
         self, method: str, path: str, body: bytes | None = None, /, **headers: str
@@ -221,7 +221,7 @@ async def test_content_that_is_something_else_is_not_kept(world: World) -> None:
     assert status == 400
     assert name_of(b"that") in body.decode()
     assert list(world.kept.entries()) == []
-    assert [p for p in world.kept.folder.iterdir() if p.is_file()] == []
+    assert [p for p in world.kept.directory.iterdir() if p.is_file()] == []
 
 
 async def test_a_put_that_is_cut_off_leaves_nothing(world: World) -> None:
@@ -235,7 +235,7 @@ async def test_a_put_that_is_cut_off_leaves_nothing(world: World) -> None:
 
     await away(story)
     async with asyncio.timeout(30):
-        while not world.asked or any(p.is_file() for p in world.kept.folder.glob("*")):
+        while not world.asked or any(p.is_file() for p in world.kept.directory.glob("*")):
             await asyncio.sleep(0.01)
     assert list(world.kept.entries()) == []
 
@@ -405,7 +405,7 @@ async def test_a_full_disk_is_said(world: World) -> None:
 
 async def test_room_is_left_for_the_journal(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Who may submit in one namespace cannot fill the disk for all."""
-    free = os.statvfs(world.folder)
+    free = os.statvfs(world.directory)
     monkeypatch.setattr(disks, "SPARE_BYTES", free.f_blocks * free.f_frsize)
     monkeypatch.setattr(disks, "_SPARE_PART", 1)
     with pytest.raises(errors.BlobNotWritten, match="which the journal needs"):

@@ -18,21 +18,21 @@ from support import hubs, raw_calls, raw_worker
 @pytest.fixture(params=["journal", "volatile"])
 async def dispatcher(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[hub.Hub]:
     kept = hubs.store(tmp_path, durable=request.param == "journal")
-    options = hub.Options(blobs_dir=tmp_path / "blobs")
+    options = hub.HubOptions(blobs_dir=tmp_path / "blobs")
     async with hubs.running(tmp_path, kept=kept, options=options) as started:
         yield started
 
 
-def socket_in(folder: Path) -> Path:
-    return folder / "run" / "channel.sock"
+def socket_in(directory: Path) -> Path:
+    return directory / "run" / "channel.sock"
 
 
-def a_worker(folder: Path, *, slots: int = 1) -> raw_worker.RawWorker:
-    return raw_worker.RawWorker(socket_in(folder), slots=slots)
+def a_worker(directory: Path, *, slots: int = 1) -> raw_worker.RawWorker:
+    return raw_worker.RawWorker(socket_in(directory), slots=slots)
 
 
-def a_driver(folder: Path) -> raw_calls.RawDriver:
-    return raw_calls.RawDriver(socket_in(folder))
+def a_driver(directory: Path) -> raw_calls.RawDriver:
+    return raw_calls.RawDriver(socket_in(directory))
 
 
 async def test_a_call_runs_and_its_result_comes_back(dispatcher: hub.Hub, tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ async def test_a_call_runs_and_its_result_comes_back(dispatcher: hub.Hub, tmp_pa
 
 
 async def a_slot_at_work(
-    folder: Path, worker: raw_worker.RawWorker, driver: raw_calls.RawDriver
+    directory: Path, worker: raw_worker.RawWorker, driver: raw_calls.RawDriver
 ) -> tuple[raw_calls.RawSlot, calls.CallRun]:
     """A slot that has been given the driver's first call."""
     driver.template()
@@ -343,7 +343,7 @@ async def test_a_driver_that_does_not_read_loses_its_link_and_nothing_else(
 
 
 async def test_no_more_is_accepted_while_too_much_waits(tmp_path: Path) -> None:
-    options = hub.Options(max_backlog=5)
+    options = hub.HubOptions(max_backlog=5)
     async with (
         hubs.running(tmp_path, kept=memory_store.MemoryStore(), options=options),
         a_driver(tmp_path) as driver,

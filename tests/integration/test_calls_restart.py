@@ -15,8 +15,8 @@ ONE = attempts.Payload(attempts.JSON, b"1")
 class Peers:
     """A worker, its one slot and a driver, who outlive dispatchers."""
 
-    def __init__(self, folder: Path) -> None:
-        socket = folder / "run" / "channel.sock"
+    def __init__(self, directory: Path) -> None:
+        socket = directory / "run" / "channel.sock"
         self.worker = raw_worker.RawWorker(socket, slots=1)
         self.driver = raw_calls.RawDriver(socket)
         self.slot = raw_calls.RawSlot(socket, b"")

@@ -47,9 +47,9 @@ def end(server: "subprocess.Popen[str]", number: int = signal.SIGTERM) -> int:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    folder = tmp_path_factory.mktemp("up") / "data"
-    server = start(folder, "--port", "0", "--slots", "2")
-    yield folder
+    directory = tmp_path_factory.mktemp("up") / "data"
+    server = start(directory, "--port", "0", "--slots", "2")
+    yield directory
     assert end(server) == 0
 
 
@@ -462,7 +462,7 @@ def test_a_server_that_is_not_there(
     assert (done.code, "kiln up" in done.err) == (exits.Exit.UNREACHABLE, True)
 
 
-def test_a_second_server_on_the_folder_is_refused_by_name(kiln: Kiln, data: Path) -> None:
+def test_a_second_server_on_the_directory_is_refused_by_name(kiln: Kiln, data: Path) -> None:
     second = start(data, "--port", "0")
     _, err = second.communicate(timeout=READY_S)
     pid = json.loads((data / "endpoints.json").read_text())["pid"]
@@ -485,19 +485,19 @@ def test_a_port_in_use_is_refused_by_number(data: Path, tmp_path: Path) -> None:
 def test_down_stops_everything_and_may_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    folder = tmp_path / "data"
-    server = start(folder, "--port", "0", "--slots", "1")
-    monkeypatch.setenv("KUBECONFIG", str(folder / "kubeconfig"))
+    directory = tmp_path / "data"
+    server = start(directory, "--port", "0", "--slots", "1")
+    monkeypatch.setenv("KUBECONFIG", str(directory / "kubeconfig"))
     assert main.main(["run", "--name", "long", "--", "sleep", "600"]) == 0
     assert main.main(["wait", "long", "--for=state=Running", "--timeout", "20s"]) == 0
     family = processes.descendants(server.pid)
     assert family
     begun = time.monotonic()
-    assert main.main(["down", "--data", str(folder)]) == 0
+    assert main.main(["down", "--data", str(directory)]) == 0
     assert time.monotonic() - begun < 25  # it sleeps for 600
     assert end(server) == 0
     assert not [pid for pid in family if _runs(pid)]
-    assert main.main(["down", "--data", str(folder)]) == 0
+    assert main.main(["down", "--data", str(directory)]) == 0
     assert "no server runs" in capfd.readouterr().out
 
 
@@ -507,16 +507,16 @@ def _runs(pid: int) -> bool:
 
 
 def test_interrupting_a_start_leaves_nothing(tmp_path: Path) -> None:
-    folder = tmp_path / "data"
-    command = [sys.executable, "-m", "kilnwork", "up", "--data", str(folder), "--port", "0"]
+    directory = tmp_path / "data"
+    command = [sys.executable, "-m", "kilnwork", "up", "--data", str(directory), "--port", "0"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + READY_S
-    while not (folder / "control.lock").exists() and time.monotonic() < deadline:
+    while not (directory / "control.lock").exists() and time.monotonic() < deadline:
         time.sleep(0.005)
     os.kill(server.pid, signal.SIGINT)
     server.communicate(timeout=40)
     assert server.returncode == 0
-    assert lock.holder(folder) is None
+    assert lock.holder(directory) is None
 
 
 @pytest.mark.curl

@@ -37,9 +37,9 @@ NUMBER = 7
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
-    folder = tmp_path_factory.mktemp("up")
-    (folder / "mappers.py").write_text(MAPPERS)
-    with up_support.serving(folder, slots=2) as made:
+    directory = tmp_path_factory.mktemp("up")
+    (directory / "mappers.py").write_text(MAPPERS)
+    with up_support.serving(directory, slots=2) as made:
         yield made
 
 

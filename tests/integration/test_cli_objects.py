@@ -33,8 +33,8 @@ def kiln(
     return inner_kiln.of(server.data, monkeypatch, capfd)
 
 
-def written(folder: Path, *objects: dict[str, Any]) -> str:
-    path = folder / "objects.yaml"
+def written(directory: Path, *objects: dict[str, Any]) -> str:
+    path = directory / "objects.yaml"
     path.write_text(yaml.safe_dump_all(objects))
     return str(path)
 

@@ -182,35 +182,37 @@ def test_the_response_has_type_and_digest(up: up_support.Up) -> None:
 
 
 def test_of_the_directory_of_a_start(tmp_path: Path) -> None:
-    folder = tmp_path / "runs"
-    with kiln.start(folder, slots=1):
+    directory = tmp_path / "runs"
+    with kiln.start(directory, slots=1):
         small, large = text.submit(3), text.submit(LARGE)
         assert large.result(60) == "x" * LARGE
         assert small.result(60) == "xxx"
     for future, wanted in ((small, b'"xxx"\n'), (large, b'"' + b"x" * LARGE + b'"\n')):
         found = subprocess.run(
-            [up_support.KILN, "result", future.id, "--from", str(folder)],
+            [up_support.KILN, "result", future.id, "--from", str(directory)],
             capture_output=True, timeout=60, check=False,
         )  # fmt: skip
         assert (found.returncode, found.stdout) == (0, wanted)
     short = subprocess.run(
-        [up_support.KILN, "result", small.id[-8:], "--data", str(folder)],
+        [up_support.KILN, "result", small.id[-8:], "--data", str(directory)],
         capture_output=True, timeout=60, check=False,
     )  # fmt: skip
     assert (short.returncode, short.stdout) == (0, b'"xxx"\n'), short.stderr
     several = subprocess.run(
-        [up_support.KILN, "result", small.id[:6], "--data", str(folder)],
+        [up_support.KILN, "result", small.id[:6], "--data", str(directory)],
         capture_output=True, timeout=60, check=False, text=True,
     )  # fmt: skip
     assert (several.returncode, "write more of it" in several.stderr) == (1, True), several.stderr
     unknown = subprocess.run(
-        [up_support.KILN, "result", "nobody", "--from", str(folder)],
+        [up_support.KILN, "result", "nobody", "--from", str(directory)],
         capture_output=True, timeout=60, check=False, text=True,
     )  # fmt: skip
     assert (unknown.returncode, "has no task 'nobody'" in unknown.stderr) == (4, True)
     for future in (small, large):
         assert f"{future.id} ({text.__module__}:text, Success)" in unknown.stderr
-    assert small.id in completed("--from", str(folder), small.id[:-1])  # others differ in the last
+    assert small.id in completed(
+        "--from", str(directory), small.id[:-1]
+    )  # others differ in the last
     assert completed("--from", str(tmp_path), "") == []
 
 

@@ -42,10 +42,10 @@ subjects: [{kind: ServiceAccount, name: files, namespace: default}]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[up_support.Up]:
-    folder = tmp_path_factory.mktemp("up")
-    (folder / "rights.yaml").write_text(RIGHTS)
-    (folder / "in.jsonl").write_text("1\n2\n3\n")
-    with up_support.serving(folder, slots=1) as made:
+    directory = tmp_path_factory.mktemp("up")
+    (directory / "rights.yaml").write_text(RIGHTS)
+    (directory / "in.jsonl").write_text("1\n2\n3\n")
+    with up_support.serving(directory, slots=1) as made:
         made.kiln("apply", "-f", "rights.yaml")
         yield made
 

@@ -25,10 +25,10 @@ def clock() -> clocks.ManualClock:
     return clocks.ManualClock(wall=time.time())
 
 
-def a_hub(folder: Path, clock: clocks.ManualClock, *, durable: bool) -> hub.Hub:
-    options = hub.Options(blobs_dir=folder / "blobs", lease_s=1e9)
-    kept = hubs.store(folder, durable=durable)
-    return hubs.make(folder, kept=kept, clock=clock, options=options)
+def a_hub(directory: Path, clock: clocks.ManualClock, *, durable: bool) -> hub.Hub:
+    options = hub.HubOptions(blobs_dir=directory / "blobs", lease_s=1e9)
+    kept = hubs.store(directory, durable=durable)
+    return hubs.make(directory, kept=kept, clock=clock, options=options)
 
 
 @pytest.fixture(params=["journal", "volatile"])
@@ -44,8 +44,8 @@ async def dispatcher(
 class Values:
     """The blobs of the namespace, all of them many hours old."""
 
-    def __init__(self, folder: Path) -> None:
-        self.kept = blobs.Blobs(folder / "blobs" / "ns", durable=False)
+    def __init__(self, directory: Path) -> None:
+        self.kept = blobs.Blobs(directory / "blobs" / "ns", durable=False)
         self._count = 0
 
     def one(self) -> bytes:
@@ -143,7 +143,7 @@ async def test_what_is_forgotten_goes_after_a_restart_too(
     await again.stop()
 
 
-async def test_namespaces_are_folders(
+async def test_namespaces_are_directories(
     dispatcher: hub.Hub, tmp_path: Path, clock: clocks.ManualClock
 ) -> None:
     other = blobs.Blobs(tmp_path / "blobs" / "other", durable=False)

@@ -34,13 +34,13 @@ async def away(story: Callable[[], R]) -> R:
 class Cluster:
     """An API server with a manager behind it. What a test wants otherwise it puts in `answers`."""
 
-    def __init__(self, folder: Path, far: far_manager.FarManager) -> None:
+    def __init__(self, directory: Path, far: far_manager.FarManager) -> None:
         self.far = far
         self.known = {"mine"}
         self.minted: list[str] = []
         self.answers: dict[str, tuple[int, Any]] = {}
         authority = certificates.Authority()
-        pair = authority.issue_file("server", folder)
+        pair = authority.issue_file("server", directory)
         listening = serving.bind("127.0.0.1", 0)
         port = listening.getsockname()[1]
         self.listener = serving.Listener(self._app, listening, tls=serving.tls_context(pair, pair))
@@ -97,7 +97,7 @@ async def test_a_token_of_the_driver_account_is_asked_for_once(cluster: Cluster)
         opened.open(timeout_s=10)
         opened.close()
         store = remote.Store(to, path=to.path("/blobs/ns"))
-        kept = cached.CachedBlobs(cluster.far.folder / "cache", store)
+        kept = cached.CachedBlobs(cluster.far.directory / "cache", store)
         kept.put([b"value"])
         store.close()
 

@@ -24,8 +24,8 @@ OVER = attempts.Outcome(attempts.Ending.FAILED, "NonZeroExit", "exit code 3", 3,
 class World:
     """A hub, a worker, and what the executor is told."""
 
-    def __init__(self, folder: Path, hub: hubs_hub.Hub) -> None:
-        self.socket = hubs.socket_of(folder)
+    def __init__(self, directory: Path, hub: hubs_hub.Hub) -> None:
+        self.socket = hubs.socket_of(directory)
         self.hub = hub
         self.told: list[instructions.ForExecutor] = []
         self.worker = raw_worker.RawWorker(self.socket)

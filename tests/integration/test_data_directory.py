@@ -1,4 +1,5 @@
-"""The data directory and the folder for sockets: long paths, traps laid in /tmp, nothing left."""
+"""The data directory and the directory for sockets: long paths, traps laid in /tmp, nothing
+left."""
 
 from pathlib import Path
 
@@ -17,7 +18,7 @@ async def test_a_long_path_leaves_nothing_in_tmp(long_path: Path) -> None:
     async with served.control_plane(long_path) as plane:
         run = plane.run_dir
         assert run.is_dir()
-        assert len(str(run)) < paths.MAX_SOCKET_FOLDER
+        assert len(str(run)) < paths.MAX_SOCKET_DIRECTORY
         assert run.stat().st_mode & 0o777 == 0o700
     assert not run.exists()
 
@@ -28,7 +29,7 @@ async def test_a_link_laid_in_tmp_is_not_followed(long_path: Path, tmp_path: Pat
     run = paths.runtime_dir(long_path)
     run.symlink_to(victim)
     try:
-        with pytest.raises(errors.ConfigurationError, match="is no folder of yours"):
+        with pytest.raises(errors.ConfigurationError, match="is no directory of yours"):
             async with served.control_plane(long_path):
                 pass
         assert victim.stat().st_mode & 0o777 == 0o755

@@ -15,17 +15,17 @@ from support import hubs, short, waiting, worker_process
 
 
 class House:
-    """A journal folder with a dispatcher on it that may be restarted, and a worker."""
+    """A journal directory with a dispatcher on it that may be restarted, and a worker."""
 
-    def __init__(self, folder: Path, run: Path) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path, run: Path) -> None:
+        self.directory = directory
         self.socket = run / "channel.sock"
-        self.worker = worker_process.WorkerProcess(folder, channel=self.socket)
-        self.hub = hubs.make(folder, secret="opensesame")
+        self.worker = worker_process.WorkerProcess(directory, channel=self.socket)
+        self.hub = hubs.make(directory, secret="opensesame")
 
     async def restart(self) -> None:
         await self.hub.stop()
-        self.hub = hubs.make(self.folder, secret="opensesame")
+        self.hub = hubs.make(self.directory, secret="opensesame")
         await self.hub.start(self.socket)
 
     async def submit(self, *command: str, **more: object) -> ids.TaskId:
@@ -65,9 +65,9 @@ class House:
 
 
 @asynccontextmanager
-async def house_in(folder: Path) -> AsyncIterator[House]:
-    run = short.folder()
-    made = House(folder, run)
+async def house_in(directory: Path) -> AsyncIterator[House]:
+    run = short.directory()
+    made = House(directory, run)
     await made.hub.start(made.socket)
     made.worker.start()
     try:
@@ -129,7 +129,7 @@ async def test_a_timeout_stops_the_attempt(house: House) -> None:
 
 
 async def test_a_task_outlives_the_dispatcher(house: House) -> None:
-    flag = house.folder / "go"
+    flag = house.directory / "go"
     script = f"echo one; until [ -e {flag} ]; do sleep 0.02; done; echo two"
     asked = await house.submit("sh", "-c", script)
     await house.runs(asked)
@@ -141,7 +141,7 @@ async def test_a_task_outlives_the_dispatcher(house: House) -> None:
 
 
 async def test_what_ends_while_the_dispatcher_is_away_counts(house: House) -> None:
-    flag = house.folder / "go"
+    flag = house.directory / "go"
     script = f"until [ -e {flag} ]; do sleep 0.02; done; echo '{{}}' > $KILN_OUTPUT"
     asked = await house.submit("sh", "-c", script)
     await house.runs(asked)
@@ -219,6 +219,6 @@ async def test_whatever_is_killed_every_task_succeeds_once(house: House, seed: i
             await house.restart()
     views = [await house.ends(one) for one in asked]
     assert {view.state for view in views} == {task.State.SUCCESS}, f"seed {seed}"
-    done = (house.folder / "done").read_text().split()
+    done = (house.directory / "done").read_text().split()
     assert set(done) == {ids.task_text(one) for one in asked}
     assert len(done) <= sum(view.attempt for view in views)

@@ -18,22 +18,22 @@ from support import short
 
 
 class Process:
-    """A dispatcher of a folder, or of a pipe whose other end is `owner`."""
+    """A dispatcher of a directory, or of a pipe whose other end is `owner`."""
 
-    def __init__(self, folder: Path, *arguments: str, volatile: bool = False) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path, *arguments: str, volatile: bool = False) -> None:
+        self.directory = directory
         listener = socket.socket(socket.AF_UNIX)
-        self.path = folder / f"s{len(list(folder.iterdir()))}"
+        self.path = directory / f"s{len(list(directory.iterdir()))}"
         listener.bind(str(self.path))
         listener.listen()
-        token = folder / "token"
+        token = directory / "token"
         token.write_text("secret\n")
         theirs, self.owner = os.pipe()
         home = ["--volatile", "--owner-fd", str(theirs)]
-        home = home if volatile else ["--folder", str(folder / "home")]
+        home = home if volatile else ["--directory", str(directory / "home")]
         argv = [
             sys.executable, "-P", "-m", "kilnwork.dispatch", "--listen-fd", str(listener.fileno()),
-            "--token-file", str(token), "--blobs", str(folder / "blobs"), *home, *arguments,
+            "--token-file", str(token), "--blobs", str(directory / "blobs"), *home, *arguments,
         ]  # fmt: skip
         self.child = subprocess.Popen(
             argv, stderr=subprocess.PIPE, pass_fds=[listener.fileno(), theirs], text=True
@@ -49,7 +49,7 @@ class Process:
         link.sendall(frames.encode(hello))
         attached = read(link)
         assert isinstance(attached, messages.Attached), attached
-        assert attached.blobs == str(self.folder / "blobs" / "default")
+        assert attached.blobs == str(self.directory / "blobs" / "default")
         return link
 
     def end(self) -> tuple[int, str]:
@@ -74,9 +74,9 @@ def read(link: socket.socket) -> messages.ToDriver:
 
 @pytest.fixture
 def short_tmp() -> Iterator[Path]:
-    folder = short.folder()
-    yield folder
-    shutil.rmtree(folder)
+    directory = short.directory()
+    yield directory
+    shutil.rmtree(directory)
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ class World:
     """A control plane with a node, and an administrator's client."""
 
     def __init__(self) -> None:
-        self.data = short.folder()
+        self.data = short.directory()
         self.plane: cluster.ControlPlane
         self.kube: client.Client
 

@@ -28,15 +28,15 @@ POD = "/api/v1/namespaces/default/pods/p"
 class World:
     """A control plane with its node, one Pod that waits, and kubectl."""
 
-    def __init__(self, folder: Path, server: kube_servers.Ours, transport: str) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path, server: kube_servers.Ours, transport: str) -> None:
+        self.directory = directory
         self.server = server
         self.admin = server.admin()
         self.kubectl = kube_execs.Kubectl(
-            binary.folder() / "kubectl",
+            binary.directory() / "kubectl",
             server,
             namespace="default",
-            home=folder,
+            home=directory,
             transport="spdy" if transport == "spdy" else "websocket",
         )
         server.node()
@@ -89,7 +89,7 @@ def test_nohup_survives_the_client(world: World) -> None:
     pid = world.started(process)
     process.kill()
     process.communicate()
-    waiting.wait_until((world.folder / "data" / "later").exists, what="it went on")
+    waiting.wait_until((world.directory / "data" / "later").exists, what="it went on")
     os.kill(pid, signal.SIGKILL)
 
 
@@ -168,7 +168,7 @@ def test_a_shim_that_is_killed_leaves_the_end_unknown(world: World) -> None:
     [shim] = [
         found
         for found in processes.all_pids()
-        if str(world.folder / "data" / "shim").encode() in command(found)
+        if str(world.directory / "data" / "shim").encode() in command(found)
     ]
     os.kill(shim, signal.SIGKILL)
     code, said = end(process)

@@ -32,7 +32,7 @@ class World:
     """A control plane with a node, an admin who keeps warnings, and a client for the rest."""
 
     def __init__(self) -> None:
-        self.data = short.folder()
+        self.data = short.directory()
         self.warnings: list[str] = []
         self.http: transport.Transport
         self.kube: client.Client

@@ -1,4 +1,5 @@
-"""File jobs on a manager by itself: workers that share no folder with it, and who may do what."""
+"""File jobs on a manager by itself: workers that share no directory with it, and who may do
+what."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -12,7 +12,7 @@ from kilnwork.testing import flows as in_process
 from support import index_jobs_world as world
 from support import waiting
 
-_P, _S = model.Phase, model.State
+_P, _S = model.Phase, model.InstanceState
 
 SQUARE = "support.index_function.square"
 COMBINE = "support.index_function.combine"
@@ -30,7 +30,7 @@ def new(
         set_name="set",
         generation=1,
         flow=declared,
-        params={"directory": str(house.folder)},
+        params={"directory": str(house.directory)},
         snapshots={"d": shards},
         clusters={"workers": "counter"},
     )
@@ -83,7 +83,7 @@ async def test_a_command_reads_its_inputs_and_writes_its_result(tmp_path: Path) 
         wanted = new(house, steps, 2, result="${ many.results }")
         await house.services.flows.start(wanted)
         found = await over(house, wanted.key)
-        directory = str(house.folder)
+        directory = str(house.directory)
         assert found.value == [{"n": n, "before": {"b": directory}} for n in range(2)], found
 
 

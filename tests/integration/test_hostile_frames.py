@@ -39,11 +39,11 @@ class OneSecret:
 class Home:
     """A dispatcher, a worker that opens what it is asked to, and a driver whose calls must run."""
 
-    def __init__(self, folder: Path, kept: port.Store) -> None:
+    def __init__(self, directory: Path, kept: port.Store) -> None:
         self.failures: list[BaseException] = []
-        self.socket = folder / "run" / "channel.sock"
-        options = hub.Options(on_failure=self.failures.append)
-        self.hub = hubs.make(folder, kept=kept, options=options)
+        self.socket = directory / "run" / "channel.sock"
+        options = hub.HubOptions(on_failure=self.failures.append)
+        self.hub = hubs.make(directory, kept=kept, options=options)
         self.worker = raw_worker.RawWorker(self.socket, slots=3)
         self.driver = raw_calls.RawDriver(self.socket)
         self.tasks: list[ids.TaskId] = []
@@ -109,8 +109,8 @@ def raw_calls_payload() -> attempts.Payload:
 
 
 @asynccontextmanager
-async def a_home(folder: Path, kept: port.Store) -> AsyncIterator[Home]:
-    home = Home(folder, kept)
+async def a_home(directory: Path, kept: port.Store) -> AsyncIterator[Home]:
+    home = Home(directory, kept)
     await home.begin()
     try:
         yield home
@@ -292,12 +292,12 @@ def _durable(kept: port.Store) -> bool:
     return isinstance(kept, journal.Journal)
 
 
-def _store(folder: Path, *, durable: bool) -> port.Store:
-    return journal.Journal(folder / "journal.db") if durable else memory_store.MemoryStore()
+def _store(directory: Path, *, durable: bool) -> port.Store:
+    return journal.Journal(directory / "journal.db") if durable else memory_store.MemoryStore()
 
 
-async def lie_as_drivers(folder: Path, seed: int, *, durable: bool) -> None:
-    async with a_home(folder, _store(folder, durable=durable)) as home:
+async def lie_as_drivers(directory: Path, seed: int, *, durable: bool) -> None:
+    async with a_home(directory, _store(directory, durable=durable)) as home:
         for number in range(EXAMPLES):
             liar = Liar(home, seed + number)
             async with raw_calls.RawDriver(home.socket) as driver:
@@ -310,8 +310,8 @@ async def lie_as_drivers(folder: Path, seed: int, *, durable: bool) -> None:
         await home.still_works()
 
 
-async def lie_as_slot(folder: Path, seed: int, *, durable: bool) -> None:
-    async with a_home(folder, _store(folder, durable=durable)) as home:
+async def lie_as_slot(directory: Path, seed: int, *, durable: bool) -> None:
+    async with a_home(directory, _store(directory, durable=durable)) as home:
         slot = home.hostile
         for number in range(EXAMPLES):
             liar = Liar(home, seed + number)
@@ -329,8 +329,8 @@ async def lie_as_slot(folder: Path, seed: int, *, durable: bool) -> None:
 @settings(max_examples=30, deadline=None)
 def test_random_bytes_after_a_hello_harm_nobody(data: bytes, tmp_path_factory: Any) -> None:
     async def send() -> None:
-        folder = tmp_path_factory.mktemp("home")
-        dispatcher = Home(folder, memory_store.MemoryStore())
+        directory = tmp_path_factory.mktemp("home")
+        dispatcher = Home(directory, memory_store.MemoryStore())
         await dispatcher.hub.start(dispatcher.socket)
         async with raw_calls.RawDriver(dispatcher.socket) as driver:
             driver.send(data)

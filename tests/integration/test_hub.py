@@ -25,18 +25,18 @@ STOPPED = attempts.Outcome(attempts.Ending.STOPPED, "Killed", exit_code=143)
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def directory(tmp_path: Path) -> Path:
     return tmp_path
 
 
 @pytest.fixture
-async def dispatcher(folder: Path) -> AsyncIterator[hub.Hub]:
-    async with hubs.running(folder) as started:
+async def dispatcher(directory: Path) -> AsyncIterator[hub.Hub]:
+    async with hubs.running(directory) as started:
         yield started
 
 
-def a_worker(folder: Path, name: str = "w-0", *, slots: int = 2) -> raw_worker.RawWorker:
-    return raw_worker.RawWorker(folder / "run" / "channel.sock", name=name, slots=slots)
+def a_worker(directory: Path, name: str = "w-0", *, slots: int = 2) -> raw_worker.RawWorker:
+    return raw_worker.RawWorker(directory / "run" / "channel.sock", name=name, slots=slots)
 
 
 def a_task(name: str = "t", **spec: object) -> model.Submission:
@@ -54,8 +54,8 @@ async def state_of(dispatcher: hub.Hub, task: ids.TaskId, wanted: api_task.State
     return view
 
 
-async def test_a_task_runs_and_its_result_is_seen(dispatcher: hub.Hub, folder: Path) -> None:
-    async with a_worker(folder) as worker:
+async def test_a_task_runs_and_its_result_is_seen(dispatcher: hub.Hub, directory: Path) -> None:
+    async with a_worker(directory) as worker:
         submission = a_task()
         view = await dispatcher.submit(submission)
         assert view.state in {api_task.State.PENDING, api_task.State.STAGING}
@@ -71,11 +71,11 @@ async def test_a_task_runs_and_its_result_is_seen(dispatcher: hub.Hub, folder: P
         assert (done.worker, done.node, done.attempt, done.stopped) == ("w-0", "node-1", 1, True)
 
 
-async def test_the_same_submit_changes_nothing(dispatcher: hub.Hub, folder: Path) -> None:
+async def test_the_same_submit_changes_nothing(dispatcher: hub.Hub, directory: Path) -> None:
     submission = a_task()
     first = await asyncio.gather(*(dispatcher.submit(submission) for _ in range(5)))
     assert {view.created for view in first} == {first[0].created}
-    async with a_worker(folder) as worker:
+    async with a_worker(directory) as worker:
         run = await worker.expect(messages.Run)
         await worker.acknowledged(worker.succeed(run.ref))
         assert (await dispatcher.submit(submission)).state is api_task.State.SUCCESS
@@ -83,7 +83,7 @@ async def test_the_same_submit_changes_nothing(dispatcher: hub.Hub, folder: Path
             await worker.expect(messages.Run, timeout_s=0.1)
 
 
-async def test_running_a_success_again_needs_force(dispatcher: hub.Hub, folder: Path) -> None:
+async def test_running_a_success_again_needs_force(dispatcher: hub.Hub, directory: Path) -> None:
     submission = a_task()
     again = model.Submission(
         task=submission.task,
@@ -91,7 +91,7 @@ async def test_running_a_success_again_needs_force(dispatcher: hub.Hub, folder: 
         name="t",
         spec=api_task.TaskSpec(command=("true",), run=2),
     )
-    async with a_worker(folder) as worker:
+    async with a_worker(directory) as worker:
         await dispatcher.submit(submission)
         run = await worker.expect(messages.Run)
         await worker.acknowledged(worker.succeed(run.ref))
@@ -102,10 +102,10 @@ async def test_running_a_success_again_needs_force(dispatcher: hub.Hub, folder: 
         assert rerun.ref == attempts.AttemptRef(submission.task, 2, 1)
 
 
-async def test_a_failure_is_retried_within_its_budget(dispatcher: hub.Hub, folder: Path) -> None:
+async def test_a_failure_is_retried_within_its_budget(dispatcher: hub.Hub, directory: Path) -> None:
     retry = api_task.Retry(max_attempts=2, delay_seconds=0.05)
     submission = a_task(retry=retry)
-    async with a_worker(folder) as worker:
+    async with a_worker(directory) as worker:
         await dispatcher.submit(submission)
         for number in (1, 2):
             run = await worker.expect(messages.Run)
@@ -116,9 +116,11 @@ async def test_a_failure_is_retried_within_its_budget(dispatcher: hub.Hub, folde
         assert (view.failures, view.reason, view.exit_code) == (2, "NonZeroExit", 1)
 
 
-async def test_a_late_report_is_acknowledged_and_refused(dispatcher: hub.Hub, folder: Path) -> None:
+async def test_a_late_report_is_acknowledged_and_refused(
+    dispatcher: hub.Hub, directory: Path
+) -> None:
     submission = a_task(retry=api_task.Retry(max_attempts=2, delay_seconds=0))
-    async with a_worker(folder) as worker:
+    async with a_worker(directory) as worker:
         await dispatcher.submit(submission)
         run = await worker.expect(messages.Run)
         worker.started(run.ref)
@@ -138,9 +140,9 @@ async def test_a_pending_task_is_killed_at_once(dispatcher: hub.Hub) -> None:
     assert (view.state, view.reason, view.stopped) == (api_task.State.KILLED, "Killed", True)
 
 
-async def test_a_running_task_is_killed_with_proof(dispatcher: hub.Hub, folder: Path) -> None:
+async def test_a_running_task_is_killed_with_proof(dispatcher: hub.Hub, directory: Path) -> None:
     submission = a_task()
-    async with a_worker(folder) as worker:
+    async with a_worker(directory) as worker:
         await dispatcher.submit(submission)
         run = await worker.expect(messages.Run)
         worker.started(run.ref)
@@ -154,7 +156,7 @@ async def test_a_running_task_is_killed_with_proof(dispatcher: hub.Hub, folder: 
         assert killed.stopped is True
 
 
-async def test_changes_are_told_in_order_and_once(dispatcher: hub.Hub, folder: Path) -> None:
+async def test_changes_are_told_in_order_and_once(dispatcher: hub.Hub, directory: Path) -> None:
     since, views = await dispatcher.changes(0)
     assert views == []
     waiter = asyncio.ensure_future(dispatcher.changes(since))
@@ -168,12 +170,12 @@ async def test_changes_are_told_in_order_and_once(dispatcher: hub.Hub, folder: P
     assert [known.task for known in everything] == [submission.task]
 
 
-async def test_who_waits_says_for_what(dispatcher: hub.Hub, folder: Path) -> None:
+async def test_who_waits_says_for_what(dispatcher: hub.Hub, directory: Path) -> None:
     first, second = a_task("first"), a_task("second")
     assert (await dispatcher.submit(first)).reason == "NoWorker"
     await dispatcher.submit(second)
     since, _ = await dispatcher.changes(0)
-    async with a_worker(folder, slots=1) as worker:
+    async with a_worker(directory, slots=1) as worker:
         await worker.expect(messages.Run)
         since, changed = await dispatcher.changes(since)
         assert second.task in {view.task for view in changed}
@@ -182,11 +184,11 @@ async def test_who_waits_says_for_what(dispatcher: hub.Hub, folder: Path) -> Non
         assert "taken by first" in view.message
 
 
-async def test_higher_priority_goes_first(dispatcher: hub.Hub, folder: Path) -> None:
+async def test_higher_priority_goes_first(dispatcher: hub.Hub, directory: Path) -> None:
     names = [("low", -1), ("one", 0), ("two", 0), ("high", 5)]
     for name, priority in names:
         await dispatcher.submit(a_task(name, priority=priority))
-    async with a_worker(folder, slots=1) as worker:
+    async with a_worker(directory, slots=1) as worker:
         order = []
         for _ in names:
             run = await worker.expect(messages.Run)
@@ -203,8 +205,8 @@ def spawn(
     return messages.Spawn(serial, parent, ordinal, key, name, spec, None)
 
 
-async def test_a_child_is_made_once_and_asked_about(dispatcher: hub.Hub, folder: Path) -> None:
-    async with a_worker(folder) as worker:
+async def test_a_child_is_made_once_and_asked_about(dispatcher: hub.Hub, directory: Path) -> None:
+    async with a_worker(directory) as worker:
         submission = a_task()
         await dispatcher.submit(submission)
         parent = (await worker.expect(messages.Run)).ref
@@ -233,9 +235,9 @@ async def test_a_child_is_made_once_and_asked_about(dispatcher: hub.Hub, folder:
         assert (after.status, after.body) == (200, made.body)
 
 
-async def test_the_next_attempt_finds_the_children(dispatcher: hub.Hub, folder: Path) -> None:
+async def test_the_next_attempt_finds_the_children(dispatcher: hub.Hub, directory: Path) -> None:
     retry = api_task.Retry(max_attempts=2, delay_seconds=0)
-    async with a_worker(folder, slots=9) as worker:
+    async with a_worker(directory, slots=9) as worker:
         submission = a_task(retry=retry)
         await dispatcher.submit(submission)
         parent = (await worker.expect(messages.Run)).ref
@@ -266,8 +268,8 @@ async def test_the_next_attempt_finds_the_children(dispatcher: hub.Hub, folder: 
         assert ids.task_text(dropped.ref.task) in first[2].body.decode()
 
 
-async def test_a_kill_reaches_children_of_children(dispatcher: hub.Hub, folder: Path) -> None:
-    async with a_worker(folder, slots=9) as worker:
+async def test_a_kill_reaches_children_of_children(dispatcher: hub.Hub, directory: Path) -> None:
+    async with a_worker(directory, slots=9) as worker:
         submission = a_task()
         await dispatcher.submit(submission)
         refs = []
@@ -285,9 +287,9 @@ async def test_a_kill_reaches_children_of_children(dispatcher: hub.Hub, folder: 
 
 
 async def test_a_task_may_not_ask_for_what_only_an_object_can_have(
-    dispatcher: hub.Hub, folder: Path
+    dispatcher: hub.Hub, directory: Path
 ) -> None:
-    async with a_worker(folder) as worker:
+    async with a_worker(directory) as worker:
         await dispatcher.submit(a_task())
         parent = (await worker.expect(messages.Run)).ref
         worker.started(parent)
@@ -298,7 +300,7 @@ async def test_a_task_may_not_ask_for_what_only_an_object_can_have(
         assert b"inputObject" in answer.body
 
 
-async def test_an_image_of_a_child_is_honoured_or_refused(folder: Path) -> None:
+async def test_an_image_of_a_child_is_honoured_or_refused(directory: Path) -> None:
     asked = []
 
     def rule(namespace: str, spec: api_task.TaskSpec) -> model.ImageUse:
@@ -309,8 +311,8 @@ async def test_an_image_of_a_child_is_honoured_or_refused(folder: Path) -> None:
         return model.ImageUse(other, refusal="not now" if spec.image == "none" else "", status=503)
 
     async with (
-        hubs.running(folder, options=hub.Options(images=rule)) as dispatcher,
-        a_worker(folder, slots=4) as worker,
+        hubs.running(directory, options=hub.HubOptions(images=rule)) as dispatcher,
+        a_worker(directory, slots=4) as worker,
     ):
         await dispatcher.submit(a_task())
         parent = (await worker.expect(messages.Run)).ref
@@ -337,9 +339,9 @@ async def test_an_image_of_a_child_is_honoured_or_refused(folder: Path) -> None:
         assert asked == [("ns", image) for image in ("mine", "mine", "label", "none")]
 
 
-async def test_a_reconnect_keeps_what_runs(dispatcher: hub.Hub, folder: Path) -> None:
+async def test_a_reconnect_keeps_what_runs(dispatcher: hub.Hub, directory: Path) -> None:
     submission = a_task()
-    worker = a_worker(folder)
+    worker = a_worker(directory)
     async with worker:
         await dispatcher.submit(submission)
         run = await worker.running_one()
@@ -359,8 +361,10 @@ async def test_a_reconnect_keeps_what_runs(dispatcher: hub.Hub, folder: Path) ->
     await worker.disconnect()
 
 
-async def test_a_run_that_was_never_read_is_sent_again(dispatcher: hub.Hub, folder: Path) -> None:
-    worker = a_worker(folder)
+async def test_a_run_that_was_never_read_is_sent_again(
+    dispatcher: hub.Hub, directory: Path
+) -> None:
+    worker = a_worker(directory)
     async with worker:
         await dispatcher.submit(a_task())
         run = await worker.expect(messages.Run)
@@ -370,13 +374,13 @@ async def test_a_run_that_was_never_read_is_sent_again(dispatcher: hub.Hub, fold
 
 
 async def test_a_restarted_container_loses_its_attempts_at_once(
-    dispatcher: hub.Hub, folder: Path
+    dispatcher: hub.Hub, directory: Path
 ) -> None:
     submission = a_task()
-    async with a_worker(folder) as worker:
+    async with a_worker(directory) as worker:
         await dispatcher.submit(submission)
         await worker.running_one()
-    async with a_worker(folder) as reborn:
+    async with a_worker(directory) as reborn:
         again = await reborn.expect(messages.Run)
         assert again.ref.attempt == 2
         view = hubs.view(dispatcher, submission.task)
@@ -385,12 +389,12 @@ async def test_a_restarted_container_loses_its_attempts_at_once(
 
 
 async def test_a_pod_that_is_gone_loses_its_attempts_at_once(
-    dispatcher: hub.Hub, folder: Path
+    dispatcher: hub.Hub, directory: Path
 ) -> None:
-    async with a_worker(folder) as worker:
+    async with a_worker(directory) as worker:
         await dispatcher.submit(a_task())
         first = await worker.expect(messages.Run)
-        async with a_worker(folder, "w-1") as other:
+        async with a_worker(directory, "w-1") as other:
             await dispatcher.worker_gone("uid-w-0")
             second = await other.expect(messages.Run)
             assert second.ref.attempt == first.ref.attempt + 1
@@ -398,9 +402,9 @@ async def test_a_pod_that_is_gone_loses_its_attempts_at_once(
 
 
 async def test_a_container_that_ended_loses_its_attempts_but_no_later_ones(
-    dispatcher: hub.Hub, folder: Path
+    dispatcher: hub.Hub, directory: Path
 ) -> None:
-    async with a_worker(folder) as worker:
+    async with a_worker(directory) as worker:
         submission = a_task()
         await dispatcher.submit(submission)
         await worker.running_one()
@@ -425,11 +429,11 @@ def ready(dispatcher: hub.Hub) -> bool:
     return seen is not None and any(worker.ready for worker in seen.workers)
 
 
-async def test_a_lease_that_ends_fences_the_worker(folder: Path) -> None:
+async def test_a_lease_that_ends_fences_the_worker(directory: Path) -> None:
     clock = clocks.ManualClock()
-    async with hubs.running(folder, clock=clock) as dispatcher:
+    async with hubs.running(directory, clock=clock) as dispatcher:
         submission = a_task()
-        async with a_worker(folder) as worker:
+        async with a_worker(directory) as worker:
             await dispatcher.submit(submission)
             await worker.running_one()
             for _ in range(12):
@@ -440,9 +444,9 @@ async def test_a_lease_that_ends_fences_the_worker(folder: Path) -> None:
         assert (view.losses, view.stopped) == (1, False)
 
 
-async def test_after_a_stall_every_lease_gets_a_full_term(folder: Path) -> None:
+async def test_after_a_stall_every_lease_gets_a_full_term(directory: Path) -> None:
     clock = clocks.ManualClock()
-    async with hubs.running(folder, clock=clock) as dispatcher, a_worker(folder) as worker:
+    async with hubs.running(directory, clock=clock) as dispatcher, a_worker(directory) as worker:
         submission = a_task()
         await dispatcher.submit(submission)
         await worker.running_one()
@@ -454,11 +458,11 @@ async def test_after_a_stall_every_lease_gets_a_full_term(folder: Path) -> None:
         assert view.state is api_task.State.RUNNING
 
 
-async def test_an_attempt_that_runs_too_long_is_stopped_and_retried(folder: Path) -> None:
+async def test_an_attempt_that_runs_too_long_is_stopped_and_retried(directory: Path) -> None:
     clock = clocks.ManualClock()
     timeouts = api_task.Timeouts(running_seconds=5.0)
     retry = api_task.Retry(max_attempts=2, delay_seconds=0, on=("timeout",))
-    async with hubs.running(folder, clock=clock) as dispatcher, a_worker(folder) as worker:
+    async with hubs.running(directory, clock=clock) as dispatcher, a_worker(directory) as worker:
         submission = a_task(timeouts=timeouts, retry=retry)
         await dispatcher.submit(submission)
         run = await worker.expect(messages.Run)
@@ -475,10 +479,10 @@ async def test_an_attempt_that_runs_too_long_is_stopped_and_retried(folder: Path
         assert (await worker.expect(messages.Run)).ref.attempt == 2
 
 
-async def test_a_deleted_cluster_fails_its_tasks(dispatcher: hub.Hub, folder: Path) -> None:
+async def test_a_deleted_cluster_fails_its_tasks(dispatcher: hub.Hub, directory: Path) -> None:
     waits = a_task("waits", cluster_name="other")
     await dispatcher.submit(waits)
-    async with a_worker(folder) as worker:
+    async with a_worker(directory) as worker:
         runs = a_task("runs")
         await dispatcher.submit(runs)
         run = await worker.expect(messages.Run)
@@ -492,10 +496,10 @@ async def test_a_deleted_cluster_fails_its_tasks(dispatcher: hub.Hub, folder: Pa
             assert view.reason == "ClusterDeleted"
 
 
-async def test_clusters_show_workers_and_queue(dispatcher: hub.Hub, folder: Path) -> None:
+async def test_clusters_show_workers_and_queue(dispatcher: hub.Hub, directory: Path) -> None:
     since, clusters = await dispatcher.clusters_changed(0)
     assert clusters == set()
-    async with a_worker(folder, slots=1):
+    async with a_worker(directory, slots=1):
         since, clusters = await dispatcher.clusters_changed(since)
         assert clusters == {("ns", "default")}
         await dispatcher.submit(a_task())
@@ -511,17 +515,17 @@ async def test_clusters_show_workers_and_queue(dispatcher: hub.Hub, folder: Path
     ids=["giant", "empty", "noise", "http"],
 )
 async def test_rubbish_closes_only_its_own_link(
-    dispatcher: hub.Hub, folder: Path, rubbish: bytes
+    dispatcher: hub.Hub, directory: Path, rubbish: bytes
 ) -> None:
-    async with a_worker(folder) as good:
-        bad = a_worker(folder, "bad")
+    async with a_worker(directory) as good:
+        bad = a_worker(directory, "bad")
         await bad.dial()
         bad.send(rubbish)
         refused = await bad.expect(messages.Refused)
         assert refused.reason == "Malformed"
         await bad.closed()
         await bad.disconnect()
-        late = a_worker(folder, "late")
+        late = a_worker(directory, "late")
         async with late:
             late.send(rubbish)
             await late.closed()
@@ -529,10 +533,10 @@ async def test_rubbish_closes_only_its_own_link(
         assert (await good.expect(messages.Renewed)).number == 7
 
 
-async def test_random_bytes_never_hurt_others(dispatcher: hub.Hub, folder: Path) -> None:
-    async with a_worker(folder) as good:
+async def test_random_bytes_never_hurt_others(dispatcher: hub.Hub, directory: Path) -> None:
+    async with a_worker(directory) as good:
         for _ in range(50):
-            bad = a_worker(folder, "bad")
+            bad = a_worker(directory, "bad")
             await bad.dial()
             bad.send(os.urandom(64))
             await bad.disconnect()
@@ -553,9 +557,9 @@ Change = Callable[[raw_worker.RawWorker], None]
     ],
 )
 async def test_who_is_not_believed_is_told_why(
-    dispatcher: hub.Hub, folder: Path, attribute: str, value: object, reason: str
+    dispatcher: hub.Hub, directory: Path, attribute: str, value: object, reason: str
 ) -> None:
-    worker = a_worker(folder)
+    worker = a_worker(directory)
     setattr(worker, attribute, value)
     await worker.connect()
     assert (await worker.expect(messages.Refused)).reason == reason
@@ -564,10 +568,10 @@ async def test_who_is_not_believed_is_told_why(
     assert dispatcher.cluster("ns", "default") is None
 
 
-async def test_a_restart_takes_up_everything(folder: Path) -> None:
+async def test_a_restart_takes_up_everything(directory: Path) -> None:
     waits, runs, done = a_task("waits"), a_task("runs"), a_task("done")
-    worker = a_worker(folder, slots=1)
-    async with hubs.running(folder) as dispatcher, worker:
+    worker = a_worker(directory, slots=1)
+    async with hubs.running(directory) as dispatcher, worker:
         await dispatcher.submit(done)
         ended = await worker.expect(messages.Run)
         await worker.acknowledged(worker.succeed(ended.ref, b"5"))
@@ -577,7 +581,7 @@ async def test_a_restart_takes_up_everything(folder: Path) -> None:
         await worker.acknowledged(worker.serial)
         await dispatcher.submit(waits)
         epoch = dispatcher.epoch
-    async with hubs.running(folder) as dispatcher:
+    async with hubs.running(directory) as dispatcher:
         assert dispatcher.epoch == epoch + 1
         _, views = await dispatcher.changes(0)
         states = {view.name: view.state.value for view in views}
@@ -591,73 +595,73 @@ async def test_a_restart_takes_up_everything(folder: Path) -> None:
         await worker.disconnect()
 
 
-async def test_a_restart_keeps_the_order_of_submission(folder: Path) -> None:
+async def test_a_restart_keeps_the_order_of_submission(directory: Path) -> None:
     names = ["c", "a", "b"]
-    async with hubs.running(folder) as first:
+    async with hubs.running(directory) as first:
         for name in names:
             await first.submit(a_task(name))
-    async with hubs.running(folder), a_worker(folder, slots=1) as worker:
+    async with hubs.running(directory), a_worker(directory, slots=1) as worker:
         for name in names:
             run = await worker.expect(messages.Run)
             assert run.name == name
             worker.succeed(run.ref)
 
 
-async def test_workers_of_which_no_attempt_is_left_leave_no_row(folder: Path) -> None:
-    async with hubs.running(folder) as running:
-        async with a_worker(folder) as worker:
+async def test_workers_of_which_no_attempt_is_left_leave_no_row(directory: Path) -> None:
+    async with hubs.running(directory) as running:
+        async with a_worker(directory) as worker:
             submission = a_task()
             await running.submit(submission)
             worker.succeed((await worker.expect(messages.Run)).ref)
             await state_of(running, submission.task, api_task.State.SUCCESS)
         for _ in range(3):
-            async with a_worker(folder):
+            async with a_worker(directory):
                 pass
     count = "SELECT count(*) FROM worker"
-    with contextlib.closing(sqlite3.connect(folder / "journal.db")) as journal, journal:
+    with contextlib.closing(sqlite3.connect(directory / "journal.db")) as journal, journal:
         assert journal.execute(count).fetchone() == (1,)
         old = [(row, b"", "", "", "", "", "") for row in range(10, 10_100)]
         journal.executemany("INSERT INTO worker VALUES (?, ?, ?, ?, ?, ?, ?)", old)
-    async with hubs.running(folder):
+    async with hubs.running(directory):
         pass
-    with contextlib.closing(sqlite3.connect(folder / "journal.db")) as journal:
+    with contextlib.closing(sqlite3.connect(directory / "journal.db")) as journal:
         assert journal.execute(count).fetchone() == (1,)
 
 
-async def test_a_restart_holds_back_what_was_held_back(folder: Path) -> None:
+async def test_a_restart_holds_back_what_was_held_back(directory: Path) -> None:
     submission = a_task()
-    async with hubs.running(folder) as first:
+    async with hubs.running(directory) as first:
         await first.submit(submission)
         held = await first.suspend(submission.task, suspended=True)
         assert held is not None
         assert (held.state, held.reason, held.suspended) == ("Pending", "Suspended", True)
-    async with hubs.running(folder) as second, a_worker(folder) as worker:
+    async with hubs.running(directory) as second, a_worker(directory) as worker:
         with pytest.raises(TimeoutError):
             await worker.expect(messages.Run, timeout_s=0.1)
         await second.suspend(submission.task, suspended=False)
         await worker.expect(messages.Run)
 
 
-async def test_waiting_goes_on_counting_over_a_restart(folder: Path) -> None:
+async def test_waiting_goes_on_counting_over_a_restart(directory: Path) -> None:
     clock = clocks.ManualClock()
     limits = api_task.Timeouts(pending_seconds=10)
     submission = msgspec.structs.replace(a_task(timeouts=limits), pending_since=clock.wall() - 4)
-    async with hubs.running(folder, clock=clock) as first:
+    async with hubs.running(directory, clock=clock) as first:
         await first.submit(submission)
     clock.advance(5)
-    async with hubs.running(folder, clock=clock) as second:
+    async with hubs.running(directory, clock=clock) as second:
         clock.advance(1.5)
         second.tick()
         view = await state_of(second, submission.task, api_task.State.FAILED)
         assert view.reason == reasons.Reason.PENDING_TIMED_OUT
 
 
-async def test_a_loss_while_the_dispatcher_was_away_counts_nothing(folder: Path) -> None:
+async def test_a_loss_while_the_dispatcher_was_away_counts_nothing(directory: Path) -> None:
     submission = a_task(retry=api_task.Retry(max_losses=0))
-    async with hubs.running(folder) as dispatcher, a_worker(folder) as worker:
+    async with hubs.running(directory) as dispatcher, a_worker(directory) as worker:
         await dispatcher.submit(submission)
         await worker.running_one()
-    async with hubs.running(folder) as dispatcher, a_worker(folder) as reborn:
+    async with hubs.running(directory) as dispatcher, a_worker(directory) as reborn:
         assert (await reborn.expect(messages.Run)).ref.attempt == 2
         view = hubs.view(dispatcher, submission.task)
         assert (view.losses, view.failures) == (1, 0)
@@ -670,14 +674,14 @@ def pass_seconds(clock: clocks.ManualClock, dispatcher: hub.Hub, seconds: int) -
         dispatcher.tick()
 
 
-async def test_a_shorter_lease_than_before_ends_none_that_was_granted(folder: Path) -> None:
+async def test_a_shorter_lease_than_before_ends_none_that_was_granted(directory: Path) -> None:
     submission = a_task(retry=api_task.Retry(max_losses=0))
-    longer = hub.Options(lease_s=90.0)
-    async with hubs.running(folder, options=longer) as dispatcher, a_worker(folder) as worker:
+    longer = hub.HubOptions(lease_s=90.0)
+    async with hubs.running(directory, options=longer) as dispatcher, a_worker(directory) as worker:
         await dispatcher.submit(submission)
         await worker.running_one()
     clock = clocks.ManualClock()
-    async with hubs.running(folder, clock=clock) as dispatcher:
+    async with hubs.running(directory, clock=clock) as dispatcher:
         pass_seconds(clock, dispatcher, 88)
         view = hubs.view(dispatcher, submission.task)
         assert view.state is api_task.State.RUNNING
@@ -688,10 +692,10 @@ async def test_a_shorter_lease_than_before_ends_none_that_was_granted(folder: Pa
 
 
 async def test_a_worker_that_could_not_renew_counts_nothing_against_its_tasks(
-    dispatcher: hub.Hub, folder: Path
+    dispatcher: hub.Hub, directory: Path
 ) -> None:
     retry = api_task.Retry(max_losses=0)
-    async with a_worker(folder) as worker:
+    async with a_worker(directory) as worker:
         await dispatcher.submit(a_task(retry=retry))
         run = await worker.expect(messages.Run)
         worker.started(run.ref)
@@ -704,15 +708,15 @@ async def test_a_worker_that_could_not_renew_counts_nothing_against_its_tasks(
         assert view.loss == "DispatcherAway: lease"
 
 
-async def test_two_dispatchers_cannot_share_a_journal(dispatcher: hub.Hub, folder: Path) -> None:
+async def test_two_dispatchers_cannot_share_a_journal(dispatcher: hub.Hub, directory: Path) -> None:
     with pytest.raises(errors.JournalLocked, match=f"process {os.getpid()}"):
-        async with hubs.running(folder):
+        async with hubs.running(directory):
             pass
     assert (await dispatcher.submit(a_task())).state is api_task.State.PENDING
 
 
-async def test_a_stopped_hub_says_so(folder: Path) -> None:
-    async with hubs.running(folder) as dispatcher:
+async def test_a_stopped_hub_says_so(directory: Path) -> None:
+    async with hubs.running(directory) as dispatcher:
         since, _ = await dispatcher.changes(0)
         waiter = asyncio.ensure_future(dispatcher.changes(since))
         await asyncio.sleep(0)
@@ -728,10 +732,10 @@ async def test_a_task_too_large_for_the_channel_is_refused(dispatcher: hub.Hub) 
 
 
 async def test_a_child_is_made_before_its_parent_is_reported_as_started(
-    dispatcher: hub.Hub, folder: Path
+    dispatcher: hub.Hub, directory: Path
 ) -> None:
     """Containers of a worker are seen to start by its API server, and may be quicker."""
-    async with a_worker(folder) as worker:
+    async with a_worker(directory) as worker:
         submission = a_task()
         await dispatcher.submit(submission)
         parent = (await worker.expect(messages.Run)).ref

@@ -15,9 +15,9 @@ from kilnwork.kit import ids
 from support import hubs, raw_worker, waiting
 
 
-async def started(folder: Path) -> hub.Hub:
-    dispatcher = hubs.make(folder)
-    await dispatcher.start(hubs.socket_of(folder))
+async def started(directory: Path) -> hub.Hub:
+    dispatcher = hubs.make(directory)
+    await dispatcher.start(hubs.socket_of(directory))
     return dispatcher
 
 

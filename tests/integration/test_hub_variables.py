@@ -46,12 +46,12 @@ def secrets() -> Secrets:
 
 @pytest.fixture
 async def dispatcher(tmp_path: Path, secrets: Secrets) -> AsyncIterator[hub.Hub]:
-    async with hubs.running(tmp_path, options=hub.Options(variables=secrets)) as started:
+    async with hubs.running(tmp_path, options=hub.HubOptions(variables=secrets)) as started:
         yield started
 
 
-def _worker(folder: Path, name: str) -> raw_worker.RawWorker:
-    return raw_worker.RawWorker(folder / "run" / "channel.sock", name=name, slots=2)
+def _worker(directory: Path, name: str) -> raw_worker.RawWorker:
+    return raw_worker.RawWorker(directory / "run" / "channel.sock", name=name, slots=2)
 
 
 def _task() -> model.Submission:

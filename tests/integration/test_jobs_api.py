@@ -247,7 +247,7 @@ async def test_a_result_that_is_the_outputs_of_its_parts(world: jobs_http.World)
     assert (shown.status, shown.body) == (200, whole)
     assert shown.headers["etag"] == f'"{hashlib.sha256(whole).hexdigest()}"'
     assert (await world.ask("GET", path, Range="bytes=2-5")).body == whole[2:6]
-    world.jobs.store.delete([f"{view.folder}/out/3-1-1.ndjson"])
+    world.jobs.store.delete([f"{view.directory}/out/3-1-1.ndjson"])
     assert (await world.ask("GET", path)).status == 410
 
 
@@ -264,7 +264,7 @@ async def test_a_download_of_many_files_is_whole_or_cut(world: jobs_http.World, 
     writer.write(jobs_http.head("GET", f"/jobs/{job}/results"))
     _, headers = await jobs_http.reply_head(reader)
     await world.jobs.delete("default", job)
-    world.jobs.store.delete([f"{view.folder}/out/{n}-1-1.ndjson" for n in range(1, parts + 1)])
+    world.jobs.store.delete([f"{view.directory}/out/{n}-1-1.ndjson" for n in range(1, parts + 1)])
     length = int(headers["content-length"])
     assert length == len(output) * parts
     if parts == 32:
@@ -285,10 +285,10 @@ async def test_an_empty_result(world: jobs_http.World) -> None:
 async def test_what_was_altered_is_not_sent(world: jobs_http.World) -> None:
     job = await _job(world)
     view = world.jobs.publish(job, b"0123456789\n")
-    world.jobs.store.put(f"{view.folder}/result/1-1", b"01234\n")
+    world.jobs.store.put(f"{view.directory}/result/1-1", b"01234\n")
     refused = await world.ask("GET", f"/jobs/{job}/results")
     refused.assert_problem(500, "has 6 bytes, not the 11")
-    world.jobs.store.delete([f"{view.folder}/result/1-1"])
+    world.jobs.store.delete([f"{view.directory}/result/1-1"])
     assert (await world.ask("GET", f"/jobs/{job}/results")).status == 410
 
 
@@ -300,7 +300,7 @@ async def test_a_download_goes_on_after_the_job_is_deleted(world: jobs_http.Worl
     writer.write(jobs_http.head("GET", f"/jobs/{job}/results"))
     _, headers = await jobs_http.reply_head(reader)
     await world.jobs.delete("default", job)
-    world.jobs.store.delete([f"{view.folder}/result/1-1"])
+    world.jobs.store.delete([f"{view.directory}/result/1-1"])
     body = await reader.readexactly(int(headers["content-length"]))
     assert body == result
     writer.close()

@@ -159,7 +159,7 @@ async def test_a_file_that_lost_a_piece_is_no_input(
     )
     assert done.json["complete"]
     (name,) = [name for name in world.stored() if name.endswith("/bytes")]
-    path_in_store = world.folder / "files" / name
+    path_in_store = world.directory / "files" / name
     if left is None:
         path_in_store.unlink()
     else:
@@ -200,15 +200,15 @@ async def test_a_file_gets_no_longer_than_was_said(world: jobs_http.World) -> No
 async def test_what_the_store_refuses_is_in_the_log(
     world: jobs_http.World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The answer sends people there; it does not tell clients of our folders."""
-    folder = world.folder / "files"
-    folder.write_bytes(b"in the way")
+    """The answer sends people there; it does not tell clients of our directories."""
+    directory = world.directory / "files"
+    directory.write_bytes(b"in the way")
     refused = await world.ask("POST", "/jobs", LINES * 5000)
     assert refused.status == 500
-    assert str(folder) not in refused.body.decode()
+    assert str(directory) not in refused.body.decode()
     (told,) = [record for record in caplog.records if record.message == "request failed"]
     assert told.exc_info is not None
-    assert str(folder) in str(told.exc_info[1])
+    assert str(directory) in str(told.exc_info[1])
 
 
 async def test_what_is_refused_for_now_leaves_no_file(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ async def test_a_file_in_three_requests_is_a_job(world: jobs_http.World) -> None
     made = await world.ask("POST", f"/jobs?itemsPerPart=10000&file={path.rpartition('/')[2]}")
     assert made.status == 202
     (new,) = world.jobs.created
-    kept = world.folder / "files" / "default" / new.id.dashed / "input"
+    kept = world.directory / "files" / "default" / new.id.dashed / "input"
     assert kept.read_bytes() == LARGE
     assert len(new.manifest.parts) == 3
 
@@ -83,7 +83,7 @@ async def test_a_file_at_once(world: jobs_http.World) -> None:
 async def _job_of(world: jobs_http.World, file: str, query: str = "") -> Path:
     made = await world.ask("POST", f"/jobs?file={file}{query}")
     assert made.status == 202, made.body
-    return world.folder / "files" / "default" / world.jobs.created[-1].id.dashed / "input"
+    return world.directory / "files" / "default" / world.jobs.created[-1].id.dashed / "input"
 
 
 async def test_a_job_takes_the_file_without_a_copy(world: jobs_http.World) -> None:
@@ -133,7 +133,7 @@ async def test_a_client_that_leaves_makes_no_job(
 
 async def test_a_file_that_is_deleted_meanwhile(world: jobs_http.World) -> None:
     file = (await world.ask("POST", "/files", LARGE)).json["id"]
-    (bytes_,) = world.folder.rglob("data/bytes")
+    (bytes_,) = world.directory.rglob("data/bytes")
     bytes_.write_bytes(LARGE[:-1])
     short = await world.ask("POST", f"/jobs?file={file}")
     short.assert_problem(409, "lacks some")
@@ -287,7 +287,7 @@ async def test_what_still_comes_is_not_old(world: jobs_http.World, tmp_path: Pat
     old = msgspec.structs.replace(kept.state, created=kept.state.created - 2 * uploads.KEEP_S)
     uploaded.save(kept, old)
     assert world.app.forget() == 0
-    (data,) = world.folder.rglob("data/kept")
+    (data,) = world.directory.rglob("data/kept")
     os.utime(data, (old.created, old.created))
     assert world.app.forget() == 1
     assert (await world.ask("GET", path)).status == 404

@@ -33,7 +33,7 @@ def _inline(world: jobs_http.World) -> bytes:
 
 def _kept(world: jobs_http.World) -> bytes:
     (new,) = world.jobs.created
-    place = world.folder / "files" / new.namespace / new.id.dashed / "input"
+    place = world.directory / "files" / new.namespace / new.id.dashed / "input"
     return place.read_bytes()
 
 

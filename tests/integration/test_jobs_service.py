@@ -26,20 +26,20 @@ _P = filejobs.Phase
 class House:
     """A data directory with dispatcher and jobs that may be restarted, and a worker."""
 
-    def __init__(self, folder: Path, run: Path) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path, run: Path) -> None:
+        self.directory = directory
         self.socket = run / "channel.sock"
         self.worker = worker_process.WorkerProcess(
-            folder, channel=self.socket, PYTHONPATH=os.pathsep.join(_PATHS)
+            directory, channel=self.socket, PYTHONPATH=os.pathsep.join(_PATHS)
         )
         self.hub: hub.Hub
-        self.jobs: service.Jobs
+        self.jobs: service.FileJobs
 
     async def start(self) -> None:
-        self.hub = hubs.make(self.folder, secret="opensesame")
+        self.hub = hubs.make(self.directory, secret="opensesame")
         await self.hub.start(self.socket)
         self.services = assembly.JobServices(
-            self.folder, self.hub.participation, clock=clock.SystemClock()
+            self.directory, self.hub.participation, clock=clock.SystemClock()
         )
         self.jobs = self.services.files
         await self.services.start()
@@ -81,26 +81,26 @@ class House:
 
     async def result(self, view: model.JobView) -> bytes:
         assert view.progress.output is not None, view.message
-        folder = self.folder_of(view)
+        directory = self.directory_of(view)
         files = [view.progress.output]
         if view.progress.output.key == filejobs.OUTPUTS:
             commits = await self.jobs.commits(NS, view.id)
             files = [one.output for one in commits if one.output is not None]
-        content = b"".join(port.read_all(folder, one.key, most=1 << 30) for one in files)
+        content = b"".join(port.read_all(directory, one.key, most=1 << 30) for one in files)
         assert hashlib.sha256(content).hexdigest() == view.progress.output.sha256
         return content
 
-    def folder_of(self, view: model.JobView) -> port.Store:
-        return opening.open_store(opening.inside(self.jobs.store.url, *view.folder.split("/")))
+    def directory_of(self, view: model.JobView) -> port.Store:
+        return opening.open_store(opening.inside(self.jobs.store.url, *view.directory.split("/")))
 
 
 _PATHS = [str(Path(__file__).parents[1])]
 
 
 @asynccontextmanager
-async def house_in(folder: Path) -> AsyncIterator[House]:
-    run = short.folder()
-    made = House(folder, run)
+async def house_in(directory: Path) -> AsyncIterator[House]:
+    run = short.directory()
+    made = House(directory, run)
     await made.start()
     made.worker.start()
     try:
@@ -138,8 +138,8 @@ async def test_large_outputs_are_not_copied_and_yet_verified(tmp_path: Path) -> 
         await house.until(view.id, lambda one: one.parts.succeeded)
         hurt = (await house.jobs.commits(NS, view.id))[0].output
         assert hurt is not None
-        folder = house.folder_of(view)
-        folder.put(hurt.key, port.read_all(folder, hurt.key)[:-3] + b"!}\n")
+        directory = house.directory_of(view)
+        directory.put(hurt.key, port.read_all(directory, hurt.key)[:-3] + b"!}\n")
         await house.until(view.id, lambda one: one.parts.succeeded == 4)
         processes.send(house.worker.descendants(), signal.SIGKILL)
         done = await house.finished(view.id)
@@ -147,7 +147,7 @@ async def test_large_outputs_are_not_copied_and_yet_verified(tmp_path: Path) -> 
         assert await house.result(done) == content
         assert done.progress.output is not None
         assert done.progress.output.key == filejobs.OUTPUTS
-        assert not list(folder.list("result/"))
+        assert not list(directory.list("result/"))
 
 
 async def test_dispatcher_and_jobs_start_anew_while_parts_run(tmp_path: Path) -> None:

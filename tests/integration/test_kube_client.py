@@ -19,9 +19,9 @@ from support import certificates, waiting
 NS = "default"
 
 
-async def _server(folder: Path, port: int = 0) -> cluster.ControlPlane:
+async def _server(directory: Path, port: int = 0) -> cluster.ControlPlane:
     server = cluster.ControlPlane(
-        cluster.Settings(data_dir=folder, port=port, installed=embedded_kinds.EXTENSIONS)
+        cluster.Settings(data_dir=directory, port=port, installed=embedded_kinds.EXTENSIONS)
     )
     await server.start()
     return server

@@ -38,14 +38,14 @@ async def kube(plane: cluster.ControlPlane) -> AsyncIterator[client.Client]:
 
 def server(
     plane: cluster.ControlPlane,
-    folder: Path,
+    directory: Path,
     *,
     on_failure: Callable[[str], None] = print,
     **more: Any,
 ) -> in_cluster.Server:
     """A manager that has not started, for workers on this machine."""
     chosen: dict[str, Any] = {
-        "data_dir": folder,
+        "data_dir": directory,
         "kube": plane.admin_config(),
         "namespace": NS,
         "only_in": (),
@@ -288,7 +288,7 @@ async def identity(data: Path) -> str:
         return str(connection.execute("SELECT identity FROM leadership").get)
 
 
-async def test_it_comes_back_to_its_folder_at_once(
+async def test_it_comes_back_to_its_directory_at_once(
     plane: cluster.ControlPlane, kube: client.Client, tmp_path: Path
 ) -> None:
     """Also when it could not give up its Lease: then that names it, and it takes it again."""
@@ -373,7 +373,7 @@ async def test_terms_do_not_begin_anew_when_the_lease_is_deleted(
         await kube.delete(resource.LEASES, in_cluster.LEASE, NS)
 
 
-async def test_a_folder_or_port_in_use_is_refused(
+async def test_a_directory_or_port_in_use_is_refused(
     plane: cluster.ControlPlane, manager: in_cluster.Server, tmp_path: Path
 ) -> None:
     again = server(plane, tmp_path / "manager")

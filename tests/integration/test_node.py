@@ -25,10 +25,10 @@ NS = "default"
 
 
 class World:
-    """One data folder, its control plane with a node, and an admin's client."""
+    """One data directory, its control plane with a node, and an admin's client."""
 
     def __init__(self) -> None:
-        self.data = short.folder()
+        self.data = short.directory()
         self.workdir = self.data / "work"
         self.workdir.mkdir()
         self.uids: set[str] = set()
@@ -337,7 +337,7 @@ async def test_deleting_ends_the_process_within_its_grace(world: World) -> None:
     assert time.monotonic() - before < 20  # the grace would be 30
     uid = made["metadata"]["uid"]
     await waiting.wait_until_async(
-        lambda: not (world.data / "pods" / uid).exists(), what="its folder is gone"
+        lambda: not (world.data / "pods" / uid).exists(), what="its directory is gone"
     )
 
 
@@ -414,7 +414,7 @@ async def test_a_container_whose_pod_vanished_meanwhile_is_ended(world: World) -
     uid = made["metadata"]["uid"]
     await waiting.wait_until_async(lambda: world.pid(uid) == 0, what="the old process is gone")
     await waiting.wait_until_async(
-        lambda: not (world.data / "pods" / uid).exists(), what="its folder is gone"
+        lambda: not (world.data / "pods" / uid).exists(), what="its directory is gone"
     )
     await world.until("p", "Running")
 

@@ -39,13 +39,13 @@ class World(planes.World):
     async def holder(self) -> str:
         return str((await self.lease())["spec"]["holderIdentity"])
 
-    def virtual(self, folder: str, *, port: int = 0) -> virtual.VirtualNode:
-        (self.data / folder).mkdir()
+    def virtual(self, directory: str, *, port: int = 0) -> virtual.VirtualNode:
+        (self.data / directory).mkdir()
         settings = virtual.Settings(
-            "n", self.data / folder, self.data, "127.0.0.1", taints=(), port=port
+            "n", self.data / directory, self.data, "127.0.0.1", taints=(), port=port
         )
         return virtual.VirtualNode(
-            self.plane.admin_config(), settings, on_removed=lambda: self.taken.append(folder)
+            self.plane.admin_config(), settings, on_removed=lambda: self.taken.append(directory)
         )
 
 

@@ -81,10 +81,10 @@ class Setting:
 @contextlib.asynccontextmanager
 async def running() -> AsyncIterator[Setting]:
     """A setting in which Books are not known yet."""
-    folder = short.folder()
-    async with object_subject.control_plane(folder) as admin:
+    directory = short.directory()
+    async with object_subject.control_plane(directory) as admin:
         subject = object_subject.ObjectSubject(admin)
-        async with executor_world.running(folder, subject) as world:
+        async with executor_world.running(directory, subject) as world:
             yield Setting(world, subject, admin)
 
 

@@ -82,7 +82,7 @@ def test_a_slot_can_do_its_work(kept: local.LocalStore, job: remote.RemoteStore)
     write(job, "result/1-1", b"all")
     assert read(kept, "ns/j/out/1-1-1.ndjson") == content
     assert [facts.key for facts in job.list("commits/")] == ["commits/1-1"]
-    assert list(job.folders()) == ["commits", "out", "result"]
+    assert list(job.directories()) == ["commits", "out", "result"]
     job.delete(["out/1-1-1.ndjson", "out/none"])  # another attempt was first
     assert [facts.key for facts in job.list("out/")] == []
 
@@ -142,8 +142,8 @@ def test_others_may_nothing(
         ("GET", "/objects/ns/%2e%2e/other/x", 400),
         ("GET", "/objects/ns/j/.lock", 400),
         ("GET", "/objects/ns?prefix=../", 400),
-        ("GET", "/objects/ns?folders=../", 400),
-        ("GET", "/objects/ns?folders=j", 400),
+        ("GET", "/objects/ns?directories=../", 400),
+        ("GET", "/objects/ns?directories=j", 400),
         ("PUT", "/objects/ns", 405),
         ("POST", "/objects/ns/j/out/x", 405),
         ("GET", "/objects/ns/j/input", 200),
@@ -328,10 +328,11 @@ def test_a_put_that_is_cut_off_leaves_nothing(
     told = {**object_stores.Worker().headers(), "If-None-Match": "*"}
     told["Content-Length"] = str(LARGE)
     connection.send("PUT", "/objects/ns/j/out/1", told, body=(bytes(LARGE - 1),))
-    waiting.wait_until(lambda: any(kept.folder.rglob(".new-*")), what="an unfinished file")
+    waiting.wait_until(lambda: any(kept.directory.rglob(".new-*")), what="an unfinished file")
     connection.close()
     waiting.wait_until(
-        lambda: not any(path.is_file() for path in kept.folder.rglob("*")), what="an empty folder"
+        lambda: not any(path.is_file() for path in kept.directory.rglob("*")),
+        what="an empty directory",
     )
 
 
@@ -341,7 +342,7 @@ def test_no_room_at_the_manager_is_told(
     job: remote.RemoteStore,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    disk = os.statvfs(kept.folder.parent)
+    disk = os.statvfs(kept.directory.parent)
     monkeypatch.setattr(disks, "SPARE_BYTES", disk.f_blocks * disk.f_frsize)
     monkeypatch.setattr(disks, "_SPARE_PART", 1)
     with pytest.raises(errors.StoreFull, match="journal"):
@@ -397,14 +398,14 @@ def read_back(job: remote.RemoteStore, *, small: bytes) -> bool:
 
 
 def test_nowhere_for_what_waits_to_be_sent(served: object_stores.Served, tmp_path: Path) -> None:
-    (tmp_path / "gone").write_text("a file, where the worker had its folder")
+    (tmp_path / "gone").write_text("a file, where the worker had its directory")
     spool = tmp_path / "gone" / "spool"
     job = remote.RemoteStore("kiln:ns/j", served.connector(), spool=spool, patience_s=5)
     with pytest.raises(errors.StoreRefused, match=rf"out/1-1 .*{spool}.*Not a directory.*TMPDIR"):
         job.writer("out/1-1", create=True)
 
 
-def test_a_folder_that_was_removed_is_made_anew(
+def test_a_directory_that_was_removed_is_made_anew(
     job: remote.RemoteStore, kept: local.LocalStore
 ) -> None:
     write(job, "out/1-1", b"one")
@@ -414,7 +415,7 @@ def test_a_folder_that_was_removed_is_made_anew(
     assert [facts.key for facts in kept.list()] == ["ns/j/out/1-1", "ns/j/out/1-2"]
 
 
-def test_without_any_folder_for_temporary_files(served: object_stores.Served) -> None:
+def test_without_any_directory_for_temporary_files(served: object_stores.Served) -> None:
     """Not even the message of that may need one."""
     program = (
         "import os, tempfile\n"

@@ -69,7 +69,7 @@ def works() -> tuple[bytes, list[filejobs.PartWork]]:
 
 async def test_parts_go_through_the_manager_and_back(house: far_house.House) -> None:
     content, made = works()
-    job = local.LocalStore(house.manager.files.folder / "default" / "j")
+    job = local.LocalStore(house.manager.files.directory / "default" / "j")
     job.put("input", content)
     reducing = filejobs.ReduceWork(
         store="kiln:default/j",

@@ -22,8 +22,8 @@ def a_task(name: str) -> model.Submission:
     return model.Submission(task=ids.new_task_id(), namespace="ns", name=name, spec=SPEC)
 
 
-def in_journal(folder: Path, statement: str, *values: object) -> None:
-    with sqlite3.connect(folder / "journal.db") as db:
+def in_journal(directory: Path, statement: str, *values: object) -> None:
+    with sqlite3.connect(directory / "journal.db") as db:
         db.execute(statement, values)
     db.close()
 

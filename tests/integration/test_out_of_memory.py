@@ -41,14 +41,14 @@ async def limited(
     made = worker_process.WorkerProcess(
         tmp_path, channel=hub.path, KILN_PYTHONPATH=str(Path(__file__).parents[1])
     )
-    folder = None
+    directory = None
     if how == "stated":
         made.environment["KILN_MEMORY_LIMIT"] = str(400 * MIB)
     else:
-        folder = request.getfixturevalue("group")
+        directory = request.getfixturevalue("group")
     if how == "kernel":
         made.environment["KILN_MEMORY_SHARE"] = "0"
-    made.start(inside=folder)
+    made.start(inside=directory)
     try:
         await hub.first(messages.Hello)
         yield made

@@ -65,14 +65,14 @@ OWNED = {
 class World(pod_world.World):
     """A control plane where a kind is known, and a manager."""
 
-    def __init__(self, folder: Path, owned: Owned) -> None:
-        super().__init__(folder)
+    def __init__(self, directory: Path, owned: Owned) -> None:
+        super().__init__(directory)
         self.owned = owned
         self.settings = msgspec.structs.replace(controlled.SETTINGS, allowed_kinds=("*",))
 
     async def declare(self, name: str, script: str, **more: Any) -> str:
         """Declare a Task, whose program says that it has started and does what `script` says."""
-        says = f'echo "$KILN_ATTEMPT" >> {self.folder}/starts; {script}'
+        says = f'echo "$KILN_ATTEMPT" >> {self.directory}/starts; {script}'
         spec = {"timeouts": {"killGraceSeconds": 1}, **self.owned.spec(says), **more}
         made = await self.kube.create(
             kinds.TASKS, controlled.body(kinds.TASKS, name, spec=spec), NS
@@ -85,7 +85,7 @@ class World(pod_world.World):
 
     def starts(self) -> list[int]:
         """Numbers of the attempts whose program was started."""
-        file = self.folder / "starts"
+        file = self.directory / "starts"
         return [int(line) for line in file.read_text().split()] if file.exists() else []
 
     async def runs(self, name: str) -> dict[str, Any]:
@@ -107,7 +107,7 @@ class World(pod_world.World):
 
 @contextlib.asynccontextmanager
 async def running(owned: Owned) -> AsyncIterator[World]:
-    made = World(short.folder(), owned)
+    made = World(short.directory(), owned)
     await made.plane.start()
     try:
         await made.plane.start_node()
@@ -133,7 +133,7 @@ async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
 
 
 async def test_the_next_manager_adopts_what_its_task_owns(world: World) -> None:
-    gate = world.folder / "gate"
+    gate = world.directory / "gate"
     uid = await world.declare("a", f"until [ -e {gate} ]; do sleep 0.02; done")
     before = await world.runs("a")
     owner = before["metadata"]["ownerReferences"][0]
@@ -220,7 +220,7 @@ async def test_what_a_late_manager_creates_is_ended(world: World) -> None:
 async def test_an_end_that_a_kill_has_not_seen_counts(world: World) -> None:
     """It ends as it does before the request to end it arrives, which conflicts then. Of Pods:
     test_pod_tasks.py."""
-    gate = world.folder / "gate"
+    gate = world.directory / "gate"
     await world.declare("a", f"until [ -e {gate} ]; do sleep 0.02; done")
     await world.runs("a")
 

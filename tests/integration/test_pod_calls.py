@@ -48,19 +48,21 @@ PATIENCE_S = 60.0
 class World:
     """A dispatcher with executor `pod`, and a driver in a thread of its own when it is used."""
 
-    def __init__(self, folder: Path, *, secret: str = "secret") -> None:
-        self.folder = folder
-        self.socket = hubs.socket_of(folder)
+    def __init__(self, directory: Path, *, secret: str = "secret") -> None:
+        self.directory = directory
+        self.socket = hubs.socket_of(directory)
         self.hub: hubs_hub.Hub
         self.link: executor_links.ExecutorLink
         self.told: list[instructions.ForExecutor] = []
         self.driver: driver.Driver
         self.processes: dict[attempts.AttemptRef, subprocess.Popen[bytes]] = {}
-        self._token = folder / "token"
+        self._token = directory / "token"
         self._token.write_text(f"{secret}\n")
 
     async def start(self) -> None:
-        self.hub = hubs.make(self.folder, options=hubs_hub.Options(blobs_dir=self.folder / "blobs"))
+        self.hub = hubs.make(
+            self.directory, options=hubs_hub.HubOptions(blobs_dir=self.directory / "blobs")
+        )
         await self.hub.start(self.socket)
         await self.join()
 
@@ -97,10 +99,10 @@ class World:
         self, ref: attempts.AttemptRef, far: far_manager.FarManager | None = None
     ) -> subprocess.Popen[bytes]:
         """The process of the Pod of an attempt; `far`: over the network, with blobs there."""
-        log = (self.folder / f"{ref.attempt}-{ids.task_text(ref.task)}.log").open("wb")
+        log = (self.directory / f"{ref.attempt}-{ids.task_text(ref.task)}.log").open("wb")
         environment = {
             "PATH": os.environ["PATH"],
-            "TMPDIR": str(self.folder),
+            "TMPDIR": str(self.directory),
             "KILN_TOKEN_FILE": str(self._token),
             "KILN_TASK_ID": ids.task_text(ref.task),
             "KILN_RUN": str(ref.run),
@@ -108,7 +110,7 @@ class World:
             "KILN_NAMESPACE": "ns",
             "KILN_POD": "p",
             "KILN_CHANNEL": f"unix:{self.socket}",
-            "KILN_BLOBS": str(self.folder / "blobs"),
+            "KILN_BLOBS": str(self.directory / "blobs"),
             "PYTHONPATH": str(Path(__file__).parent.parent),
             "MINE": "yes",
         }
@@ -123,13 +125,13 @@ class World:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                cwd=self.folder,
+                cwd=self.directory,
             )
         self.processes[ref] = started
         return started
 
     def log(self, ref: attempts.AttemptRef) -> str:
-        return (self.folder / f"{ref.attempt}-{ids.task_text(ref.task)}.log").read_text()
+        return (self.directory / f"{ref.attempt}-{ids.task_text(ref.task)}.log").read_text()
 
     async def ended(self, ref: attempts.AttemptRef) -> int:
         return await asyncio.to_thread(self.processes[ref].wait, PATIENCE_S)
@@ -211,7 +213,7 @@ async def test_a_generator_is_a_stream(world: World) -> None:
 
 
 async def test_it_is_cancelled_inside_and_killed_when_its_pod_is_over(world: World) -> None:
-    seen = world.folder / "seen"
+    seen = world.directory / "seen"
     future = submit(pod_functions.stay, str(seen))
     ref = await world.attempt()
     process = world.run(ref)
@@ -228,7 +230,7 @@ async def test_it_is_cancelled_inside_and_killed_when_its_pod_is_over(world: Wor
 
 
 async def test_it_is_cancelled_while_it_waits_for_a_child(world: World) -> None:
-    seen = world.folder / "seen"
+    seen = world.directory / "seen"
     future = submit(pod_functions.stay_waiting, str(seen))
     ref = await world.attempt()
     process = world.run(ref)
@@ -281,7 +283,7 @@ async def test_a_retry_is_another_pod(world: World) -> None:
 
 
 async def test_its_end_waits_for_a_dispatcher_that_is_away(world: World) -> None:
-    seen, go = world.folder / "seen", world.folder / "go"
+    seen, go = world.directory / "seen", world.directory / "go"
     future = submit(pod_functions.wait_for, str(seen), str(go))
     ref = await world.attempt()
     process = world.run(ref)

@@ -16,7 +16,7 @@ from support import pod_world, short, waiting
 
 @pytest.fixture
 async def world() -> AsyncIterator[pod_world.World]:
-    made = pod_world.World(short.folder())
+    made = pod_world.World(short.directory())
     await made.plane.start()
     try:
         await made.plane.start_node()
@@ -59,7 +59,7 @@ async def a_reader(world: pod_world.World, gate: Path) -> Reader:
 
 
 async def test_a_manager_that_follows_it_may_end(world: pod_world.World) -> None:
-    gate = world.folder / "gate"
+    gate = world.directory / "gate"
     reader = await a_reader(world, gate)
     async with reader.outputs.following(reader.ref):
         await reader.until(b"one\n")
@@ -85,7 +85,7 @@ async def test_that_of_a_failed_init_container_is_kept_with_its_name(
 async def test_a_node_that_is_away_is_named_and_its_output_comes_when_it_is_back(
     world: pod_world.World,
 ) -> None:
-    gate = world.folder / "gate"
+    gate = world.directory / "gate"
     reader = await a_reader(world, gate)
     assert world.plane.node is not None
     await world.plane.node.abandon()
@@ -103,7 +103,7 @@ async def test_a_node_that_is_away_is_named_and_its_output_comes_when_it_is_back
 async def test_a_manager_without_the_right_says_which(
     world: pod_world.World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = world.folder / "gate"
+    gate = world.directory / "gate"
     reader = await a_reader(world, gate)
     text = 'pods "a" is forbidden: User "m" cannot get resource "pods/log"'
 

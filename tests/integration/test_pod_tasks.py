@@ -25,7 +25,7 @@ FOREVER = "trap '' TERM; while :; do sleep 0.1; done"
 
 @pytest.fixture
 async def world() -> AsyncIterator[pod_world.World]:
-    made = pod_world.World(short.folder())
+    made = pod_world.World(short.directory())
     await made.plane.start()
     try:
         await made.plane.start_node()
@@ -69,7 +69,7 @@ async def test_the_output_of_several_containers_is_kept_by_name(world: pod_world
     )
     await world.says("a", "Success")
     kept = b"".join(
-        path.read_bytes() for path in (world.folder / "logs").rglob("*") if path.is_file()
+        path.read_bytes() for path in (world.directory / "logs").rglob("*") if path.is_file()
     )
     assert sorted(kept.splitlines()) == [b"[main] 1", b"[main] 2", b"[other] 3"], uid
 
@@ -97,11 +97,11 @@ async def test_a_deleted_task_takes_its_pod_with_it_without_a_manager(
 
 
 async def test_a_lost_journal_adopts_what_goes_on(world: pod_world.World) -> None:
-    gate = world.folder / "gate"
+    gate = world.directory / "gate"
     await world.task("a", f"until [ -e {gate} ]; do sleep 0.02; done")
     before = await world.says("a", "Running")
     await world.end()
-    world.journal = world.folder / "other.db"
+    world.journal = world.directory / "other.db"
     await world.start()
     gate.touch()
     status = await world.says("a", "Success")
@@ -115,7 +115,7 @@ async def test_what_no_journal_knows_is_left_alone_until_it_is_deleted(
     await world.task("a", FOREVER)
     await world.says("a", "Running")
     await world.end()
-    world.journal = world.folder / "other.db"
+    world.journal = world.directory / "other.db"
     orphan = await world.kube.get(kinds.TASKS, "a", NS)
     [pod] = await world.pods()
     change = {"metadata": {"ownerReferences": None}}
@@ -136,7 +136,7 @@ async def test_what_no_journal_knows_is_left_alone_until_it_is_deleted(
 async def test_a_pod_that_is_deleted_unseen_after_its_end_ended_as_it_did(
     world: pod_world.World,
 ) -> None:
-    gate = world.folder / "gate"
+    gate = world.directory / "gate"
     await world.task("a", f"until [ -e {gate} ]; do sleep 0.02; done")
     await world.says("a", "Running")
     await world.end()
@@ -182,7 +182,7 @@ async def test_removed_by_force_while_it_is_killed_nothing_is_proved(
 
 
 async def test_an_end_between_our_look_and_our_deletion_counts(world: pod_world.World) -> None:
-    gate = world.folder / "gate"
+    gate = world.directory / "gate"
     await world.task("a", f"until [ -e {gate} ]; do sleep 0.02; done")
     await world.says("a", "Running")
 
@@ -279,7 +279,7 @@ def stopped(status: dict[str, Any]) -> str:
 
 
 async def test_the_end_of_a_manager_ends_no_pod(world: pod_world.World) -> None:
-    gate = world.folder / "gate"
+    gate = world.directory / "gate"
     await world.task("a", f"until [ -e {gate} ]; do sleep 0.02; done")
     await world.says("a", "Running")
     [before] = await world.pods()
@@ -319,7 +319,7 @@ async def test_a_program_that_a_stranger_kills_is_a_loss(world: pod_world.World)
 async def test_a_container_that_is_started_again_is_the_same_attempt(
     world: pod_world.World,
 ) -> None:
-    mark = world.folder / "mark"
+    mark = world.directory / "mark"
     await world.task(
         "a", f"[ -e {mark} ] || {{ touch {mark}; exit 3; }}", pod={"restartPolicy": "OnFailure"}
     )

@@ -359,7 +359,7 @@ async def test_a_full_pond_says_so_and_goes_on_when_there_is_room(
 
 
 async def test_an_agent_without_the_token_is_not_heard(home: pond_homes.PondHome) -> None:
-    (home.folder / "token").write_text("a-guess")
+    (home.directory / "token").write_text("a-guess")
     await home.start("node-1")
 
     await home.until(lambda: "manager does not answer" in home.log("node-1"))

@@ -22,14 +22,16 @@ class World:
         self.jobs = jobs.jobs
         self.http = jobs
         self.files = pond_files.PondFiles(jobs.jobs)
-        self._reader = jobs_http.World(jobs.folder, None)
+        self._reader = jobs_http.World(jobs.directory, None)
 
     async def job(self) -> str:
         made = await self.http.ask("POST", "/jobs?itemsPerPart=1", LINES)
         return str(made.json["id"])
 
-    async def listed(self, job: str, folder: str, *, namespace: str = "default") -> dict[str, int]:
-        encoded = await self.files.listing(namespace, job, folder)
+    async def listed(
+        self, job: str, directory: str, *, namespace: str = "default"
+    ) -> dict[str, int]:
+        encoded = await self.files.listing(namespace, job, directory)
         found = msgspec.json.decode(encoded, type=pond_messages.FileList)
         return {one.path: one.size for one in found.files}
 
@@ -50,8 +52,8 @@ class World:
 
     async def _serve(self, scope: asgi.Scope, receive: asgi.Receive, send: asgi.Send) -> None:
         request, response = asgi.Request(scope, receive), problems.response(send)
-        job, folder, path = request.segments
-        work = self.files.send(request, ("default", job, folder, path), response)
+        job, directory, path = request.segments
+        work = self.files.send(request, ("default", job, directory, path), response)
         await problems.respond(work, request, response)
 
 
@@ -61,7 +63,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield made
 
 
-async def test_the_folders_of_a_job(world: World) -> None:
+async def test_the_directories_of_a_job(world: World) -> None:
     job = await world.job()
     world.jobs.commit_part(job, 1, b"first\n")
     world.jobs.commit_part(job, 3, b"third\n", b'{"line":3}\n')
@@ -95,9 +97,9 @@ async def test_a_job_that_runs_has_its_input_only(world: World) -> None:
     job = await world.job()
     world.jobs.commit_part(job, 1, b"first\n")
 
-    for folder in ("results", "parts", "errors"):
+    for directory in ("results", "parts", "errors"):
         with pytest.raises(errors.Conflict, match="0 of 3 parts are done"):
-            await world.listed(job, folder)
+            await world.listed(job, directory)
     assert await world.listed(job, "input") == {"input.jsonl": len(LINES)}
     assert (await world.read(job, "parts/00001.ndjson")).status == 409
 

@@ -16,11 +16,11 @@ from support import certificates, far_manager, short, waiting, wires, worker_pro
 class House:
     """A manager, a wire to it and a worker at the end of the wire."""
 
-    def __init__(self, folder: Path, manager: far_manager.FarManager, wire: wires.Wire) -> None:
+    def __init__(self, directory: Path, manager: far_manager.FarManager, wire: wires.Wire) -> None:
         self.manager = manager
         self.wire = wire
         self.worker = worker_process.WorkerProcess(
-            folder,
+            directory,
             channel=Path("/nowhere"),
             KILN_CHANNEL=f"tls://localhost:{wire.port}",
             KILN_CA_FILE=str(manager.ca),
@@ -194,7 +194,7 @@ async def test_a_wrong_token_is_refused_until_it_is_right(house: House, tmp_path
 
 
 async def test_a_worker_that_stops_leaves_nothing(house: House) -> None:
-    temporary = short.folder()
+    temporary = short.directory()
     house.worker.environment["TMPDIR"] = str(temporary)
     house.worker.start()
     await house.ends(await house.submit("true"))

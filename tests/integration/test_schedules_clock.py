@@ -15,7 +15,7 @@ EACH = 5
 
 @pytest.fixture
 async def world() -> AsyncIterator[schedule_world.World]:
-    async with schedule_world.running(short.folder()) as made:
+    async with schedule_world.running(short.directory()) as made:
         made.clock.now = (made.clock.now // 60 + 1) * 60 + 30  # no tick is near
         yield made
 

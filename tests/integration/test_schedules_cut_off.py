@@ -15,7 +15,7 @@ ALL = {"missedRuns": {"policy": "All", "maxRuns": 1000}}
 
 @pytest.fixture
 async def world() -> AsyncIterator[schedule_world.World]:
-    async with schedule_world.running(short.folder()) as made:
+    async with schedule_world.running(short.directory()) as made:
         yield made
 
 

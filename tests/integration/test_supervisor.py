@@ -12,8 +12,8 @@ from support import short
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    made = short.folder()
+def directory() -> Iterator[Path]:
+    made = short.directory()
     yield made
     shutil.rmtree(made)
 
@@ -26,22 +26,22 @@ def opened(_: list[container.Record]) -> None:
     """Nor did one."""
 
 
-def minding(folder: Path) -> supervisor.Supervisor:
-    return supervisor.Supervisor(folder, folder / "s", on_ended=ended, on_opened=opened)
+def minding(directory: Path) -> supervisor.Supervisor:
+    return supervisor.Supervisor(directory, directory / "s", on_ended=ended, on_opened=opened)
 
 
 @pytest.mark.parametrize("adopted", [False, True])
-async def test_who_stops_it_sees_its_end(folder: Path, *, adopted: bool) -> None:
+async def test_who_stops_it_sees_its_end(directory: Path, *, adopted: bool) -> None:
     """One that was started by a server that was killed is no child of the next."""
-    minder = minding(folder)
+    minder = minding(directory)
     await minder.start()
-    pid = locks.holder(folder / shim.LOCK)
+    pid = locks.holder(directory / shim.LOCK)
     assert pid is not None
     process = processes.identify(pid)
     assert process is not None
     if adopted:
         await minder.detach()
-        minder = minding(folder)
+        minder = minding(directory)
         await minder.start()
     await minder.stop(grace_s=0)
     assert not process.alive()

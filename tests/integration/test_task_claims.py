@@ -37,7 +37,7 @@ class World(pod_world.World):
         self.settings = msgspec.structs.replace(
             controlled.SETTINGS, socket=directory / "c.sock", blobs=directory / "blobs"
         )
-        self.options = hubs.Options(lease_s=20.0)  # it must not end on a machine that is busy
+        self.options = hubs.HubOptions(lease_s=20.0)  # it must not end on a machine that is busy
 
     async def external(self, name: str, payload: Any = None, **spec: Any) -> None:
         """Declare a Task for executor `mine`."""
@@ -70,7 +70,7 @@ class World(pod_world.World):
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    made = World(short.folder())
+    made = World(short.directory())
     await made.plane.start()
     try:
         async with client.Client(made.plane.admin_config(), user_agent="test") as made.kube:
@@ -153,7 +153,7 @@ async def test_outcomes(
     elif result == LARGE:
         assert view.result is not None
         assert view.result.size == len(LARGE) + 2
-        [stored] = [path for path in (world.folder / "blobs").rglob("*") if path.is_file()]
+        [stored] = [path for path in (world.directory / "blobs").rglob("*") if path.is_file()]
         assert stored.read_bytes() == msgspec.json.encode(LARGE)
     else:
         assert view.result is not None

@@ -201,8 +201,20 @@ async def test_suspension_reaches_a_task_that_the_dispatcher_has(world: controll
     view = next(iter(world.hub.views.values()))
     await world.spec("a", suspend=True)
     await waiting.wait_until_async(lambda: world.hub.views[view.task].suspended, what="it is held")
+    await _suspended(world, "True")
     await world.spec("a", suspend=False)
     await waiting.wait_until_async(lambda: not world.hub.views[view.task].suspended, what="it goes")
+    await _suspended(world, "False")
+
+
+async def _suspended(world: controlled.World, value: str) -> None:
+    """Wait until the condition `Suspended` of Task `a` has that status."""
+    async with asyncio.timeout(5):
+        while True:
+            conditions = (await world.status("a")).get("conditions", ())
+            if {c["status"] for c in conditions if c["type"] == "Suspended"} == {value}:
+                return
+            await asyncio.sleep(0.01)
 
 
 async def test_deleted_object_kills_its_task(world: controlled.World) -> None:
@@ -363,16 +375,16 @@ class _Dispatcher:
 
 
 @contextlib.asynccontextmanager
-async def _dispatcher(kube: client.Client, folder: Path) -> AsyncIterator[_Dispatcher]:
+async def _dispatcher(kube: client.Client, directory: Path) -> AsyncIterator[_Dispatcher]:
     made = controllers.Controllers(kube, controlled.SETTINGS, time=clock.SystemClock())
     hub = hubs.Hub(
-        journal.Journal(folder / "journal.db"),
+        journal.Journal(directory / "journal.db"),
         clock=clock.SystemClock(),
         verifier=verifiers.NoDrivers(made.verifier),
-        logs_dir=folder / "logs",
+        logs_dir=directory / "logs",
         entropy=ids.system_entropy(),
     )
-    await hub.start(folder / "channel.sock")
+    await hub.start(directory / "channel.sock")
     watcher, crew = _Dispatcher(hub), coroutines.Crew("test")
     await made.start(hub, no_jobs.engine())
     crew.start("follow", watcher.follow())

@@ -56,9 +56,9 @@ class Echo(asyncio.Protocol):
 class World:
     """A server of `Echo`, over TLS or not."""
 
-    def __init__(self, folder: Path, *, tls: bool) -> None:
+    def __init__(self, directory: Path, *, tls: bool) -> None:
         authority = certificates.Authority()
-        pair = authority.issue_file("server", folder)
+        pair = authority.issue_file("server", directory)
         listening = serving.bind("127.0.0.1", 0)
         self.port = listening.getsockname()[1]
         self.lost = 0

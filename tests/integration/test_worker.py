@@ -21,12 +21,12 @@ LOST, STOPPED = attempts.Ending.LOST, attempts.Ending.STOPPED
 
 @pytest.fixture
 async def hub() -> AsyncIterator[scripted_hub.ScriptedHub]:
-    folder = short.folder()
-    found = scripted_hub.ScriptedHub(folder / "channel.sock")
+    directory = short.directory()
+    found = scripted_hub.ScriptedHub(directory / "channel.sock")
     await found.start()
     yield found
     await found.stop()
-    folder.rmdir()
+    directory.rmdir()
 
 
 @pytest.fixture
@@ -160,7 +160,7 @@ async def test_a_command_inherits_no_descriptor(hub: scripted_hub.ScriptedHub) -
     assert names["0"] == "/dev/null"
     assert names["1"] == names["2"]
     assert names["1"].startswith("pipe:")
-    assert set(names) == {"0", "1", "2", "3"}  # 3 is the folder that ls reads
+    assert set(names) == {"0", "1", "2", "3"}  # 3 is the directory that ls reads
 
 
 @pytest.mark.usefixtures("worker")
@@ -173,7 +173,7 @@ async def test_inputs_are_a_file_and_the_directory_goes(hub: scripted_hub.Script
     await waiting.wait_until_async(lambda: not Path(directory).exists(), what="it is removed")
 
 
-async def test_the_worker_leaves_no_folder(
+async def test_the_worker_leaves_no_directory(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
     ref = hub.run("sh", "-c", 'dirname "$KILN_DIR"')
@@ -495,7 +495,7 @@ async def test_a_link_that_is_lost_is_resumed_with_all_that_was_not_acknowledged
 async def test_what_ended_while_the_dispatcher_was_away_is_reported_with_its_output(
     hub: scripted_hub.ScriptedHub, worker: worker_process.WorkerProcess
 ) -> None:
-    flag = worker.folder / "go"
+    flag = worker.directory / "go"
     ref = hub.run("sh", "-c", f"echo one; until [ -e {flag} ]; do sleep 0.02; done; echo two")
     await waiting.wait_until_async(lambda: hub.logs[ref] == b"one\n", what="it runs")
     await hub.stop()

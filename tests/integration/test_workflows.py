@@ -50,22 +50,22 @@ class Setting:
 @pytest.fixture
 async def bare() -> AsyncIterator[Setting]:
     """Workflows are not known yet."""
-    folder = short.folder()
-    async with object_subject.control_plane(folder) as admin:
+    directory = short.directory()
+    async with object_subject.control_plane(directory) as admin:
         subject = argo.WorkflowSubject(admin)
-        async with executor_world.running(folder, subject) as world:
+        async with executor_world.running(directory, subject) as world:
             yield Setting(world, admin)
 
 
 @pytest.fixture
 async def with_node() -> AsyncIterator[Setting]:
     """As `setting`, with a node."""
-    folder = short.folder()
-    async with object_subject.control_plane(folder, node=True) as admin:
+    directory = short.directory()
+    async with object_subject.control_plane(directory, node=True) as admin:
         await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo.DEFINITION)
         subject = argo.WorkflowSubject(admin)
         async with (
-            executor_world.running(folder, subject) as world,
+            executor_world.running(directory, subject) as world,
             argo.controlling(admin),
         ):
             yield Setting(world, admin)
@@ -287,11 +287,11 @@ class AnyKind(object_subject.ObjectSubject):
 @pytest.fixture
 async def as_object() -> AsyncIterator[Setting]:
     """As `setting`, with the executor of objects of any kind."""
-    folder = short.folder()
-    async with object_subject.control_plane(folder) as admin:
+    directory = short.directory()
+    async with object_subject.control_plane(directory) as admin:
         await admin.create(resource.CUSTOM_RESOURCE_DEFINITIONS, argo.DEFINITION)
         async with (
-            executor_world.running(folder, AnyKind(admin)) as world,
+            executor_world.running(directory, AnyKind(admin)) as world,
             argo.controlling(admin),
         ):
             yield Setting(world, admin)

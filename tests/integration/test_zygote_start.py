@@ -29,11 +29,11 @@ sys.meta_path.insert(0, Missing())
 
 @pytest.fixture
 def broken_imports(tmp_path: Path) -> Path:
-    """A folder for PYTHONPATH: programs that find it there cannot import the zygote."""
-    folder = tmp_path / "broken"
-    folder.mkdir()
-    (folder / "sitecustomize.py").write_text(WITHOUT_ZYGOTE)
-    return folder
+    """A directory for PYTHONPATH: programs that find it there cannot import the zygote."""
+    directory = tmp_path / "broken"
+    directory.mkdir()
+    (directory / "sitecustomize.py").write_text(WITHOUT_ZYGOTE)
+    return directory
 
 
 @pytest.fixture

@@ -35,9 +35,9 @@ class Authority:
         )
         return certificates.pem(certificate).decode(), certificates.key_pem(key).decode()
 
-    def issue_file(self, common_name: str, folder: Path, *names: str) -> Path:
+    def issue_file(self, common_name: str, directory: Path, *names: str) -> Path:
         """Certificate and key in one file, as `ssl` wants them."""
-        path = folder / f"{common_name}.pem"
+        path = directory / f"{common_name}.pem"
         path.write_text("\n".join(self.issue(common_name, *names)))
         return path
 

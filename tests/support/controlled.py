@@ -184,9 +184,9 @@ def worker(pod: dict[str, Any], *, busy: int = 0, ready: bool = True) -> model.W
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[World]:
-    """A world of its own in `folder`."""
-    async with served.kube(folder) as kube:
+async def running(directory: Path) -> AsyncIterator[World]:
+    """A world of its own in `directory`."""
+    async with served.kube(directory) as kube:
         made = World(kube)
         await made.start()
         try:

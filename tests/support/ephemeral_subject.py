@@ -39,7 +39,7 @@ class EphemeralSubject(executor_world.Subject):
     creates, deletes, releases = "PATCH ephemeralcontainers", "", ""
     without = ("Staging", "Starting", "")
     graceful_counts = False  # its worker drains
-    options = hubs.Options(lease_s=15.0, renew_s=1.0)
+    options = hubs.HubOptions(lease_s=15.0, renew_s=1.0)
 
     def __init__(self, admin: client.Client, channel: Path) -> None:
         self._admin = admin
@@ -201,17 +201,17 @@ def _living(found: dict[str, Any]) -> list[str]:
 
 
 @contextlib.asynccontextmanager
-async def on_containers(folder: Path) -> AsyncIterator[EphemeralSubject]:
+async def on_containers(directory: Path) -> AsyncIterator[EphemeralSubject]:
     """Executor `ephemeral` on a control plane of its own, with a node and a worker."""
-    (folder / "work").mkdir()
+    (directory / "work").mkdir()
     plane = cluster.ControlPlane(
-        cluster.Settings(data_dir=folder, port=0, workdir=folder / "work", node_name="n1")
+        cluster.Settings(data_dir=directory, port=0, workdir=directory / "work", node_name="n1")
     )
     await plane.start()
     try:
         await plane.start_node()
         async with client.Client(plane.admin_config(), user_agent="test") as admin:
-            made = EphemeralSubject(admin, folder / executor_world.SOCKET)
+            made = EphemeralSubject(admin, directory / executor_world.SOCKET)
             await made.begin()
             yield made
     finally:

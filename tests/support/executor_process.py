@@ -1,9 +1,9 @@
 """`python -m support.executor_process`: a manager with an executor that kills itself.
 
-Arguments: `pod`, `object`, `workflow` or `http`; a folder; a kubeconfig, or for `http` the URL of a
-server that runs scripts; a task's id; and the name of the step at which it gets SIGKILL, or "" for
-none; then it prints the state of the task and the steps, when the task is over and nothing is left.
-The program of the task ends when there is a file `gate` in the folder.
+Arguments: `pod`, `object`, `workflow` or `http`; a directory; a kubeconfig, or for `http` the URL
+of a server that runs scripts; a task's id; and the name of the step at which it gets SIGKILL, or ""
+for none; then it prints the state of the task and the steps, when the task is over and nothing is
+left. The program of the task ends when there is a file `gate` in the directory.
 """
 
 import asyncio
@@ -49,10 +49,10 @@ class FatalSteps(executor_world.Steps):
 
 
 @contextlib.asynccontextmanager
-async def subject(kind: str, folder: Path, where: str) -> AsyncIterator[executor_world.Subject]:
+async def subject(kind: str, directory: Path, where: str) -> AsyncIterator[executor_world.Subject]:
     """The executor under test."""
     if kind == "http":
-        http = peer_subjects.HttpSubject(folder, where)
+        http = peer_subjects.HttpSubject(directory, where)
         yield http
         await http.die()
         return
@@ -60,13 +60,13 @@ async def subject(kind: str, folder: Path, where: str) -> AsyncIterator[executor
         yield KINDS[kind](admin)
 
 
-async def main(kind: str, folder: Path, where: str, *, task: ids.TaskId, last: str) -> None:
+async def main(kind: str, directory: Path, where: str, *, task: ids.TaskId, last: str) -> None:
     """One life."""
-    async with subject(kind, folder, where) as of:
-        world = executor_world.World(folder, of)
+    async with subject(kind, directory, where) as of:
+        world = executor_world.World(directory, of)
         await world.start(steps=FatalSteps(last))
         await world.submit(
-            f"until [ -e {folder}/gate ]; do sleep 0.05; done",
+            f"until [ -e {directory}/gate ]; do sleep 0.05; done",
             task=task,
             retry=api_task.Retry(max_losses=LOSSES, delay_seconds=0.01),
         )

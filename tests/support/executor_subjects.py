@@ -166,32 +166,32 @@ class ProcessExecutor:
         return self._home.left().get(ref) if known else None
 
     async def ensure(self, attempt: port.Attempt) -> port.Observation:
-        folder = await self._folder(attempt)
-        if not folder.exists():
+        directory = await self._directory(attempt)
+        if not directory.exists():
             if attempt.began:
                 return _over(attempts.Ending.LOST, reasons.Reason.POD_LOST)
             await self._steps.reach("before create")
-            new = self._home.folder / f".{folder.name}"
+            new = self._home.directory / f".{directory.name}"
             shutil.rmtree(new, ignore_errors=True)
             new.mkdir()
             (new / "kept").touch()
             (new / "begun").write_bytes(msgspec.json.encode(attempt.ref))
-            new.rename(folder)  # all of it at once, as an API server creates
+            new.rename(directory)  # all of it at once, as an API server creates
             assert attempt.spec.pod is not None
             [container] = attempt.spec.pod.spec["containers"]
-            self._home.run(folder, attempt, container["command"])
+            self._home.run(directory, attempt, container["command"])
             await self._steps.reach("after create")
-        return self._judge(folder, None)
+        return self._judge(directory, None)
 
     async def observe(self, attempt: port.Attempt) -> port.Observation:
-        return self._judge(await self._folder(attempt), None)
+        return self._judge(await self._directory(attempt), None)
 
     async def stop(self, attempt: port.Attempt, how: port.Stop) -> port.Observation:
-        folder = await self._folder(attempt)
-        seen = self._judge(folder, how)
+        directory = await self._directory(attempt)
+        seen = self._judge(directory, how)
         if seen.outcome is None:
             await self._steps.reach("before delete")
-            self._home.delete(folder, grace_s=how.grace_s)
+            self._home.delete(directory, grace_s=how.grace_s)
             await self._steps.reach("after delete")
         return seen
 
@@ -199,30 +199,30 @@ class ProcessExecutor:
         return None
 
     async def release(self, attempt: port.Attempt) -> None:
-        folder = await self._folder(attempt)
+        directory = await self._directory(attempt)
         await self._steps.reach("before release")
-        if (folder / "begun").exists():
-            shutil.rmtree(folder)
+        if (directory / "begun").exists():
+            shutil.rmtree(directory)
         await self._steps.reach("after release")
 
-    async def _folder(self, attempt: port.Attempt) -> Path:
+    async def _directory(self, attempt: port.Attempt) -> Path:
         await asyncio.sleep(0)
         if self._home.gone:
             raise errors.Unavailable(0, "", "nobody there, says the test")
         return self._home.of(attempt)
 
-    def _judge(self, folder: Path, stop: port.Stop | None) -> port.Observation:
-        if not folder.exists():
+    def _judge(self, directory: Path, stop: port.Stop | None) -> port.Observation:
+        if not directory.exists():
             if stop is not None:
                 return _over(attempts.Ending.STOPPED, stop.reason)
             return _over(attempts.Ending.LOST, reasons.Reason.POD_LOST)
-        if not (folder / "begun").exists():
+        if not (directory / "begun").exists():
             if stop is not None:
                 return _over(attempts.Ending.STOPPED, stop.reason)
             return _over(attempts.Ending.FAILED, reasons.Reason.NAME_TAKEN, may_retry=False)
-        deleted = (folder / "deleting").exists()
-        if (folder / "code").exists():
-            code = int((folder / "code").read_text())
+        deleted = (directory / "deleting").exists()
+        if (directory / "code").exists():
+            code = int((directory / "code").read_text())
             if deleted and stop is not None:
                 return _over(attempts.Ending.STOPPED, stop.reason, exit_code=code)
             if code == 0:
@@ -234,7 +234,7 @@ class ProcessExecutor:
             phase=port.Phase.RUNNING,
             reason=reasons.Reason.STARTED,
             node="here",
-            started=folder.stat().st_ctime,
+            started=directory.stat().st_ctime,
             check_s=POLL_S,
         )
 
@@ -249,10 +249,10 @@ class ProcessSubject(executor_world.Subject):
 
     creates, deletes, releases = "create", "delete", "release"
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
         self.gone = False
-        folder.mkdir()
+        directory.mkdir()
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._waiting: set[asyncio.Task[None]] = set()
 
@@ -265,12 +265,12 @@ class ProcessSubject(executor_world.Subject):
 
     def of(self, attempt: port.Attempt) -> Path:
         """The directory of an attempt."""
-        return self.folder / template.pod_name(attempt.name, attempt.ref)
+        return self.directory / template.pod_name(attempt.name, attempt.ref)
 
     def left(self) -> dict[attempts.AttemptRef, port.Attempt]:
         """What there is, by attempt."""
         found = {}
-        for begun in self.folder.glob("*/begun"):
+        for begun in self.directory.glob("*/begun"):
             ref = msgspec.json.decode(begun.read_bytes(), type=attempts.AttemptRef)
             name = begun.parent.name.partition("-")[0]
             found[ref] = port.Attempt(
@@ -278,44 +278,44 @@ class ProcessSubject(executor_world.Subject):
             )
         return found
 
-    def run(self, folder: Path, attempt: port.Attempt, command: list[str]) -> None:
+    def run(self, directory: Path, attempt: port.Attempt, command: list[str]) -> None:
         """Start the program; as a node does, whether a manager is there or not."""
         wanted = template.pod(attempt)["spec"]["containers"][0]["env"]
         environment = {entry["name"]: entry["value"] for entry in wanted}
         process = subprocess.Popen(
             command, env={"PATH": os.environ["PATH"], **environment}, start_new_session=True
         )
-        self._running[folder.name] = process
-        self._later(self._watch(folder, process))
+        self._running[directory.name] = process
+        self._later(self._watch(directory, process))
 
-    def delete(self, folder: Path, *, grace_s: float) -> None:
+    def delete(self, directory: Path, *, grace_s: float) -> None:
         """SIGTERM, then SIGKILL."""
-        (folder / "deleting").touch()
-        process = self._running.get(folder.name)
+        (directory / "deleting").touch()
+        process = self._running.get(directory.name)
         if process is not None:
             self._signal(process, signal.SIGTERM)
             self._later(self._kill(process, grace_s))
 
     async def objects(self) -> list[str]:
-        return sorted(path.name for path in self.folder.iterdir())
+        return sorted(path.name for path in self.directory.iterdir())
 
     async def held(self) -> list[str]:
-        return [path.parent.name for path in self.folder.glob("*/kept")]
+        return [path.parent.name for path in self.directory.glob("*/kept")]
 
     async def remove(self, name: str, *, by_force: bool) -> None:
-        folder = self.folder / name
-        self.delete(folder, grace_s=1.0)
+        directory = self.directory / name
+        self.delete(directory, grace_s=1.0)
         if by_force:
-            shutil.rmtree(folder)
+            shutil.rmtree(directory)
 
     async def occupy(self, attempt: port.Attempt) -> str:
-        folder = self.of(attempt)
-        folder.mkdir()
-        (folder / "note").write_text("mine")
-        return folder.name
+        directory = self.of(attempt)
+        directory.mkdir()
+        (directory / "note").write_text("mine")
+        return directory.name
 
     async def untouched(self, name: str) -> bool:
-        return [path.name for path in (self.folder / name).iterdir()] == ["note"]
+        return [path.name for path in (self.directory / name).iterdir()] == ["note"]
 
     async def absent(self, *, now: bool) -> None:
         self.gone = now
@@ -331,12 +331,12 @@ class ProcessSubject(executor_world.Subject):
         self._waiting.add(waits)
         waits.add_done_callback(self._waiting.discard)
 
-    async def _watch(self, folder: Path, process: subprocess.Popen[bytes]) -> None:
+    async def _watch(self, directory: Path, process: subprocess.Popen[bytes]) -> None:
         while process.poll() is None:
             await asyncio.sleep(POLL_S)
-        if folder.exists():
-            (folder / ".code").write_text(str(process.returncode))
-            (folder / ".code").rename(folder / "code")
+        if directory.exists():
+            (directory / ".code").write_text(str(process.returncode))
+            (directory / ".code").rename(directory / "code")
 
     async def _kill(self, process: subprocess.Popen[bytes], grace_s: float) -> None:
         for _ in range(int(grace_s / POLL_S)):
@@ -352,11 +352,11 @@ class ProcessSubject(executor_world.Subject):
 
 
 @contextlib.asynccontextmanager
-async def on_pods(folder: Path) -> AsyncIterator[PodSubject]:
+async def on_pods(directory: Path) -> AsyncIterator[PodSubject]:
     """Executor `pod` on a control plane of its own, with a node."""
-    (folder / "work").mkdir()
+    (directory / "work").mkdir()
     plane = cluster.ControlPlane(
-        cluster.Settings(data_dir=folder, port=0, workdir=folder / "work", node_name="n1")
+        cluster.Settings(data_dir=directory, port=0, workdir=directory / "work", node_name="n1")
     )
     await plane.start()
     try:
@@ -368,9 +368,9 @@ async def on_pods(folder: Path) -> AsyncIterator[PodSubject]:
 
 
 @contextlib.asynccontextmanager
-async def on_processes(folder: Path) -> AsyncIterator[ProcessSubject]:
+async def on_processes(directory: Path) -> AsyncIterator[ProcessSubject]:
     """The executor of the tests."""
-    made = ProcessSubject(folder / "objects")
+    made = ProcessSubject(directory / "objects")
     try:
         yield made
     finally:

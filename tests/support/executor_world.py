@@ -83,7 +83,7 @@ class Subject(abc.ABC):
     knows_programs = True
     """Whether it tells exit codes and nodes."""
 
-    options = hubs.Options(lease_s=LEASE_S)
+    options = hubs.HubOptions(lease_s=LEASE_S)
     """Of the dispatcher."""
 
     graceful_counts = True
@@ -240,10 +240,10 @@ class SteppingHub:
 class World:
     """A journal, a subject, and the manager's life of the moment."""
 
-    def __init__(self, folder: Path, subject: Subject) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path, subject: Subject) -> None:
+        self.directory = directory
         self.subject = subject
-        self.starts_file = folder / "starts"
+        self.starts_file = directory / "starts"
         self.hub: hubs.Hub
         self.steps: Steps
         self.life: Life
@@ -271,14 +271,14 @@ class World:
     async def start_without_executors(self) -> hubs.Hub:
         """Begin a life of the hub alone."""
         self.hub = hubs.Hub(
-            journal.Journal(self.folder / "journal.db"),
+            journal.Journal(self.directory / "journal.db"),
             clock=clock.SystemClock(),
             verifier=verifiers.OneSecret(),
-            logs_dir=self.folder / "logs",
+            logs_dir=self.directory / "logs",
             entropy=ids.system_entropy(),
             options=self.subject.options,
         )
-        await self.hub.start(self.folder / SOCKET)
+        await self.hub.start(self.directory / SOCKET)
         await self.subject.joined(self.hub)
         return self.hub
 
@@ -416,9 +416,9 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path, subject: Subject) -> AsyncIterator[World]:
+async def running(directory: Path, subject: Subject) -> AsyncIterator[World]:
     """A world with its first life."""
-    made = World(folder, subject)
+    made = World(directory, subject)
     await made.start()
     try:
         yield made

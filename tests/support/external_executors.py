@@ -23,14 +23,14 @@ NS = "default"
 class World:
     """A hub, and executors that come and go."""
 
-    def __init__(self, folder: Path, hub: hubs.Hub) -> None:
-        self.folder, self.hub = folder, hub
+    def __init__(self, directory: Path, hub: hubs.Hub) -> None:
+        self.directory, self.hub = directory, hub
         self.services: list[external.Service] = []
 
     async def executor(
         self, call: external.Run, *, name: str = "mine", slots: int = 1, namespace: str = NS
     ) -> external.Service:
-        socket = str(hub_support.socket_of(self.folder))
+        socket = str(hub_support.socket_of(self.directory))
         made = external.Service(
             call,
             service.Settings(
@@ -39,7 +39,7 @@ class World:
             service.Manager(
                 connect=lambda: client.unix(socket),
                 credential=lambda: "secret",
-                store=lambda namespace: http_executors.FolderStore(self.folder / "blobs"),
+                store=lambda namespace: http_executors.DirectoryStore(self.directory / "blobs"),
                 place=socket,
             ),
             time=clock.SystemClock(),
@@ -78,9 +78,9 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path, **options: Any) -> AsyncIterator[World]:
-    async with hub_support.running(folder, options=hubs.Options(**options)) as hub:
-        world = World(folder, hub)
+async def running(directory: Path, **options: Any) -> AsyncIterator[World]:
+    async with hub_support.running(directory, options=hubs.HubOptions(**options)) as hub:
+        world = World(directory, hub)
         try:
             yield world
         finally:

@@ -1,4 +1,5 @@
-"""A driver on a machine that sees no socket and no folder of its server: what it calls, by value.
+"""A driver on a machine that sees no socket and no directory of its server: what it calls, by
+value.
 
 Used by the tests of `kiln.connect()` over the network, to a `kiln up` and into a cluster.
 """
@@ -14,9 +15,9 @@ LARGE = 2_000_000
 """Bytes; far above what travels inside a frame."""
 
 
-def hide_the_server(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """`folder` becomes the driver's own data folder; nothing is found near it."""
-    monkeypatch.setenv("XDG_DATA_HOME", str(folder))
+def hide_the_server(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
+    """`directory` becomes the driver's own data directory; nothing is found near it."""
+    monkeypatch.setenv("XDG_DATA_HOME", str(directory))
     monkeypatch.setattr(resolve, "local_socket", lambda server, document: None)
 
 

@@ -14,11 +14,11 @@ _TESTS = Path(__file__).parents[1]
 class House:
     """See the module. Slots find the modules of tests."""
 
-    def __init__(self, folder: Path, manager: far_manager.FarManager, wire: wires.Wire) -> None:
+    def __init__(self, directory: Path, manager: far_manager.FarManager, wire: wires.Wire) -> None:
         self.manager = manager
         self.wire = wire
         self.worker = worker_process.WorkerProcess(
-            folder,
+            directory,
             channel=Path("/nowhere"),
             KILN_CHANNEL=f"tls://localhost:{wire.port}",
             KILN_CA_FILE=str(manager.ca),
@@ -42,12 +42,12 @@ class House:
 
 
 @contextlib.asynccontextmanager
-async def opened(folder: Path) -> AsyncIterator[House]:
+async def opened(directory: Path) -> AsyncIterator[House]:
     async with (
-        far_manager.serving_in(folder) as manager,
+        far_manager.serving_in(directory) as manager,
         wires.Wire(manager.port) as wire,
     ):
-        made = House(folder, manager, wire)
+        made = House(directory, manager, wire)
         made.worker.start()
         yield made
         made.worker.destroy()

@@ -20,18 +20,18 @@ SECRET = "opensesame"
 class FarManager:
     """May be restarted, on the same port and journal."""
 
-    def __init__(self, folder: Path, run: Path) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path, run: Path) -> None:
+        self.directory = directory
         self.socket = run / "channel.sock"
-        self.blobs = folder / "blobs"
-        self.files = local.LocalStore(folder / "files")
+        self.blobs = directory / "blobs"
+        self.files = local.LocalStore(directory / "files")
         self.requests: list[tuple[str, str]] = []
         self.answer_instead: int | None = None
         """Status with which all requests are answered, None for the right answer."""
         authority = certificates.Authority()
-        self.ca = folder / "ca.crt"
+        self.ca = directory / "ca.crt"
         self.ca.write_text(authority.pem)
-        pair = authority.issue_file("manager", folder, manager.SERVER_NAME)
+        pair = authority.issue_file("manager", directory, manager.SERVER_NAME)
         self._tls = serving.tls_context(pair, pair)
         self.port = 0
         self.lease_s = 10.0
@@ -40,8 +40,10 @@ class FarManager:
 
     async def start(self) -> None:
         verifier = verifiers.OneSecret(SECRET)
-        options = hub.Options(blobs_dir=self.blobs, lease_s=self.lease_s, renew_s=self.lease_s / 3)
-        self.hub = hubs.make(self.folder, secret=SECRET, options=options)
+        options = hub.HubOptions(
+            blobs_dir=self.blobs, lease_s=self.lease_s, renew_s=self.lease_s / 3
+        )
+        self.hub = hubs.make(self.directory, secret=SECRET, options=options)
         await self.hub.start(self.socket)
         self._channel = channel.Channel(self.hub.new_link)
         self._blobs = blobs.Blobs(self.blobs, verifier)
@@ -71,9 +73,9 @@ class FarManager:
 
 
 @contextlib.asynccontextmanager
-async def serving_in(folder: Path) -> AsyncIterator[FarManager]:
-    run = short.folder()
-    made = FarManager(folder, run)
+async def serving_in(directory: Path) -> AsyncIterator[FarManager]:
+    run = short.directory()
+    made = FarManager(directory, run)
     await made.start()
     try:
         yield made

@@ -1,7 +1,7 @@
-"""A driver that can be killed and started again: `python -m support.fault_driver FOLDER SHAPE`.
+"""A driver that can be killed and started again: `python -m support.fault_driver DIRECTORY SHAPE`.
 
 Every call has a key, so whoever runs it next attaches to what the one before has submitted. Prints
-the shape's result as JSON, last line. With a third argument its session is without a folder.
+the shape's result as JSON, last line. With a third argument its session is without a directory.
 """
 
 import json
@@ -91,8 +91,8 @@ TASKS = {
 
 
 def main() -> None:
-    folder, shape, *volatile = sys.argv[1:]
-    with kiln.start(None if volatile else Path(folder) / "home", slots=2):
+    directory, shape, *volatile = sys.argv[1:]
+    with kiln.start(None if volatile else Path(directory) / "home", slots=2):
         result = ALL[shape]()
     print(json.dumps(result), flush=True)
 

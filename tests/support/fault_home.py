@@ -22,16 +22,16 @@ ALL = "all"
 
 
 class FaultHome:
-    """One folder. Everything that is started for it has `mark` in its environment."""
+    """One directory. Everything that is started for it has `mark` in its environment."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.notes = folder / "notes"
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.notes = directory / "notes"
         self.notes.touch()
-        self.journal = folder / "home" / "journal.db"
+        self.journal = directory / "home" / "journal.db"
         self.mark = f"KILN_FAULT_MARK={ids.new_uid()}"
-        self.log = folder / "driver.log"
-        self.out = folder / "driver.out"
+        self.log = directory / "driver.log"
+        self.out = directory / "driver.out"
         self.driver: subprocess.Popen[bytes] | None = None
         self._arguments: tuple[str, ...] = ()
 
@@ -55,7 +55,7 @@ class FaultHome:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=log,
-                cwd=self.folder,
+                cwd=self.directory,
             )
 
     def noted(self) -> list[tuple[str, int, int]]:
@@ -108,7 +108,7 @@ class FaultHome:
 
     def story(self) -> str:
         """What a person would look at first."""
-        logs = [self.log, *sorted((self.folder / "home").glob("*.log"))]
+        logs = [self.log, *sorted((self.directory / "home").glob("*.log"))]
         texts = [f"--- {log.name}:\n{log.read_text()[-3000:]}" for log in logs if log.exists()]
         unfinished: list[object] = []
         try:
@@ -127,7 +127,7 @@ class FaultHome:
             database.close()
 
     def wait_until_gone(self, *, timeout_s: float = 30.0) -> None:
-        """Nothing that was started for this folder is left."""
+        """Nothing that was started for this directory is left."""
         waiting.wait_until(
             lambda: not processes.belonging(None, marker=self.mark),
             what=f"all processes end\n{self.story()}",
@@ -144,7 +144,7 @@ class FaultHome:
         while processes.belonging(None, marker=self.mark) and time.monotonic() < deadline:
             processes.kill_belonging(None, marker=self.mark)
             time.sleep(0.05)
-        shutil.rmtree(paths.runtime_dir(self.folder / "home"), ignore_errors=True)
+        shutil.rmtree(paths.runtime_dir(self.directory / "home"), ignore_errors=True)
 
     def assert_sound(self, *, tasks: int, losses: int, failures: int = 0) -> None:
         """The journal's invariants, and that what the tasks noted agrees with it.

@@ -112,11 +112,13 @@ def by_one_process(data: bytes, *, reduced: bool) -> up_files.Whole:
 class FaultFiles(up_files.UpFiles):
     """A server whose workers find the mappers as module `fault_mappers`."""
 
-    def __init__(self, folder: Path, *, delay_s: float) -> None:
-        super().__init__(up_support.Up(folder / "data", workdir=folder, slots=2))
-        self.notes = folder / "notes"
+    def __init__(self, directory: Path, *, delay_s: float) -> None:
+        super().__init__(up_support.Up(directory / "data", workdir=directory, slots=2))
+        self.notes = directory / "notes"
         self.notes.touch()
-        up_files.mappers(folder, "fault_mappers", MAPPERS, NOTES=str(self.notes), DELAY_S=delay_s)
+        up_files.mappers(
+            directory, "fault_mappers", MAPPERS, NOTES=str(self.notes), DELAY_S=delay_s
+        )
 
     def forget_notes(self) -> None:
         self.notes.write_text("")
@@ -211,9 +213,9 @@ class FaultFiles(up_files.UpFiles):
 
 
 @contextlib.contextmanager
-def running(folder: Path, *, delay_s: float) -> Iterator[FaultFiles]:
+def running(directory: Path, *, delay_s: float) -> Iterator[FaultFiles]:
     """One for many jobs: at its end all of theirs must be tidy, and nothing of it may be left."""
-    made = FaultFiles(folder, delay_s=delay_s)
+    made = FaultFiles(directory, delay_s=delay_s)
     try:
         made.server.start()
         yield made

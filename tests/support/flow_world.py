@@ -28,8 +28,8 @@ UID = str(uuid.UUID(int=1))
 class FlowDispatcher(played_indexes.IndexDispatcher):
     """Calls what its tasks call. `calls`: what was called with what, in order."""
 
-    def __init__(self, folder: Path, functions: Functions) -> None:
-        super().__init__(folder)
+    def __init__(self, directory: Path, functions: Functions) -> None:
+        super().__init__(directory)
         self.functions = functions
         self.calls: list[tuple[str, str]] = []
         self.dice: random.Random | None = None
@@ -72,13 +72,13 @@ class FlowDispatcher(played_indexes.IndexDispatcher):
 
 
 class FlowWorld(played_indexes.IndexWorld):
-    """One life of the services after another, in one folder."""
+    """One life of the services after another, in one directory."""
 
     def __init__(
-        self, folder: Path, functions: Functions, *, fuse: job_world.Fuse | None = None
+        self, directory: Path, functions: Functions, *, fuse: job_world.Fuse | None = None
     ) -> None:
-        super().__init__(folder, fuse=fuse)
-        self.flowing = self.played = self.dispatcher = FlowDispatcher(folder, functions)
+        super().__init__(directory, fuse=fuse)
+        self.flowing = self.played = self.dispatcher = FlowDispatcher(directory, functions)
         self.dispatcher.fuse = self.fuse
 
     @property

@@ -18,8 +18,8 @@ from support import waiting
 class Program:
     """A driver program in a file of its own, with whatever it starts."""
 
-    def __init__(self, folder: Path, source: str, *, name: str = "program.py") -> None:
-        self.path = folder / name
+    def __init__(self, directory: Path, source: str, *, name: str = "program.py") -> None:
+        self.path = directory / name
         self.path.write_text(textwrap.dedent(source))
         self.mark = f"KILN_TEST_MARK={ids.new_uid()}"
         self.process: subprocess.Popen[str] | None = None

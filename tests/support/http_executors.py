@@ -1,5 +1,5 @@
 """Executors of HTTP requests in a test: a real hub and journal, real processes' services, no API
-server. Blobs go to a folder, Secrets come from a dict."""
+server. Blobs go to a directory, Secrets come from a dict."""
 
 import asyncio
 import contextlib
@@ -26,14 +26,14 @@ NS = "default"
 LOCAL = egress.Policy(allowed=(egress.parse_allowance("127.0.0.0/8"),))
 
 
-class FolderStore:
+class DirectoryStore:
     """`service.BlobStore` in a directory."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
 
     def put(self, digest: bytes, file: Path) -> None:
-        with blobs.Blobs(self.folder, durable=False).writer() as new:
+        with blobs.Blobs(self.directory, durable=False).writer() as new:
             new.write(file.read_bytes())
             assert new.commit()[0] == digest
 
@@ -64,20 +64,20 @@ def spec(url: str, **more: Any) -> api_task.TaskSpec:
 
 
 def executor(
-    folder: Path,
+    directory: Path,
     settings: service.Settings,
     reader: service.Reader,
     *,
     on_failure: Callable[[str], None],
 ) -> service.Service:
     """One that connects to the hub of that directory (`support.hubs`); it has not started."""
-    socket = str(hub_support.socket_of(folder))
+    socket = str(hub_support.socket_of(directory))
     return service.Service(
         settings,
         executors_service.Manager(
             connect=lambda: client.unix(socket),
             credential=lambda: "secret",
-            store=lambda namespace: FolderStore(folder / "blobs" / namespace),
+            store=lambda namespace: DirectoryStore(directory / "blobs" / namespace),
             place=socket,
         ),
         reader,
@@ -90,8 +90,8 @@ def executor(
 class World:
     """A hub, and executors that come and go."""
 
-    def __init__(self, folder: Path, hub: hubs.Hub) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path, hub: hubs.Hub) -> None:
+        self.directory = directory
         self.hub = hub
         self.secrets: dict[str, Mapping[str, Any]] = {}
         self.functions: knative.Services | None = None
@@ -120,7 +120,7 @@ class World:
         policy: egress.Policy = LOCAL,
     ) -> service.Service:
         settings = service.Settings(name=name, slots=slots, labels=labels or {}, policy=policy)
-        made = executor(self.folder, settings, self, on_failure=self.failures.append)
+        made = executor(self.directory, settings, self, on_failure=self.failures.append)
         self.services.append(made)
         await made.start(say=lambda _: None)
         return made
@@ -128,8 +128,8 @@ class World:
     async def restart_hub(self, **options: Any) -> None:
         """The manager is replaced; executors connect to the next one."""
         await self.hub.stop()
-        self.hub = hub_support.make(self.folder, options=hubs.Options(**options))
-        await self.hub.start(hub_support.socket_of(self.folder))
+        self.hub = hub_support.make(self.directory, options=hubs.HubOptions(**options))
+        await self.hub.start(hub_support.socket_of(self.directory))
 
     async def die(self, executor: service.Service) -> None:
         """What a kill -9 leaves: no word, no connection."""
@@ -202,9 +202,9 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path, **options: Any) -> AsyncIterator[World]:
-    async with hub_support.running(folder, options=hubs.Options(**options)) as hub:
-        world = World(folder, hub)
+async def running(directory: Path, **options: Any) -> AsyncIterator[World]:
+    async with hub_support.running(directory, options=hubs.HubOptions(**options)) as hub:
+        world = World(directory, hub)
         try:
             yield world
         finally:

@@ -13,44 +13,44 @@ from kilnwork.kit import ids
 from support import verifiers
 
 
-def socket_of(folder: Path) -> Path:
+def socket_of(directory: Path) -> Path:
     """Where `running` listens."""
-    return folder / "run" / "channel.sock"
+    return directory / "run" / "channel.sock"
 
 
-def store(folder: Path, *, durable: bool) -> port.Store:
-    return journal.Journal(folder / "journal.db") if durable else memory_store.MemoryStore()
+def store(directory: Path, *, durable: bool) -> port.Store:
+    return journal.Journal(directory / "journal.db") if durable else memory_store.MemoryStore()
 
 
 def make(
-    folder: Path,
+    directory: Path,
     *,
     kept: port.Store | None = None,
     clock: clocks.Clock | None = None,
     secret: str = "secret",
-    options: hub.Options | None = None,
+    options: hub.HubOptions | None = None,
 ) -> hub.Hub:
     """A hub that has not started; `kept`: its store, the journal of the directory by default."""
     return hub.Hub(
-        kept or store(folder, durable=True),
+        kept or store(directory, durable=True),
         clock=clock or clocks.SystemClock(),
         verifier=verifiers.OneSecret(secret),
-        logs_dir=folder / "logs",
+        logs_dir=directory / "logs",
         entropy=ids.system_entropy(),
-        options=options or hub.Options(),
+        options=options or hub.HubOptions(),
     )
 
 
 @asynccontextmanager
 async def running(
-    folder: Path,
+    directory: Path,
     *,
     kept: port.Store | None = None,
     clock: clocks.Clock | None = None,
-    options: hub.Options | None = None,
+    options: hub.HubOptions | None = None,
 ) -> AsyncIterator[hub.Hub]:
-    dispatcher = make(folder, kept=kept, clock=clock, options=options)
-    await dispatcher.start(socket_of(folder))
+    dispatcher = make(directory, kept=kept, clock=clock, options=options)
+    await dispatcher.start(socket_of(directory))
     try:
         yield dispatcher
     finally:

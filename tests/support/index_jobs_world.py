@@ -16,7 +16,7 @@ import msgspec
 from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.hub import hub
-from kilnwork.jobs import assembly, index_jobs, index_model, task_hub, turns
+from kilnwork.jobs import assembly, index_jobs, index_model, start_queue, task_hub
 from kilnwork.kit import clock as clocks
 from support import hubs, short, waiting, worker_process
 
@@ -34,19 +34,23 @@ def new_uid() -> str:
 class House:
     """A data directory with dispatcher and jobs, and a worker."""
 
-    def __init__(self, folder: Path, run: Path, *, kept_tasks: int | None = None) -> None:
-        self.folder, self.socket, self.kept_tasks = folder, run / "channel.sock", kept_tasks
-        self.worker = worker_process.WorkerProcess(folder, channel=self.socket, PYTHONPATH=_TESTS)
+    def __init__(self, directory: Path, run: Path, *, kept_tasks: int | None = None) -> None:
+        self.directory, self.socket, self.kept_tasks = directory, run / "channel.sock", kept_tasks
+        self.worker = worker_process.WorkerProcess(
+            directory, channel=self.socket, PYTHONPATH=_TESTS
+        )
         self.time = clocks.SystemClock()
         self.hub: hub.Hub
         self.services: assembly.JobServices
         self.jobs: index_jobs.IndexJobs
 
     async def start(self) -> None:
-        options = hub.Options(blobs_dir=self.folder / "blobs")
-        self.hub = hubs.make(self.folder, clock=self.time, secret="opensesame", options=options)
+        options = hub.HubOptions(blobs_dir=self.directory / "blobs")
+        self.hub = hubs.make(self.directory, clock=self.time, secret="opensesame", options=options)
         await self.hub.start(self.socket)
-        self.services = assembly.JobServices(self.folder, self.hub.participation, clock=self.time)
+        self.services = assembly.JobServices(
+            self.directory, self.hub.participation, clock=self.time
+        )
         if self.kept_tasks is not None:
             self.services.engine.kept_tasks = self.kept_tasks
         self.jobs = self.services.indexes
@@ -62,7 +66,7 @@ class House:
 
     def template(self, **fields: Any) -> dict[str, Any]:
         """A template whose indexes call `index_function.square`."""
-        task = self.call("square", "${task.index_num}", str(self.folder))
+        task = self.call("square", "${task.index_num}", str(self.directory))
         return {"taskTemplate": task, **fields}
 
     def call(self, function: str, *args: str) -> dict[str, Any]:
@@ -72,8 +76,8 @@ class House:
 
     def group(
         self, policy: str, *, config: str = CONFIG, most: int = 1, queued: int = 20
-    ) -> turns.Group:
-        return turns.Group(
+    ) -> start_queue.Group:
+        return start_queue.Group(
             config=config,
             name="nightly",
             policy=api_job.ConcurrencyPolicy(policy),
@@ -135,22 +139,22 @@ class House:
 
     async def free(self, name: str = "hold") -> None:
         """Let those go on that wait for this file to go."""
-        (self.folder / name).unlink()
+        (self.directory / name).unlink()
 
     @property
     def size(self) -> int:
         """Bytes of the journal, when its log is copied into it."""
-        with contextlib.closing(apsw.Connection(str(self.folder / "journal.db"))) as found:
+        with contextlib.closing(apsw.Connection(str(self.directory / "journal.db"))) as found:
             return int(found.pragma("page_count")) * int(found.pragma("page_size"))
 
     @property
     def notes(self) -> list[str]:
-        path = self.folder / "notes"
+        path = self.directory / "notes"
         return path.read_text().split() if path.exists() else []
 
     @property
     def calls(self) -> list[int]:
-        path = self.folder / "calls"
+        path = self.directory / "calls"
         return [int(line) for line in path.read_text().split()] if path.exists() else []
 
     async def called(self, number: int) -> None:
@@ -171,8 +175,8 @@ _NEW = set(index_model.NewIndexJob.__struct_fields__) - {"namespace", "name", "s
 
 
 @contextlib.asynccontextmanager
-async def house_in(folder: Path, *, kept_tasks: int | None = None) -> AsyncIterator[House]:
-    made = House(folder, short.folder(), kept_tasks=kept_tasks)
+async def house_in(directory: Path, *, kept_tasks: int | None = None) -> AsyncIterator[House]:
+    made = House(directory, short.directory(), kept_tasks=kept_tasks)
     await made.start()
     made.worker.start()
     try:

@@ -67,12 +67,12 @@ def new_job(count: int) -> index_model.NewIndexJob:
     )
 
 
-async def measure(folder: Path, count: int) -> Costs:
+async def measure(directory: Path, count: int) -> Costs:
     """Run a Job of `count` indexes from its submission to its end."""
-    dispatcher = Instant(folder)
+    dispatcher = Instant(directory)
     dispatcher.start()
     clock = clocks.SystemClock()
-    running = engine.Engine(dispatcher, blobs=folder / "blobs", clock=clock)
+    running = engine.Engine(dispatcher, blobs=directory / "blobs", clock=clock)
     jobs = index_jobs.IndexJobs(dispatcher, running, clock=clock)
     running.start()
     before, began = _peak(), time.monotonic()
@@ -94,14 +94,14 @@ async def measure(folder: Path, count: int) -> Costs:
     pages = sum(len(packed) for _, packed in dispatcher.select("job_pages", 1, 0))
     await running.stop()
     dispatcher.stop()
-    disk = sum(path.stat().st_size for path in folder.glob("journal.db*"))
+    disk = sum(path.stat().st_size for path in directory.glob("journal.db*"))
     first, last = moments[1] - moments[0], moments[10] - moments[9]
     return Costs(seconds, memory, disk, pages, last / max(first, 1e-9))
 
 
 def main(count: int) -> None:
-    with tempfile.TemporaryDirectory(prefix="kiln-items-") as folder:
-        found = asyncio.run(measure(Path(folder), count))
+    with tempfile.TemporaryDirectory(prefix="kiln-items-") as directory:
+        found = asyncio.run(measure(Path(directory), count))
     print(f"{count} items: {found}")
 
 

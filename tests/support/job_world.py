@@ -92,8 +92,8 @@ class FusedStore:
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[port.Facts]:
         return self._store.list(prefix, after=after)
 
-    def folders(self, prefix: str = "") -> Iterator[str]:
-        return self._store.folders(prefix)
+    def directories(self, prefix: str = "") -> Iterator[str]:
+        return self._store.directories(prefix)
 
 
 class Entry:
@@ -144,8 +144,8 @@ class Dispatcher:
     `slots`: of every cluster. What a participant does to tasks in a batch is undone at the next
     start if the batch was not committed."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "journal.db"
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "journal.db"
         self.slots = 2
         self.writing = False
         self.tasks: dict[ids.TaskId, Entry] = {}
@@ -404,16 +404,16 @@ def _run(entry: Entry, work: filejobs.PartWork | filejobs.ReduceWork) -> Any:
 
 
 class World:
-    """One life of the service after another, in one folder."""
+    """One life of the service after another, in one directory."""
 
-    def __init__(self, folder: Path, *, fuse: Fuse | None = None, **options: Any) -> None:
-        self.folder = folder
-        self.dispatcher = Dispatcher(folder)
+    def __init__(self, directory: Path, *, fuse: Fuse | None = None, **options: Any) -> None:
+        self.directory = directory
+        self.dispatcher = Dispatcher(directory)
         self.fuse = fuse or Fuse()
         self.dispatcher.fuse = self.fuse
         self.clock = clocks.ManualClock()
         self.options = options
-        self.jobs: service.Jobs
+        self.jobs: service.FileJobs
         self.lives = 0
         self.hasty: random.Random | None = None
         self.said: list[str] = []
@@ -426,9 +426,9 @@ class World:
         def opened(url: str) -> port.Store:
             return FusedStore(opening.open_store(url), fuse)
 
-        options = service.Options(opened=opened, **self.options)
+        options = service.FileJobOptions(opened=opened, **self.options)
         self.services = assembly.JobServices(
-            self.folder, self.dispatcher, clock=self.clock, options=options, retry_s=0.005
+            self.directory, self.dispatcher, clock=self.clock, options=options, retry_s=0.005
         )
         self.jobs = self.services.files
         self.lives += 1
@@ -518,19 +518,19 @@ class World:
         """Until so many parts are done."""
         await self.until(lambda: self.view(job).parts.succeeded >= number)
 
-    def folder_of(self, view: model.JobView) -> port.Store:
+    def directory_of(self, view: model.JobView) -> port.Store:
         return opening.open_store(opening.inside(self.jobs.store.url, NS, view.dashed))
 
     def result(self, view: model.JobView) -> bytes:
         if view.progress.output is None:
             return b""
-        return port.read_all(self.folder_of(view), view.progress.output.key)
+        return port.read_all(self.directory_of(view), view.progress.output.key)
 
     def records(self, view: model.JobView) -> dict[tuple[int, int], filejobs.Outcome]:
-        folder = self.folder_of(view)
+        directory = self.directory_of(view)
         found = {}
-        for number, run in commits.listed(folder):
-            commit = commits.find(folder, number, run)
+        for number, run in commits.listed(directory):
+            commit = commits.find(directory, number, run)
             assert commit is not None
             found[number, run] = commit.outcome
         return found

@@ -68,9 +68,9 @@ class Reply(NamedTuple):
 class World:
     """`port`, and the service."""
 
-    def __init__(self, folder: Path, chosen: settings.Settings | None) -> None:
-        self.jobs = told_jobs.ToldJobs(folder / "files")
-        self.folder = folder
+    def __init__(self, directory: Path, chosen: settings.Settings | None) -> None:
+        self.jobs = told_jobs.ToldJobs(directory / "files")
+        self.directory = directory
         self._chosen = chosen
         self.port = 0
 
@@ -124,7 +124,7 @@ class World:
 
     def stored(self) -> list[str]:
         """What is in the store, files that are being written too."""
-        root = self.folder / "files"
+        root = self.directory / "files"
         found = (path for path in root.rglob("*") if path.is_file() and path.name != ".lock")
         return sorted(str(path.relative_to(root)) for path in found)
 

@@ -1,6 +1,6 @@
 """A running real cluster for tests/cluster: used, broken and mended; nodes attached to it.
 
-`Kube` is the cluster of $KILN_KUBE_FOLDER, which `python -m hack.kube` runs. `VirtualNode` is
+`Kube` is the cluster of $KILN_KUBE_DIRECTORY, which `python -m hack.kube` runs. `VirtualNode` is
 `kiln node` in a subprocess.
 """
 
@@ -23,9 +23,9 @@ KILN = str(Path(sys.executable).parent / "kiln")
 class Kube(access.Attached):
     """All of `access.Attached` (kubectl, identities, parts to stop and start), and objects."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        self.http = kube_servers.real(folder).admin()
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self.http = kube_servers.real(directory).admin()
 
     def start_part(self, name: str) -> None:
         """Ready when this returns; with the API server, what has been waiting for it wakes up.
@@ -53,7 +53,7 @@ class Kube(access.Attached):
     def environment(self) -> dict[str, str]:
         """For `kiln` and kubectl as the administrator."""
         return {
-            "PATH": f"{Path(sys.executable).parent}:{binary.folder()}:{os.environ['PATH']}",
+            "PATH": f"{Path(sys.executable).parent}:{binary.directory()}:{os.environ['PATH']}",
             "HOME": os.environ.get("HOME", "/"),
             "KUBECONFIG": str(self.kubeconfig),
             "TERM": "dumb",
@@ -89,7 +89,7 @@ class Kube(access.Attached):
 
     def real_nodes(self) -> list[str]:
         """Names of the nodes with a kubelet, which `python -m hack.kube run --node` starts."""
-        path = self.folder / "nodes.json"
+        path = self.directory / "nodes.json"
         return list(json.loads(path.read_text())) if path.exists() else []
 
     @contextlib.contextmanager
@@ -133,21 +133,29 @@ class VirtualNode(started.Started):
     `more`: further options of the command.
     """
 
-    def __init__(self, kube: Kube, folder: Path, *, name: str, more: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self, kube: Kube, directory: Path, *, name: str, more: tuple[str, ...] = ()
+    ) -> None:
         self.name = name
-        self.folder = folder
-        self.log = folder / "node.log"
+        self.directory = directory
+        self.log = directory / "node.log"
         self._kube = kube
         self._more = more
 
     def start(self, *, timeout_s: float = 60.0) -> None:
         """Start it and wait until its Node is Ready."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        self.directory.mkdir(parents=True, exist_ok=True)
         argv = [KILN, "node", "--name", self.name, "--address", self._kube.address]
-        argv += ["--data", str(self.folder / "data"), "--workdir", str(self.folder), *self._more]
+        argv += [
+            "--data",
+            str(self.directory / "data"),
+            "--workdir",
+            str(self.directory),
+            *self._more,
+        ]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                argv, stdout=log, stderr=log, env=self._kube.environment, cwd=self.folder
+                argv, stdout=log, stderr=log, env=self._kube.environment, cwd=self.directory
             )
         waiting.wait_until(self._ready, what=f"{self.name} is Ready", timeout_s=timeout_s)
 

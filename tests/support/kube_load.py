@@ -1,6 +1,6 @@
 """Declared tasks that note each time they run, on a real cluster: what the fault tests break under.
 
-A note is one line, TASK RUN ATTEMPT, at the end of a file in a folder of the machine that every
+A note is one line, TASK RUN ATTEMPT, at the end of a file in a directory of the machine that every
 worker mounts; a line that is there twice is code that ran twice.
 """
 
@@ -24,13 +24,13 @@ class Load:
         self.namespace = namespace
         self._manager = manager
         self._kube = manager.kube
-        self._folder = manager.kube.folder / "notes" / namespace
+        self._directory = manager.kube.directory / "notes" / namespace
         self._names: list[str] = []
 
     def prepare(self, *, workers: int = 2, slots: int = 2, **spec: Any) -> None:
         """Workers are connected when this returns. `spec`: more of their Pods' spec."""
-        self._folder.mkdir(parents=True)
-        self._folder.chmod(0o777)
+        self._directory.mkdir(parents=True)
+        self._directory.chmod(0o777)
         container = {
             "name": "worker",
             "volumeMounts": [{"name": "notes", "mountPath": "/notes"}],
@@ -38,7 +38,7 @@ class Load:
         pod = {
             **self._manager.home.spec,
             "containers": [container],
-            "volumes": [{"name": "notes", "hostPath": {"path": str(self._folder)}}],
+            "volumes": [{"name": "notes", "hostPath": {"path": str(self._directory)}}],
             **spec,
         }
         made = self._manager.cluster(CLUSTER, namespace=self.namespace)
@@ -72,7 +72,7 @@ class Load:
 
     def release(self) -> None:
         """Let those end that wait for it."""
-        (self._folder / "released").touch()
+        (self._directory / "released").touch()
 
     def _make(self, body: dict[str, Any]) -> None:
         """An API server that has just started may say 429 for a moment, as to `_read`."""
@@ -97,7 +97,7 @@ class Load:
         waiting.wait_until(lambda: len(self.notes()) >= count, what="tasks run", timeout_s=40)
 
     def notes(self) -> list[str]:
-        path = self._folder / "ran"
+        path = self._directory / "ran"
         return path.read_text().splitlines() if path.exists() else []
 
     def statuses(self) -> dict[str, dict[str, Any]]:

@@ -370,13 +370,13 @@ class Server:
         self.url = found.server
         self.ca = found.ca_data or (found.ca_file.read_text() if found.ca_file else "")
         self._token = found.token
-        self._folder = kubeconfig.parent
+        self._directory = kubeconfig.parent
 
     def admin(self) -> Http:
         """The administrator, member of `system:masters`."""
         if self.kind == "ours":
             return self.bearer(self._token)
-        pki = self._folder / "pki"
+        pki = self._directory / "pki"
         return Http(self, Identity(certificate=pki / "admin.crt", key=pki / "admin.key"))
 
     def bearer(self, token: str | None) -> Http:
@@ -389,7 +389,7 @@ class Server:
         Waits for those who need it, in other processes as well.
         """
         with self._history(fcntl.LOCK_EX):
-            access.Attached(self._folder).compact()
+            access.Attached(self._directory).compact()
 
     def remembering(self) -> contextlib.AbstractContextManager[None]:
         """Until it is left nobody makes the server `forget`."""
@@ -397,7 +397,7 @@ class Server:
 
     @contextlib.contextmanager
     def _history(self, how: int) -> Iterator[None]:
-        with (self._folder / "history.lock").open("a") as file:
+        with (self._directory / "history.lock").open("a") as file:
             fcntl.flock(file, how)
             yield
 
@@ -405,14 +405,14 @@ class Server:
 class Ours(Server):
     """The embedded control plane, on an event loop in a thread of this process."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, directory: Path) -> None:
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="control plane")
         self._thread.start()
         settings = cluster.Settings(
-            data_dir=folder,
+            data_dir=directory,
             port=0,
-            workdir=folder,
+            workdir=directory,
             node_name="local",
             installed=embedded_kinds.EXTENSIONS,
         )
@@ -454,18 +454,18 @@ class Ours(Server):
 
 
 @contextlib.contextmanager
-def ours(folder: Path) -> Iterator[Server]:
-    """A new embedded control plane with its data in `folder`, without a node."""
-    made = Ours(folder)
+def ours(directory: Path) -> Iterator[Server]:
+    """A new embedded control plane with its data in `directory`, without a node."""
+    made = Ours(directory)
     try:
         yield made
     finally:
         made.stop()
 
 
-def real(folder: Path) -> Server:
-    """The real control plane that somebody runs in `folder`, with our kinds installed."""
-    server = Server("real", folder / "admin.kubeconfig")
+def real(directory: Path) -> Server:
+    """The real control plane that somebody runs in `directory`, with our kinds installed."""
+    server = Server("real", directory / "admin.kubeconfig")
     with server.admin() as admin:
         for definition in crd.crds().values():
             answer = admin.post(CRDS, definition)

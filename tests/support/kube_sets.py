@@ -100,7 +100,7 @@ class World:
 
     def ponds(self, name: str) -> list[Path]:
         """The directory of a pond on each node, whether it is there or not."""
-        nodes = [self.kube.folder / node / "host" for node in self.kube.real_nodes()]
+        nodes = [self.kube.directory / node / "host" for node in self.kube.real_nodes()]
         return [node / "ponds" / self.namespace / name for node in nodes]
 
     def runs(self, name: str, *, pond: str = "lake") -> list[str]:
@@ -113,7 +113,7 @@ class World:
         """Files of a snapshot that a set sees, by node."""
         found: dict[str, set[str]] = {}
         for path in map(Path, self.runs(name)):
-            node = path.relative_to(self.kube.folder).parts[0]
+            node = path.relative_to(self.kube.directory).parts[0]
             top = path / snapshot
             found[node] = {str(p.relative_to(top)) for p in top.rglob("*") if p.is_file()}
         return found

@@ -15,14 +15,16 @@ from urllib import parse
 
 
 class Lake:
-    """Files in memory or, with `folder`, on disk. `requests`: method, path and Range of each;
+    """Files in memory or, with `directory`, on disk. `requests`: method, path and Range of each;
     `sent`: bytes of bodies. `cut`: bytes of a body after which connections end; `pause_s`: before
     each answer; `token`: that must be shown; `redirects`: where paths lead; `damage(path,
     content)`: what is sent instead, under the old ETag."""
 
-    def __init__(self, files: dict[str, bytes] | None = None, folder: Path | None = None) -> None:
+    def __init__(
+        self, files: dict[str, bytes] | None = None, directory: Path | None = None
+    ) -> None:
         self.files = dict(files or {})
-        self.folder = folder
+        self.directory = directory
         self.requests: list[tuple[str, str, str]] = []
         self.sent = 0
         self.cut: int | None = None
@@ -73,10 +75,10 @@ class Lake:
             self._pause.wait()
 
     def read(self, path: str) -> bytes | None:
-        if self.folder is None:
+        if self.directory is None:
             return self.files.get(path)
         try:
-            return (self.folder / path).read_bytes()
+            return (self.directory / path).read_bytes()
         except OSError:
             return None
 
@@ -151,7 +153,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 if __name__ == "__main__":
-    with Lake(folder=Path(sys.argv[1])) as served:
+    with Lake(directory=Path(sys.argv[1])) as served:
         sys.stdout.write(f"{served.port}\n")
         sys.stdout.flush()
         sys.stdin.read()

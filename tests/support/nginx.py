@@ -14,12 +14,13 @@ from support import waiting
 PROGRAM = shutil.which("nginx", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 
 _CONFIGURATION = """
-daemon off; worker_processes 1; {user} pid {folder}/pid; error_log {folder}/error.log;
+daemon off; worker_processes 1; {user} pid {directory}/pid; error_log {directory}/error.log;
 events {{ worker_connections 256; }}
 http {{
-  access_log {folder}/access.log; default_type application/json; keepalive_requests 3;
-  client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy;
-  fastcgi_temp_path {folder}/fastcgi; uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
+  access_log {directory}/access.log; default_type application/json; keepalive_requests 3;
+  client_body_temp_path {directory}/body; proxy_temp_path {directory}/proxy;
+  fastcgi_temp_path {directory}/fastcgi; uwsgi_temp_path {directory}/uwsgi;
+  scgi_temp_path {directory}/scgi;
   ssl_certificate {certificate}; ssl_certificate_key {certificate};
   server {{ listen 127.0.0.1:{port} ssl; {server} }}
 }}
@@ -27,7 +28,7 @@ http {{
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path, certificate: Path, server: str) -> AsyncIterator[str]:
+async def running(directory: Path, certificate: Path, server: str) -> AsyncIterator[str]:
     """Gives the base URL. `server`: what stands in the block of that name; `certificate`: with its
     key. The socket is inherited, by nginx's variable for its own upgrades, so that nobody else can
     have taken its port."""
@@ -35,24 +36,33 @@ async def running(folder: Path, certificate: Path, server: str) -> AsyncIterator
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         text = _CONFIGURATION.format(
-            folder=folder,
+            directory=directory,
             certificate=certificate,
             port=port,
             server=server,
             user="" if os.getuid() else "user root root;",  # whose directories are its own
         )
-        (folder / "nginx.conf").write_text(text)
+        (directory / "nginx.conf").write_text(text)
         process = subprocess.Popen(
-            [PROGRAM, "-p", folder, "-c", folder / "nginx.conf", "-e", folder / "error.log"],
+            [
+                PROGRAM,
+                "-p",
+                directory,
+                "-c",
+                directory / "nginx.conf",
+                "-e",
+                directory / "error.log",
+            ],
             pass_fds=[listening.fileno()],
             env={"NGINX": f"{listening.fileno()};"},
             stderr=subprocess.DEVNULL,
         )
     try:
         await waiting.wait_until_async(
-            lambda: (folder / "pid").exists() or process.poll() is not None, what="nginx is there"
+            lambda: (directory / "pid").exists() or process.poll() is not None,
+            what="nginx is there",
         )
-        assert process.poll() is None, (folder / "error.log").read_text()
+        assert process.poll() is None, (directory / "error.log").read_text()
         yield f"https://127.0.0.1:{port}"
     finally:
         process.terminate()  # it ends its worker

@@ -99,14 +99,14 @@ class Served:
 
 
 @contextlib.contextmanager
-def opened(kind: str, folder: Path) -> Iterator[port.Store]:
-    kept = local.LocalStore(folder / "a store, 100 % local")
+def opened(kind: str, directory: Path) -> Iterator[port.Store]:
+    kept = local.LocalStore(directory / "a store, 100 % local")
     if kind == "local":
         yield kept
         return
     with Served(kept, rule=lambda asked: True) as served:
-        store = remote.RemoteStore("kiln:ns", served.connector(), spool=folder / "spool")
-        client.slot_manager = client.SlotManager(served.connector(), folder / "spool")
+        store = remote.RemoteStore("kiln:ns", served.connector(), spool=directory / "spool")
+        client.slot_manager = client.SlotManager(served.connector(), directory / "spool")
         yield store
         client.slot_manager = None
         store.client.close()

@@ -311,11 +311,11 @@ class ObjectSubject(executor_world.Subject):
 
 
 @contextlib.asynccontextmanager
-async def control_plane(folder: Path, *, node: bool = False) -> AsyncIterator[client.Client]:
+async def control_plane(directory: Path, *, node: bool = False) -> AsyncIterator[client.Client]:
     """A control plane, with or without a node; a client that may do everything there."""
-    (folder / "work").mkdir()
+    (directory / "work").mkdir()
     plane = cluster.ControlPlane(
-        cluster.Settings(data_dir=folder, port=0, workdir=folder / "work", node_name="n1")
+        cluster.Settings(data_dir=directory, port=0, workdir=directory / "work", node_name="n1")
     )
     await plane.start()
     try:
@@ -357,9 +357,9 @@ async def printing(
 
 
 @contextlib.asynccontextmanager
-async def on_objects(folder: Path) -> AsyncIterator[ObjectSubject]:
+async def on_objects(directory: Path) -> AsyncIterator[ObjectSubject]:
     """Executor `customResource` on a control plane of its own, with Books and their printer."""
-    async with control_plane(folder) as admin:
+    async with control_plane(directory) as admin:
         await define(admin)
         async with printing(admin):
             yield ObjectSubject(admin)

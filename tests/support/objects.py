@@ -51,9 +51,9 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def world(folder: Path, *, keep_changes: int = store.KEEP_CHANGES) -> AsyncIterator[World]:
-    """A new store in `folder` with its basic namespaces; nothing follows it yet."""
-    held = store.Store(folder / "control.db", keep_changes=keep_changes)
+async def world(directory: Path, *, keep_changes: int = store.KEEP_CHANGES) -> AsyncIterator[World]:
+    """A new store in `directory` with its basic namespaces; nothing follows it yet."""
+    held = store.Store(directory / "control.db", keep_changes=keep_changes)
     await held.start()
     now = clock.ManualClock()
     writer = crud.Writer(held, clock=now, new_uid=ids.new_uid, entropy=random.Random(1))

@@ -21,10 +21,10 @@ def never(_: int) -> None:
 
 
 class World:
-    """A job's folder with an input; its parts are mapped by `map`."""
+    """A job's directory with an input; its parts are mapped by `map`."""
 
-    def __init__(self, folder: Path, content: bytes, **spec: Any) -> None:
-        self.store = local.LocalStore(folder)
+    def __init__(self, directory: Path, content: bytes, **spec: Any) -> None:
+        self.store = local.LocalStore(directory)
         self.spec = msgspec.convert(spec, filejobs.JobSpec)
         taken = intake.Intake(self.spec)
         stored = b"".join(taken.feed(content))
@@ -92,5 +92,5 @@ class World:
         return [json.loads(line) for line in self.content(commit.errors).splitlines()]
 
     def stored(self) -> list[str]:
-        """Keys of all that is in the folder, but the input."""
+        """Keys of all that is in the directory, but the input."""
         return [facts.key for facts in self.store.list() if facts.key != "input"]

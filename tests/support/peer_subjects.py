@@ -124,10 +124,10 @@ class PeerSubject(executor_world.Subject):
     waits = ("Pending", "ExecutorUnavailable", "")
     unheard = ("Running", "Started")
     knows_programs = False
-    options = hubs.Options(lease_s=3.0, renew_s=0.3)
+    options = hubs.HubOptions(lease_s=3.0, renew_s=0.3)
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
         self.programs = Programs()
         self.steps = executor_world.Steps(None)
         self._absent = False
@@ -190,11 +190,11 @@ class PeerSubject(executor_world.Subject):
     def _connect(self) -> socket.socket:
         if self._absent:
             raise ConnectionRefusedError("nobody there, says the test")
-        self._socket = made = client.unix(str(self.folder / executor_world.SOCKET))
+        self._socket = made = client.unix(str(self.directory / executor_world.SOCKET))
         return made
 
     def _manager(self) -> service.Manager:
-        blobs = http_executors.FolderStore(self.folder / "blobs")
+        blobs = http_executors.DirectoryStore(self.directory / "blobs")
         return service.Manager(
             connect=self._connect,
             credential=lambda: "secret",
@@ -247,8 +247,8 @@ class HttpSubject(PeerSubject):
     too_large_reason = "ResponseTooLarge"
     function = False
 
-    def __init__(self, folder: Path, base: str) -> None:
-        super().__init__(folder)
+    def __init__(self, directory: Path, base: str) -> None:
+        super().__init__(directory)
         self._base = base
 
     def spec(self, script: str, **more: Any) -> api_task.TaskSpec:
@@ -317,9 +317,9 @@ def _ignore(text: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def on_external(folder: Path) -> AsyncIterator[ExternalSubject]:
+async def on_external(directory: Path) -> AsyncIterator[ExternalSubject]:
     """Executor `external`."""
-    made = ExternalSubject(folder)
+    made = ExternalSubject(directory)
     try:
         yield made
     finally:
@@ -328,11 +328,11 @@ async def on_external(folder: Path) -> AsyncIterator[ExternalSubject]:
 
 @contextlib.asynccontextmanager
 async def on_http(
-    folder: Path, subject: type[HttpSubject] = HttpSubject
+    directory: Path, subject: type[HttpSubject] = HttpSubject
 ) -> AsyncIterator[HttpSubject]:
     """Executor `http`."""
     async with http_site.running() as site:
-        made = subject(folder, site.base)
+        made = subject(directory, site.base)
         serve_scripts(site, made.programs)
         try:
             yield made
@@ -341,7 +341,7 @@ async def on_http(
 
 
 @contextlib.asynccontextmanager
-async def on_functions(folder: Path) -> AsyncIterator[HttpSubject]:
+async def on_functions(directory: Path) -> AsyncIterator[HttpSubject]:
     """Executor `function`."""
-    async with on_http(folder, FunctionSubject) as made:
+    async with on_http(directory, FunctionSubject) as made:
         yield made

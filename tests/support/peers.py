@@ -15,12 +15,14 @@ def archive(name: str) -> Path:
     Looked for in $KILN_PEERS, then in ../shared/peers beside the checkout.
     """
     named = os.environ.get("KILN_PEERS")
-    folders = [Path(named)] if named else [ROOT.parent / "shared" / "peers"]
-    folders += [parent / "shared" / "peers" for parent in ROOT.parents]
-    for folder in folders:
-        if (found := folder / f"{name}.tar.xz").exists():
+    directories = [Path(named)] if named else [ROOT.parent / "shared" / "peers"]
+    directories += [parent / "shared" / "peers" for parent in ROOT.parents]
+    for directory in directories:
+        if (found := directory / f"{name}.tar.xz").exists():
             return found
-    pytest.skip(f"{name}.tar.xz is not there: KILN_PEERS names the folder; hack/peers says which")
+    pytest.skip(
+        f"{name}.tar.xz is not there: KILN_PEERS names the directory; hack/peers says which"
+    )
 
 
 def read(name: str, path: str) -> str:

@@ -12,7 +12,7 @@ class World:
     """The directory is short enough for Unix sockets. A node starts where one is named."""
 
     def __init__(self, **settings: Any) -> None:
-        self.data = short.folder()
+        self.data = short.directory()
         chosen = cluster.Settings(data_dir=self.data, port=0, workdir=self.data, **settings)
         self.plane = cluster.ControlPlane(chosen)
         self.kube: client.Client

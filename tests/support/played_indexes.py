@@ -20,8 +20,8 @@ _S = api_task.State
 class IndexDispatcher(job_world.Dispatcher):
     """`broken_names`: of tasks that fail."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
         self.broken_names: set[str] = set()
 
     def finish(self, entry: job_world.Entry) -> None:
@@ -66,10 +66,10 @@ class IndexDispatcher(job_world.Dispatcher):
 
 
 class IndexWorld(job_world.World):
-    """One life of the services after another, in one folder."""
+    """One life of the services after another, in one directory."""
 
-    def __init__(self, folder: Path, *, fuse: job_world.Fuse | None = None) -> None:
-        super().__init__(folder, fuse=fuse)
-        self.played = IndexDispatcher(folder)
+    def __init__(self, directory: Path, *, fuse: job_world.Fuse | None = None) -> None:
+        super().__init__(directory, fuse=fuse)
+        self.played = IndexDispatcher(directory)
         self.dispatcher = self.played
         self.dispatcher.fuse = self.fuse

@@ -39,17 +39,17 @@ class RefusingClient(client.Client):
 class World:
     """A control plane with a node, and a manager that can be ended and started again."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
         self.refusals: list[errors.ApiError] = []
-        self.journal = folder / "journal.db"
+        self.journal = directory / "journal.db"
         self.settings = controlled.SETTINGS
-        self.options = hubs.Options(lease_s=2.0)
+        self.options = hubs.HubOptions(lease_s=2.0)
         self.plane = cluster.ControlPlane(
             cluster.Settings(
-                data_dir=folder,
+                data_dir=directory,
                 port=0,
-                workdir=folder,
+                workdir=directory,
                 node_name="n1",
                 installed=embedded_kinds.EXTENSIONS,
             )
@@ -73,11 +73,11 @@ class World:
             journal.Journal(self.journal),
             clock=clock.SystemClock(),
             verifier=verifiers.OneSecret(secret),
-            logs_dir=self.folder / "logs",
+            logs_dir=self.directory / "logs",
             entropy=ids.system_entropy(),
             options=self.options,
         )
-        await self.hub.start(self.folder / "c.sock")
+        await self.hub.start(self.directory / "c.sock")
         self._manager.push_async_callback(self.hub.stop)
         await made.start(self.hub, no_jobs.engine())
         self._manager.push_async_callback(made.stop)

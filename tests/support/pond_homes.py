@@ -26,13 +26,13 @@ class _Verifier:
 
 
 class JobFiles:
-    """Files of file jobs in memory, by `NAMESPACE/JOB/FOLDER`; None for one that still runs."""
+    """Files of file jobs in memory, by `NAMESPACE/JOB/DIRECTORY`; None for one that still runs."""
 
-    def __init__(self, folders: dict[str, dict[str, bytes] | None]) -> None:
-        self._folders = folders
+    def __init__(self, directories: dict[str, dict[str, bytes] | None]) -> None:
+        self._directories = directories
 
-    async def listing(self, namespace: str, job: str, folder: str) -> bytes:
-        files = self._files(f"{namespace}/{job}/{folder}")
+    async def listing(self, namespace: str, job: str, directory: str) -> bytes:
+        files = self._files(f"{namespace}/{job}/{directory}")
         listed = [
             pond_messages.ListedFile(path=path, size=len(content), digest=_hex(content))
             for path, content in files.items()
@@ -46,10 +46,10 @@ class JobFiles:
         etag = [(b"etag", f'"{_hex(content)}"'.encode())]
         await response.send(200, "application/octet-stream", content, headers=etag)
 
-    def _files(self, folder: str) -> dict[str, bytes]:
-        if folder not in self._folders:
-            raise errors.NotFound(f"there is no {folder}")
-        found = self._folders[folder]
+    def _files(self, directory: str) -> dict[str, bytes]:
+        if directory not in self._directories:
+            raise errors.NotFound(f"there is no {directory}")
+        found = self._directories[directory]
         if found is None:
             raise errors.Conflict("file job is Running: 1 of 2 parts are done")
         return found
@@ -60,25 +60,25 @@ def _hex(content: bytes) -> str:
 
 
 class PondHome:
-    """See the module; an async context manager. `folder`: where all of it is."""
+    """See the module; an async context manager. `directory`: where all of it is."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
         self.ledger = ledger.Ledger(clock.SystemClock())
         self.jobs: dict[str, dict[str, bytes] | None] = {}
-        """Files by `NAMESPACE/JOB/FOLDER`, as `/ponds` serves them."""
+        """Files by `NAMESPACE/JOB/DIRECTORY`, as `/ponds` serves them."""
         self.agents: dict[str, asyncio.subprocess.Process] = {}
         self._port = 0
         self._listener: serving.Listener | None = None
 
     async def __aenter__(self) -> Self:
-        pair = self.folder / "certificates"
+        pair = self.directory / "certificates"
         pair.mkdir(parents=True, exist_ok=True)
         made = certificate.make(now=clock.SystemClock().wall())
         (pair / "tls.crt").write_bytes(made.certificate)
         (pair / "tls.key").write_bytes(made.key)
-        (self.folder / "token").write_text(TOKEN)
-        (self.folder / "secrets").mkdir(exist_ok=True)
+        (self.directory / "token").write_text(TOKEN)
+        (self.directory / "secrets").mkdir(exist_ok=True)
         await self.start_manager()
         return self
 
@@ -112,7 +112,7 @@ class PondHome:
         self.ledger.pond_changed(NAMESPACE, POND, made, root="/on/each/node")
 
     def root(self, node: str) -> Path:
-        return self.folder / node
+        return self.directory / node
 
     def run(self, node: str, lease: str) -> Path:
         return self.root(node) / "runs" / NAMESPACE / lease
@@ -126,14 +126,14 @@ class PondHome:
                 "KILN_NAMESPACE": NAMESPACE,
                 "KILN_POND": POND,
                 "KILN_NODE": node,
-                "KILN_TOKEN_FILE": str(self.folder / "token"),
+                "KILN_TOKEN_FILE": str(self.directory / "token"),
                 "KILN_POND_PATH": str(self.root(node)),
-                "KILN_POND_CERTIFICATES": str(self.folder / "certificates"),
-                "KILN_POND_SECRETS": str(self.folder / "secrets"),
+                "KILN_POND_CERTIFICATES": str(self.directory / "certificates"),
+                "KILN_POND_SECRETS": str(self.directory / "secrets"),
                 "KILN_POND_HOST": "127.0.0.1",
                 "KILN_POND_ABSENCE_S": "" if absence_s is None else f"{absence_s}",
             }
-            with (self.folder / f"{node}.log").open("ab") as log:
+            with (self.directory / f"{node}.log").open("ab") as log:
                 self.agents[node] = await asyncio.create_subprocess_exec(
                     sys.executable, "-m", "kilnwork.pond", env=environment, stderr=log
                 )
@@ -146,7 +146,7 @@ class PondHome:
         return await running.wait()
 
     def log(self, node: str) -> str:
-        return (self.folder / f"{node}.log").read_text()
+        return (self.directory / f"{node}.log").read_text()
 
     async def until(self, holds: Callable[[], bool], *, within_s: float = PATIENCE_S) -> None:
         """Wait until something holds, which is looked at after each change."""

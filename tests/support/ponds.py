@@ -28,16 +28,16 @@ def opened(
     return made
 
 
-def write_files(folder: Path, files: dict[str, bytes]) -> None:
+def write_files(directory: Path, files: dict[str, bytes]) -> None:
     for path, content in files.items():
-        (folder / path).parent.mkdir(parents=True, exist_ok=True)
-        (folder / path).write_bytes(content)
+        (directory / path).parent.mkdir(parents=True, exist_ok=True)
+        (directory / path).write_bytes(content)
 
 
-def read_files(folder: Path) -> dict[str, bytes]:
+def read_files(directory: Path) -> dict[str, bytes]:
     return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in sorted(directory.rglob("*"))
         if path.is_file()
     }
 

@@ -1,7 +1,7 @@
 """A pytest plugin, loaded by `--server real`: one real control plane for all processes of a run.
 
 The process that pytest was started as makes it, before its xdist workers, and removes it at the
-end; $KILN_KUBE_FOLDER tells the workers. Where that is set already, somebody else's is used.
+end; $KILN_KUBE_DIRECTORY tells the workers. Where that is set already, somebody else's is used.
 """
 
 import os
@@ -15,16 +15,16 @@ _made: list[tuple[cluster.Cluster, control.Server]] = []
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if "KILN_KUBE_FOLDER" in os.environ or hasattr(config, "workerinput"):
+    if "KILN_KUBE_DIRECTORY" in os.environ or hasattr(config, "workerinput"):
         return
-    found = cluster.Cluster(cluster.Settings(folder=Path(tempfile.mkdtemp(prefix="kube-"))))
+    found = cluster.Cluster(cluster.Settings(directory=Path(tempfile.mkdtemp(prefix="kube-"))))
     try:
         found.start()
     except BaseException:
         found.remove()
         raise
-    _made.append((found, control.Server(found.folder, found)))
-    os.environ["KILN_KUBE_FOLDER"] = str(found.folder)
+    _made.append((found, control.Server(found.directory, found)))
+    os.environ["KILN_KUBE_DIRECTORY"] = str(found.directory)
 
 
 def pytest_unconfigure() -> None:
@@ -32,4 +32,4 @@ def pytest_unconfigure() -> None:
         made, server = _made.pop()
         made.remove()
         server.close()
-        os.environ.pop("KILN_KUBE_FOLDER")
+        os.environ.pop("KILN_KUBE_DIRECTORY")

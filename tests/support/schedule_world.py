@@ -109,9 +109,9 @@ class CutJobs:
 class World:
     """A data directory and an API server, and one life of a manager after the other."""
 
-    def __init__(self, folder: Path, kube: client.Client, settings: Any) -> None:
+    def __init__(self, directory: Path, kube: client.Client, settings: Any) -> None:
         self.kube, self.clock, self.fuse = kube, WallClock(), Fuse()
-        self._folder, self._settings = folder, settings
+        self._directory, self._settings = directory, settings
         self._life = contextlib.AsyncExitStack()
         self.takes_up = asyncio.Event()
         """Not set: Jobs are made, and none is handed to the engine."""
@@ -123,10 +123,12 @@ class World:
     async def start(self, *, cut_at: int | None = None) -> None:
         """Begin a life that ends at its `cut_at`-th write."""
         self.fuse = Fuse(cut_at)
-        self.hub = hubs.make(self._folder, clock=self.clock)
-        await self.hub.start(hubs.socket_of(self._folder))
+        self.hub = hubs.make(self._directory, clock=self.clock)
+        await self.hub.start(hubs.socket_of(self._directory))
         self._life.push_async_callback(self.hub.stop)
-        self.services = assembly.JobServices(self._folder, self.hub.participation, clock=self.clock)
+        self.services = assembly.JobServices(
+            self._directory, self.hub.participation, clock=self.clock
+        )
         await self.services.start()
         self._life.push_async_callback(self.services.stop)
         cut = CutClient(self._settings)
@@ -238,12 +240,12 @@ class World:
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[World]:
+async def running(directory: Path) -> AsyncIterator[World]:
     """A world whose manager is not started; it is ended."""
-    async with served.control_plane(folder / "plane") as plane:
+    async with served.control_plane(directory / "plane") as plane:
         settings = plane.admin_config()
         async with client.Client(settings) as kube:
-            made = World(folder, kube, settings)
+            made = World(directory, kube, settings)
             try:
                 yield made
             finally:

@@ -26,9 +26,9 @@ def succeeded(item: calls.CallItem) -> calls.CallResult:
 class ScriptedDispatcher:
     """Attaches everybody; what else it does by itself can be switched off."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "d.sock"
-        self.blobs = folder / "blobs"
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "d.sock"
+        self.blobs = directory / "blobs"
         self.epoch = 1
         self.refusal: messages.Refused | None = None
         self.accepts = True

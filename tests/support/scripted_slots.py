@@ -266,21 +266,21 @@ def payload(value: Any) -> attempts.Payload:
 @contextlib.asynccontextmanager
 async def serving() -> AsyncIterator[SlotHub]:
     """A hub that listens; afterwards nothing of it is left."""
-    folder = short.folder()
-    hub = SlotHub(folder / "channel.sock")
+    directory = short.directory()
+    hub = SlotHub(directory / "channel.sock")
     await hub.start()
     try:
         yield hub
     finally:
         await hub.stop()
-        folder.rmdir()
+        directory.rmdir()
 
 
 @contextlib.asynccontextmanager
-async def working(hub: SlotHub, folder: Path) -> AsyncIterator[worker_process.WorkerProcess]:
+async def working(hub: SlotHub, directory: Path) -> AsyncIterator[worker_process.WorkerProcess]:
     """A worker of it, whose slots can import `support`."""
     tests = str(Path(__file__).parent.parent)
-    worker = worker_process.WorkerProcess(folder, channel=hub.path, KILN_PYTHONPATH=tests)
+    worker = worker_process.WorkerProcess(directory, channel=hub.path, KILN_PYTHONPATH=tests)
     worker.start()
     try:
         await hub.first(messages.Hello)

@@ -122,11 +122,11 @@ class Stream:
 
 
 @contextlib.asynccontextmanager
-async def control_plane(folder: Path, *, port: int = 0) -> AsyncIterator[cluster.ControlPlane]:
-    """A started control plane on free ports with its data in `folder`."""
+async def control_plane(directory: Path, *, port: int = 0) -> AsyncIterator[cluster.ControlPlane]:
+    """A started control plane on free ports with its data in `directory`."""
     plane = cluster.ControlPlane(
         cluster.Settings(
-            data_dir=folder, port=port, workdir=folder, installed=embedded_kinds.EXTENSIONS
+            data_dir=directory, port=port, workdir=directory, installed=embedded_kinds.EXTENSIONS
         )
     )
     await plane.start()
@@ -137,10 +137,10 @@ async def control_plane(folder: Path, *, port: int = 0) -> AsyncIterator[cluster
 
 
 @contextlib.asynccontextmanager
-async def kube(folder: Path) -> AsyncIterator[client.Client]:
-    """Our client of a new control plane with its data in `folder`."""
+async def kube(directory: Path) -> AsyncIterator[client.Client]:
+    """Our client of a new control plane with its data in `directory`."""
     async with (
-        control_plane(folder) as plane,
+        control_plane(directory) as plane,
         client.Client(plane.admin_config()) as found,
     ):
         yield found

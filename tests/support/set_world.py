@@ -94,9 +94,9 @@ class SetWorld(controlled.World):
 
 
 @contextlib.asynccontextmanager
-async def running(folder: Path, kind: type[SetWorld] = SetWorld) -> AsyncIterator[SetWorld]:
-    """A world of its own in `folder`."""
-    async with served.kube(folder) as kube:
+async def running(directory: Path, kind: type[SetWorld] = SetWorld) -> AsyncIterator[SetWorld]:
+    """A world of its own in `directory`."""
+    async with served.kube(directory) as kube:
         made = kind(kube)
         await made.start()
         try:

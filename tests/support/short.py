@@ -1,4 +1,5 @@
-"""Folders for Unix sockets, whose paths may have 108 bytes (unix(7)): pytest's own are too long.
+"""Directories for Unix sockets, whose paths may have 108 bytes (unix(7)): pytest's own are too
+long.
 
 For tests of the channel, the worker, the shim and the node.
 """
@@ -13,15 +14,15 @@ from kilnwork.kit import paths
 _made: list[Path] = []
 
 
-def folder() -> Path:
-    """A new folder of mode 0700 with a short path; there until the tests of this process end."""
+def directory() -> Path:
+    """A new directory of mode 0700 with a short path; there until the tests of this process end."""
     made = Path(tempfile.mkdtemp(prefix="kiln-"))
     _made.append(made)
     return made
 
 
 def sockets_of(data: Path) -> None:
-    """Remove the directories that the server of a data folder makes when its path is long.
+    """Remove the directories that the server of a data directory makes when its path is long.
 
     It does so itself unless it is killed, as tests do.
     """
@@ -31,8 +32,8 @@ def sockets_of(data: Path) -> None:
 
 
 def links_of(data: Path) -> Path:
-    """Where containers of the server of a data folder find their mounts."""
-    return volumes.links_folder(paths.runtime_dir(data), data / "pods")
+    """Where containers of the server of a data directory find their mounts."""
+    return volumes.links_directory(paths.runtime_dir(data), data / "pods")
 
 
 def remove_all() -> None:

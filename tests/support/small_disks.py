@@ -10,11 +10,11 @@ import pytest
 
 
 @contextmanager
-def mounted(folder: Path, *, mib: int = 16) -> Iterator[Path]:
-    """`folder/disk` of that size; skips the test where it cannot be mounted."""
+def mounted(directory: Path, *, mib: int = 16) -> Iterator[Path]:
+    """`directory/disk` of that size; skips the test where it cannot be mounted."""
     if os.geteuid() != 0:
         pytest.skip("mounts a small tmpfs: run it as root")
-    disk = folder / "disk"
+    disk = directory / "disk"
     disk.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={mib}m", "tmpfs", str(disk)], check=True)
     try:

@@ -18,15 +18,15 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import retention_clock
 
 CREATED = 1_780_000_000.0
-ANY = model.Wanted()
+ANY = model.JobQuery()
 _PROGRESS = model.FileProgress.__struct_fields__
 
 
-class ToldJobs(service.Jobs):
+class ToldJobs(service.FileJobs):
     """`created`: in order. `fail`: raised by the next `create`."""
 
-    def __init__(self, folder: Path) -> None:
-        self.store = local.LocalStore(folder)
+    def __init__(self, directory: Path) -> None:
+        self.store = local.LocalStore(directory)
         self.created: list[model.NewJob] = []
         self.fail: Exception | None = None
         self.acts: list[tuple[str, str]] = []
@@ -76,7 +76,7 @@ class ToldJobs(service.Jobs):
         self,
         namespace: str | None,
         *,
-        wanted: model.Wanted = ANY,
+        wanted: model.JobQuery = ANY,
         limit: int = 100,
         below: str | None = None,
     ) -> tuple[list[model.JobView], str | None]:
@@ -196,7 +196,7 @@ class ToldJobs(service.Jobs):
         )
 
     def _put(self, job: str, key: str, data: bytes) -> filejobs.StoredFile:
-        self.store.put(f"{self.told_views[job].folder}/{key}", data)
+        self.store.put(f"{self.told_views[job].directory}/{key}", data)
         return _file(key, data)
 
     def _act(self, name: str, job: str, phase: filejobs.Phase) -> model.JobView:
@@ -226,7 +226,7 @@ class ToldJobs(service.Jobs):
 
 def _waiting(new: model.NewJob) -> model.JobView:
     parts = len(new.manifest.parts)
-    return model.JobView(
+    return model.GenericJobView(
         id=new.id.text,
         uuid=new.id.uuid,
         namespace=new.namespace,

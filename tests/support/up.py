@@ -1,4 +1,4 @@
-"""`kiln up` in a subprocess, with a data folder of its own: what end-to-end tests talk to."""
+"""`kiln up` in a subprocess, with a data directory of its own: what end-to-end tests talk to."""
 
 import contextlib
 import json
@@ -20,7 +20,7 @@ KILN = str(Path(sys.executable).parent / "kiln")
 
 
 class Up(started.Started):
-    """One data folder and the server on it; the server may be killed and started again."""
+    """One data directory and the server on it; the server may be killed and started again."""
 
     def __init__(
         self,
@@ -145,7 +145,7 @@ class Up(started.Started):
         return done
 
     def leftovers(self) -> dict[int, str]:
-        """Processes that were started for this data folder and still run, with their command."""
+        """Processes that were started for this data directory and still run, with their command."""
         needles = [str(path).encode() for path in (self.data, short.links_of(self.data))]
         found = {}
         for entry in Path("/proc").iterdir():
@@ -164,14 +164,16 @@ class Up(started.Started):
 
 @contextlib.contextmanager
 def serving(
-    folder: Path,
+    directory: Path,
     *,
     slots: int | None = None,
     options: Sequence[str] = (),
     variables: Mapping[str, str] | None = None,
 ) -> Iterator[Up]:
     """A ready `kiln up` on free ports; stopped afterwards, and nothing of it may be left."""
-    server = Up(folder / "data", workdir=folder, slots=slots, options=options, variables=variables)
+    server = Up(
+        directory / "data", workdir=directory, slots=slots, options=options, variables=variables
+    )
     server.start()
     try:
         yield server

@@ -50,7 +50,7 @@ class UpFiles:
 
     def __init__(self, server: up_support.Up) -> None:
         self.server = server
-        self.folder = server.data / "files"
+        self.directory = server.data / "files"
         self.seen: list[Any] = []
         """Documents of all jobs that were found sound."""
 
@@ -120,10 +120,10 @@ class UpFiles:
         return answer.body
 
     def stored(self, below: str = "") -> list[str]:
-        """Files of the store, unfinished ones too, below a folder of it."""
+        """Files of the store, unfinished ones too, below a directory of it."""
         found = []
-        for folder, _, names in os.walk(self.folder / below):  # they may vanish meanwhile
-            place = Path(folder).relative_to(self.folder)
+        for directory, _, names in os.walk(self.directory / below):  # they may vanish meanwhile
+            place = Path(directory).relative_to(self.directory)
             found += [str(place / name) for name in names if name != ".lock"]
         return sorted(found)
 
@@ -200,29 +200,29 @@ class UpFiles:
         assert self.server.process.poll() is not None, "stop the server first"
         with contextlib.closing(sqlite3.connect(self.server.data / "journal.db")) as database:
             assert database.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-        local.LocalStore(self.folder).sweep(before=time.time())
+        local.LocalStore(self.directory).sweep(before=time.time())
         for job in jobs:
-            folder = local.LocalStore(self.folder / job["storageBlobPrefix"])
-            job_directory.tidy(folder, after=0.0, before=math.inf)
+            directory = local.LocalStore(self.directory / job["storageBlobPrefix"])
+            job_directory.tidy(directory, after=0.0, before=math.inf)
         named, wanted, stored = set[str](), set[str](), set(self.stored())
         for job in jobs:
-            folder = job["storageBlobPrefix"]
-            wanted |= {f"{folder}/job.json", f"{folder}/input"}
-            records = self._commits(folder)
+            directory = job["storageBlobPrefix"]
+            wanted |= {f"{directory}/job.json", f"{directory}/input"}
+            records = self._commits(directory)
             newest = {commit.part: commit.run for commit in records}
             for commit in records:
-                named.add(f"{folder}/{commits.key(commit.part, commit.run)}")
+                named.add(f"{directory}/{commits.key(commit.part, commit.run)}")
                 both = [file for file in (commit.output, commit.errors) if file is not None]
-                # a result that is the outputs of all parts is named by their folder
+                # a result that is the outputs of all parts is named by their directory
                 files = [file for file in both if not file.key.endswith("/")]
                 at = wanted if commit.run == newest[commit.part] else named
-                at.update(f"{folder}/{file.key}" for file in files)
+                at.update(f"{directory}/{file.key}" for file in files)
         stray, missing = stored - named - wanted, wanted - stored
         assert not stray, stray
         assert not missing, missing
 
-    def _commits(self, folder: str) -> list[filejobs.Commit]:
-        store = local.LocalStore(self.folder / folder)
+    def _commits(self, directory: str) -> list[filejobs.Commit]:
+        store = local.LocalStore(self.directory / directory)
         found = [commits.find(store, *one) for one in sorted(commits.listed(store))]
         return [commit for commit in found if commit is not None]
 
@@ -231,10 +231,10 @@ def where(spec: Mapping[str, Any]) -> str:
     return "/jobs?" + parse.urlencode({"spec": json.dumps(spec)})
 
 
-def mappers(folder: Path, name: str, source: str, **constants: object) -> None:
-    """Write module `name` for workers that run in `folder`."""
+def mappers(directory: Path, name: str, source: str, **constants: object) -> None:
+    """Write module `name` for workers that run in `directory`."""
     given = "".join(f"{each} = {value!r}\n" for each, value in constants.items())
-    (folder / f"{name}.py").write_text(given + source)
+    (directory / f"{name}.py").write_text(given + source)
 
 
 def _facts(found: Any) -> tuple[int, int, str]:

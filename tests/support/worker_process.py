@@ -13,16 +13,16 @@ from kilnwork.worker import births
 class WorkerProcess:
     """One worker; everything it starts can be found by a mark in the environment."""
 
-    def __init__(self, folder: Path, *, channel: Path, **environment: str) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path, *, channel: Path, **environment: str) -> None:
+        self.directory = directory
         self.mark = f"KILN_CONTAINER_ID={ids.new_uid()}"
-        self.log = folder / "worker.log"
-        self.out = folder / "worker.out"
-        token = folder / "token"
+        self.log = directory / "worker.log"
+        self.out = directory / "worker.out"
+        token = directory / "token"
         token.write_text("opensesame\n")
         self.environment = {
             "PATH": os.environ["PATH"],
-            "HOME": str(folder),
+            "HOME": str(directory),
             "TMPDIR": "/tmp",
             "KILN_CHANNEL": f"unix:{channel}",
             "KILN_TOKEN_FILE": str(token),
@@ -45,7 +45,7 @@ class WorkerProcess:
         inside: Path | None = None,
     ) -> None:
         """Start it; returns at once. `keep`: descriptors that it inherits; `output`: its own.
-        `inside`: folder of the cgroup that it is started in."""
+        `inside`: directory of the cgroup that it is started in."""
         command = [sys.executable, "-m", "kilnwork.worker"]
         if inside is not None:
             enter = f'echo $$ > "{inside}/cgroup.procs"; exec "$@"'
@@ -58,7 +58,7 @@ class WorkerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=out if output is None else output,
                 stderr=log,
-                cwd=self.folder,
+                cwd=self.directory,
                 pass_fds=(log.fileno(), *keep),  # a careless parent: tasks must not see it
             )
 

@@ -86,9 +86,9 @@ class ScriptSubject(argo.WorkflowSubject):
 
 
 @contextlib.asynccontextmanager
-async def on_workflows(folder: Path) -> AsyncIterator[ScriptSubject]:
+async def on_workflows(directory: Path) -> AsyncIterator[ScriptSubject]:
     """Executor `workflow` on a control plane of its own."""
-    async with object_subject.control_plane(folder) as admin:
+    async with object_subject.control_plane(directory) as admin:
         await object_subject.define(admin, argo.DEFINITION, argo.WORKFLOWS)
         async with object_subject.printing(admin, Controller):
             yield ScriptSubject(admin)

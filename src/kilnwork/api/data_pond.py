@@ -23,8 +23,8 @@ class PondSource(wire.Wire, frozen=True):
     """Name of the source, by which snapshots refer to it."""
     uri: Annotated[str, msgspec.Meta(max_length=2048, pattern="^((https?|file)://|kiln:)")]
     """`https://…` or `http://…`, a file or with `/` at its end what paths are below; `file:///…`, a
-    file or directory of the node, which the agent mounts read-only; `kiln:JOB/FOLDER`, files of a
-    file job of this namespace, `kiln:` for any of them."""
+    file or directory of the node, which the agent mounts read-only; `kiln:JOB/DIRECTORY`, files of
+    a file job of this namespace, `kiln:` for any of them."""
     secret_name: task.Name | None = None
     """Secret whose key `token`, or keys `username` and `password`, are shown to an HTTP source."""
     allow_addresses: Annotated[
@@ -160,7 +160,7 @@ class SnapshotSource(wire.Wire, frozen=True):
     """What another SyncSet has written; it is waited for."""
     files: Annotated[str, msgspec.Meta(max_length=253)] | None = None
     """Id or name of a file job of this namespace, which need not be declared. `path` is one of its
-    folders: `results` (the default), its result as one file; `parts`, the result of each part;
+    directories: `results` (the default), its result as one file; `parts`, the result of each part;
     `errors`, its bad records; `input`, what it was given."""
 
 

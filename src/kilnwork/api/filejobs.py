@@ -245,8 +245,8 @@ class Outcome(StrEnum):
 
 
 class StoredFile(msgspec.Struct, frozen=True, kw_only=True):
-    """An object of the store as somebody wrote it. `key`: relative to the job's folder; `OUTPUTS`:
-    several objects, of which `bytes`, `lines` and `sha256` are those of all together."""
+    """An object of the store as somebody wrote it. `key`: relative to the job's directory;
+    `OUTPUTS`: several objects, of which `bytes`, `lines` and `sha256` are those of all together."""
 
     key: str
     bytes: int
@@ -277,9 +277,9 @@ class Commit(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw
 class PartWork(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, kw_only=True):
     """What a worker is told: the one argument (JSON) of a part's call.
 
-    `store`: URL of the job's folder in the store, `file:///…` or `kiln:NAMESPACE/JOB` (through the
-    manager). `input`: key of the input in it, or in `inputStore` if it is elsewhere. Results go to
-    `out/PART-RUN-ATTEMPT.*`, the commit to `commits/PART-RUN`.
+    `store`: URL of the job's directory in the store, `file:///…` or `kiln:NAMESPACE/JOB` (through
+    the manager). `input`: key of the input in it, or in `inputStore` if it is elsewhere. Results go
+    to `out/PART-RUN-ATTEMPT.*`, the commit to `commits/PART-RUN`.
     """
 
     store: str

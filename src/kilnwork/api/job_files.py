@@ -1,4 +1,4 @@
-"""Addresses of the files of file jobs, as sources of ponds have them: `kiln:JOB/FOLDER`.
+"""Addresses of the files of file jobs, as sources of ponds have them: `kiln:JOB/DIRECTORY`.
 
 Used by validation of DataPonds, by their controller and by the agents. Pure.
 """
@@ -8,33 +8,33 @@ from urllib import parse
 
 SCHEME = "kiln"
 PREFIX = f"{SCHEME}:"
-FOLDERS = ("results", "parts", "errors", "input")
+DIRECTORIES = ("results", "parts", "errors", "input")
 """Of a file job: its result as one file, the result of each part, its bad records, its input."""
 
 
-class JobFolder(NamedTuple):
-    """One folder of a file job. `job`: its id, UUID or name."""
+class JobDirectory(NamedTuple):
+    """One directory of a file job. `job`: its id, UUID or name."""
 
     job: str
-    folder: str
+    directory: str
 
     @property
     def uri(self) -> str:
-        return f"{PREFIX}{parse.quote(self.job, safe='')}/{self.folder}"
+        return f"{PREFIX}{parse.quote(self.job, safe='')}/{self.directory}"
 
 
-def parse_uri(uri: str) -> JobFolder:
-    """Read `kiln:JOB` (its results) or `kiln:JOB/FOLDER`. Raises ValueError."""
+def parse_uri(uri: str) -> JobDirectory:
+    """Read `kiln:JOB` (its results) or `kiln:JOB/DIRECTORY`. Raises ValueError."""
     return of_path(parse.unquote(uri.removeprefix(PREFIX)), uri)
 
 
-def of_path(path: str, shown: str) -> JobFolder:
-    """Read `JOB` or `JOB/FOLDER`. Raises ValueError, which names it as `shown`."""
-    job, _, folder = path.strip("/").partition("/")
+def of_path(path: str, shown: str) -> JobDirectory:
+    """Read `JOB` or `JOB/DIRECTORY`. Raises ValueError, which names it as `shown`."""
+    job, _, directory = path.strip("/").partition("/")
     if not job:
-        raise ValueError(f"{shown!r} names no file job: write {PREFIX}JOB/FOLDER")
-    if folder and folder not in FOLDERS:
+        raise ValueError(f"{shown!r} names no file job: write {PREFIX}JOB/DIRECTORY")
+    if directory and directory not in DIRECTORIES:
         raise ValueError(
-            f"{shown!r}: a file job has the folders {', '.join(FOLDERS)}, and no {folder!r}"
+            f"{shown!r}: a file job has the directories {', '.join(DIRECTORIES)}, not {directory!r}"
         )
-    return JobFolder(job, folder or FOLDERS[0])
+    return JobDirectory(job, directory or DIRECTORIES[0])

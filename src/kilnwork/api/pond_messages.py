@@ -13,8 +13,8 @@ import msgspec
 PREFIX = "/ponds"
 """`POST /ponds/NAMESPACE/NAME/nodes/NODE`: a report, answered with an order; `?wait=SECONDS`
 answers when there is another order than the one that the report knows. `GET` and `PUT
-/ponds/NAMESPACE/NAME/manifests/DIGEST`: a manifest. `GET /ponds/NAMESPACE/NAME/jobs/JOB/FOLDER`: a
-`FileList` of a file job of the pond's namespace, with the name of a file behind it that file."""
+/ponds/NAMESPACE/NAME/manifests/DIGEST`: a manifest. `GET /ponds/NAMESPACE/NAME/jobs/JOB/DIRECTORY`:
+a `FileList` of a file job of the pond's namespace, with the name of a file behind it that file."""
 
 WAIT_S = 20.0
 """How long an agent waits for news at a time."""
@@ -204,7 +204,7 @@ class ListedFile(Message, frozen=True):
 
 
 class FileList(Message, frozen=True):
-    """The files of one folder of a file job, which has ended."""
+    """The files of one directory of a file job, which has ended."""
 
     files: tuple[ListedFile, ...]
 

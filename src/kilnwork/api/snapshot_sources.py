@@ -49,7 +49,7 @@ def _selection_problems(source: data_pond.SnapshotSource, at: str) -> Iterator[v
 
 def _job_problems(source: data_pond.SnapshotSource, at: str) -> Iterator[validation.Problem]:
     if "/" in (source.files or ""):
-        yield f"{at}.files", f"{source.files!r} is more than a job: its folder goes into path"
+        yield f"{at}.files", f"{source.files!r} is more than a job: its directory goes into path"
     elif not source.files:
         yield f"{at}.files", "names no file job"
     elif source.path:

@@ -13,6 +13,6 @@ SPAWN_CLUSTER = "KILN_SPAWN_CLUSTER"
 of the worker."""
 
 
-def output_folder(task_id: str, *, run: int, attempt: int) -> str:
+def output_directory(task_id: str, *, run: int, attempt: int) -> str:
     """Return the name of an attempt's directory among the outputs of a run."""
     return f"{task_id}.{run}.{attempt}"

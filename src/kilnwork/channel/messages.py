@@ -119,7 +119,7 @@ class Attached(_Message, frozen=True, tag="attached"):
     accepted (as `again`), watches again what it still waits for, and reports again what is not
     acknowledged.
 
-    `unknown`: attempts that it must drop without a word. `blobs`: folder of the namespace's
+    `unknown`: attempts that it must drop without a word. `blobs`: directory of the namespace's
     blobs. `namespace`, `cluster`: the slot's; for a driver, its namespace and the default cluster.
     """
 

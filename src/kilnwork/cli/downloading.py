@@ -38,25 +38,25 @@ def check_target(target: str | None, *, source: str | None = None) -> None:
     if source is not None and path.is_file() and _same(path, Path(source)):
         raise errors.Unusable(f"-o {target}: that is the file to upload: name another one")
     if target.endswith("/") and not path.is_dir():
-        raise errors.Unusable(f"-o {target}: there is no such folder, and a file is to be named")
+        raise errors.Unusable(f"-o {target}: there is no such directory, and a file is to be named")
     if path.exists() and not path.is_file() and not path.is_dir():
         return  # a device or a pipe
-    folder = path.resolve().parent
-    if path.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise errors.Unusable(f"-o {target}: {_lack(path, folder)}")
+    directory = path.resolve().parent
+    if path.is_dir() or not directory.is_dir() or not os.access(directory, os.W_OK):
+        raise errors.Unusable(f"-o {target}: {_lack(path, directory)}")
 
 
 def _same(path: Path, other: Path) -> bool:
     return other.exists() and path.samefile(other)
 
 
-def _lack(path: Path, folder: Path) -> str:
+def _lack(path: Path, directory: Path) -> str:
     """Why nothing can be written there."""
     if path.is_dir():
-        return "it is a folder: name a file in it"
-    if not folder.exists():
-        return f"there is no folder {folder}: make it first"
-    return f"{folder} cannot be written to"
+        return "it is a directory: name a file in it"
+    if not directory.exists():
+        return f"there is no directory {directory}: make it first"
+    return f"{directory} cannot be written to"
 
 
 async def fetch(

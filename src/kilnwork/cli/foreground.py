@@ -93,6 +93,7 @@ async def _serve(make: Callable[[Say], S], ready: Callable[[S], None]) -> int:
     finally:
         await crew.stop()
         await _stop(server, endings)
+        endings.close()
     if failure is not None:
         raise failure
     if endings.failure:
@@ -139,10 +140,17 @@ class _Endings:
         self.first = asyncio.Event()
         self.second = asyncio.Event()
         self.failure = ""
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-                loop.add_signal_handler(number, self._got)
+        self._loop = asyncio.get_running_loop()
+        self._handled = [signal.SIGINT, signal.SIGTERM]
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            self._handled.append(signal.SIGHUP)
+        for number in self._handled:
+            self._loop.add_signal_handler(number, self._got)
+
+    def close(self) -> None:
+        """Handle signals as before: uvloop leaves its handlers in place when it is closed."""
+        for number in self._handled:
+            self._loop.remove_signal_handler(number)
 
     def fail(self, text: str) -> None:
         """A part has failed; the first one counts."""

@@ -38,12 +38,12 @@ def declared(
     may_be_empty: bool = False,
 ) -> Declared:
     """Return the JobConfigs of a module or file. `labels`: more labels of theirs. `working_dir`:
-    a folder that goes along. `may_be_empty`: a module without jobs is no error.
+    a directory that goes along. `may_be_empty`: a module without jobs is no error.
 
     Raises `errors.Unusable` with the file and line of what is wrong.
     """
-    folder, name = _located(text, working_dir)
-    module = _imported(text, folder, name)
+    directory, name = _located(text, working_dir)
+    module = _imported(text, directory, name)
     if _is_file(text):
         _check_file(module, Path(text).absolute(), name)
     found = _jobs(module)
@@ -97,7 +97,7 @@ def _is_file(text: str) -> bool:
 
 
 def _located(text: str, working_dir: Path | None) -> tuple[Path, str]:
-    """The folder to import from, and the name of the module."""
+    """The directory to import from, and the name of the module."""
     if not _is_file(text):
         if not all(part.isidentifier() for part in text.split(".")):
             raise errors.Unusable(f"{text}: {text!r} is no module: {FORMS}")
@@ -106,10 +106,10 @@ def _located(text: str, working_dir: Path | None) -> tuple[Path, str]:
     if not path.is_file():
         raise errors.Unusable(f"{text}: there is no such file: {FORMS}")
     parts = [path.stem]
-    folder = path.parent
-    while (folder / "__init__.py").is_file():
-        parts.insert(0, folder.name)
-        folder = folder.parent
+    directory = path.parent
+    while (directory / "__init__.py").is_file():
+        parts.insert(0, directory.name)
+        directory = directory.parent
     if parts[-1] == "__init__":
         parts.pop()
     name = ".".join(parts)
@@ -118,12 +118,12 @@ def _located(text: str, working_dir: Path | None) -> tuple[Path, str]:
             f"{text}: workers import it as module {name!r}, which is no name for one, or that of a "
             "module of Python: give the file another name"
         )
-    return folder, name
+    return directory, name
 
 
-def _imported(text: str, folder: Path, name: str) -> ModuleType:
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+def _imported(text: str, directory: Path, name: str) -> ModuleType:
+    if str(directory) not in sys.path:
+        sys.path.insert(0, str(directory))
     # Bytecode of a file that is changed within the second, to the same size, would hide the change.
     sys.dont_write_bytecode = True
     try:
@@ -131,7 +131,7 @@ def _imported(text: str, folder: Path, name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise errors.Unusable(
-                f"{text}: there is no module {error.name!r} in {folder}, and none is installed: "
+                f"{text}: there is no module {error.name!r} in {directory}, and none is installed: "
                 f"{FORMS}"
             ) from error
         raise errors.Unusable(_sentence(error)) from error

@@ -36,7 +36,7 @@ class Manifest:
 
 
 def read(sources: tuple[str, ...]) -> Iterator[Manifest]:
-    """Every object of the files, folders and `-` (standard input) in `sources`, in order.
+    """Every object of the files, directories and `-` (standard input) in `sources`, in order.
 
     Lists (`kind: List` and JSON arrays) are taken apart. Raises `errors.Unusable` at the first
     document that is no object, after the ones before it.
@@ -56,7 +56,7 @@ def _texts(source: str) -> Iterator[tuple[str, str]]:
     if path.is_dir():
         files = sorted(p for p in path.iterdir() if p.suffix in _SUFFIXES and p.is_file())
         if not files:
-            raise errors.Unusable(f"{source}: the folder holds no {', '.join(_SUFFIXES)} file")
+            raise errors.Unusable(f"{source}: the directory holds no {', '.join(_SUFFIXES)} file")
     else:
         files = [path]
     for file in files:

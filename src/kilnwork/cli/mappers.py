@@ -1,6 +1,6 @@
 """What `--mapper` and `--command` mean: a built-in one, a Python function, a file's, a program.
 
-Used by `upload`. A function in a file goes along with its file, and with the folder of
+Used by `upload`. A function in a file goes along with its file, and with the directory of
 `--working-dir`, as `kiln.connect(modules=…)` ships code: by digest, unpacked once by each worker.
 Nothing of it is imported here. Of a function in a module it is tried in another process whether
 workers on this machine can import it; what those of a cluster have is known there alone.
@@ -194,7 +194,7 @@ async def shipped(
 ) -> list[filejobs.Mapper]:
     """The mappers, once the server has the files that they are in.
 
-    Raises `errors.Unusable` for a folder that cannot be sent, or a KubeError.
+    Raises `errors.Unusable` for a directory that cannot be sent, or a KubeError.
     """
     files = list(dict.fromkeys(each.file for each in wanted if each.file is not None))
     if not files and working_dir is None:

@@ -24,7 +24,7 @@ class Target:
     kubeconfig: str | None = None
     context: str | None = None
     data: str | None = None
-    """The folder of a `kiln.start(FOLDER)`, or the data directory of a `kiln up`."""
+    """The directory of a `kiln.start(DIRECTORY)`, or the data directory of a `kiln up`."""
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: object) -> None:
@@ -83,8 +83,8 @@ def data(function: Function) -> Function:
     add = click.option(
         "--data",
         "--from",
-        metavar="FOLDER",
-        help="Of a kiln.start(FOLDER), whether that runs or not.",
+        metavar="DIRECTORY",
+        help="Of a kiln.start(DIRECTORY), whether that runs or not.",
         **_SILENT,
     )
     return add(function)

@@ -18,7 +18,7 @@ from kilnwork.sdk import packing
 
 
 class PackedCode(NamedTuple):
-    """Digest and content of a blob, and the folders that are not in it."""
+    """Digest and content of a blob, and the directories that are not in it."""
 
     digest: str
     body: bytes
@@ -28,9 +28,9 @@ class PackedCode(NamedTuple):
 def pack(
     working_dir: Path | None, *, files: Sequence[Path] = (), modules: Sequence[str] = ()
 ) -> PackedCode:
-    """Pack a folder, single files and modules together; raises `errors.Unusable`."""
-    with tempfile.TemporaryDirectory(prefix="kiln-c-") as folder:
-        kept = blobs.Blobs(Path(folder), durable=False)
+    """Pack a directory, single files and modules together; raises `errors.Unusable`."""
+    with tempfile.TemporaryDirectory(prefix="kiln-c-") as directory:
+        kept = blobs.Blobs(Path(directory), durable=False)
         try:
             packed = packing.pack(working_dir, kept, files=files, modules=modules)
         except (data_errors.DataError, OSError) as error:
@@ -44,7 +44,7 @@ def pack(
 
 async def send(s: session.Session, packed: PackedCode) -> None:
     """Put it where workers find it. Raises a KubeError."""
-    for folder in packed.left_out:
-        click.echo(packing.NOT_SHIPPED.format(folder), err=True)
+    for directory in packed.left_out:
+        click.echo(packing.NOT_SHIPPED.format(directory), err=True)
     path = f"/blobs/{session.quoted(s.one_namespace())}/{packed.digest}"
     await s.exchange("PUT", path, body=packed.body)

@@ -1,4 +1,4 @@
-"""Which namespaces a manager serves, remembered in its folder: which of them has it left?
+"""Which namespaces a manager serves, remembered in its directory: which of them has it left?
 
 Used by `wiring.in_cluster`. What was left stays in the list until its TaskClusters have been told.
 """

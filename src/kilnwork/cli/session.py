@@ -355,11 +355,11 @@ def query_of(url: str) -> dict[str, str]:
 def run(work: Callable[[Session], Awaitable[T]]) -> T:
     """Connect as the options of the running command say, do the work, put errors into words."""
     target = options.current()
-    folder = None if target.data is None else Path(target.data)
-    if folder is not None and not (folder / "kubeconfig").exists():
-        return _in_folder(work, folder, target)
-    if folder is not None:  # the data directory of a `kiln up`
-        target = dataclasses.replace(target, kubeconfig=str(folder / "kubeconfig"))
+    directory = None if target.data is None else Path(target.data)
+    if directory is not None and not (directory / "kubeconfig").exists():
+        return _in_directory(work, directory, target)
+    if directory is not None:  # the data directory of a `kiln up`
+        target = dataclasses.replace(target, kubeconfig=str(directory / "kubeconfig"))
     settings = settings_of(target)
     try:
         return asyncio.run(_connected(work, settings))
@@ -367,18 +367,20 @@ def run(work: Callable[[Session], Awaitable[T]]) -> T:
         raise in_words(error, settings.server) from error
 
 
-def _in_folder(work: Callable[[Session], Awaitable[T]], folder: Path, target: options.Target) -> T:
-    """As `run`, with the tasks of a folder. What that takes, no other command loads."""
-    opened = lazy.load("kilnwork.cli.folder_session", "opened")
+def _in_directory(
+    work: Callable[[Session], Awaitable[T]], directory: Path, target: options.Target
+) -> T:
+    """As `run`, with the tasks of a directory. What that takes, no other command loads."""
+    opened = lazy.load("kilnwork.cli.directory_session", "opened")
 
     async def connected() -> T:
-        async with opened(folder, target) as session:
+        async with opened(directory, target) as session:
             return await work(session)
 
     try:
         return asyncio.run(connected())
     except kube_errors.KubeError as error:
-        raise in_words(error, str(folder)) from error
+        raise in_words(error, str(directory)) from error
 
 
 def settings_of(target: options.Target) -> config.Config:

@@ -97,7 +97,7 @@ def _opened(path: Path) -> IO[bytes]:
         return path.open("rb")
     except IsADirectoryError as error:
         raise errors.Unusable(
-            f"{path}: it is a folder: name a file in it, or send several as one: "
+            f"{path}: it is a directory: name a file in it, or send several as one: "
             f"cat {path}/* | kiln upload - …"
         ) from error
     except OSError as error:

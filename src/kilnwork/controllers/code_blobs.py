@@ -27,11 +27,11 @@ OfFlows = Callable[[], Mapping[str, set[bytes]]]
 
 
 class CodeBlobs:
-    """Renews blobs at intervals. `folder`: of the blobs, by namespace."""
+    """Renews blobs at intervals. `directory`: of the blobs, by namespace."""
 
-    def __init__(self, known: caches.Caches, folder: Path, *, time: clock.Clock) -> None:
+    def __init__(self, known: caches.Caches, directory: Path, *, time: clock.Clock) -> None:
         self._caches = known
-        self._folder = folder
+        self._directory = directory
         self._clock = time
 
     async def run(
@@ -53,7 +53,7 @@ class CodeBlobs:
         for namespace, digests in ({} if of_flows is None else of_flows()).items():
             named.setdefault(namespace, set()).update(digests)
         for namespace, digests in named.items():
-            kept = blobs.Blobs(self._folder / namespace, durable=False, time=self._clock)
+            kept = blobs.Blobs(self._directory / namespace, durable=False, time=self._clock)
             await asyncio.to_thread(kept.touch_all, sorted(digests))
 
     async def _named(self) -> dict[str, set[bytes]]:

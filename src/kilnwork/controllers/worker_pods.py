@@ -29,11 +29,11 @@ MANAGED = {"app.kubernetes.io/managed-by": "kilnwork"}
 """What the caches select: only objects that kilnwork made."""
 
 CONTAINER = "worker"
-TOKEN_FOLDER = "/var/run/secrets/kilnwork.dev/channel"  # noqa: S105 - a path
+TOKEN_DIRECTORY = "/var/run/secrets/kilnwork.dev/channel"  # noqa: S105 - a path
 TOKEN_KEY = "token"  # noqa: S105 - a key
-TOKEN_FILE = f"{TOKEN_FOLDER}/{TOKEN_KEY}"
+TOKEN_FILE = f"{TOKEN_DIRECTORY}/{TOKEN_KEY}"
 CA_KEY = "ca.crt"
-CA_FILE = f"{TOKEN_FOLDER}/{CA_KEY}"
+CA_FILE = f"{TOKEN_DIRECTORY}/{CA_KEY}"
 _VOLUME = "kiln-channel"
 
 LOST_NODE_S = 30
@@ -58,7 +58,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     `channel`: where workers connect (`unix:/path` or `tls://HOST:PORT`); `ca`: the PEM that its
     certificate is checked against, None for a Unix socket. `worker_image`: used when a template
     names none; on a local node it is only a label. `worker_dir`: where commands run unless a
-    template says so; None leaves it to the node. `blobs`: folder of the manager's blobs, which
+    template says so; None leaves it to the node. `blobs`: directory of the manager's blobs, which
     Pods see if `blobs_shared`. `allowed_kinds`: of objects that tasks may make.
     `socket`: of the dispatcher in this process, for TaskClaims; None: they are not served.
     `manager`: URL at which agents of ponds reach this process, whose certificate `manager_ca` has
@@ -197,7 +197,7 @@ def secret(
 
 
 def ca_data(ca: bytes | None) -> dict[str, str]:
-    """What a channel Secret says of the CA, which may change: a manager may lose its folder."""
+    """What a channel Secret says of the CA, which may change: a manager may lose its directory."""
     return {} if ca is None else {CA_KEY: base64.b64encode(ca).decode()}
 
 
@@ -298,7 +298,7 @@ def _worker(
     ours = [*_env(cluster, settings), *_memory_env(given)]
     mine = {entry["name"] for entry in ours}
     kept = [entry for entry in given.get("env") or [] if entry.get("name") not in mine]
-    mount = {"name": _VOLUME, "mountPath": TOKEN_FOLDER, "readOnly": True}
+    mount = {"name": _VOLUME, "mountPath": TOKEN_DIRECTORY, "readOnly": True}
     worker = {
         "name": CONTAINER,
         "terminationMessagePolicy": "FallbackToLogsOnError",  # why it left, in the Pod's status

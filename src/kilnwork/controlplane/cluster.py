@@ -48,7 +48,7 @@ from kilnwork.controlplane.apiserver import (
     watching,
 )
 from kilnwork.controlplane.node import kubelet, local, pod_fields
-from kilnwork.endpoints import directory
+from kilnwork.endpoints import endpoint_files
 from kilnwork.kit import asgi, ids, paths, serving
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import errors as kit_errors
@@ -91,7 +91,7 @@ class ControlPlane:
     """API server, keepers and node of one data directory.
 
     `mount` before or after `start`. Attributes for the wiring: `data_dir`, `run_dir` (a private
-    folder with a path short enough for sockets), `kubeconfig` (a path), and, once started,
+    directory with a path short enough for sockets), `kubeconfig` (a path), and, once started,
     `address`, `http_address`, `app` (what listens there), `authenticator`, `authorizer`, `writer`,
     `certificates`, `node`.
     """
@@ -206,7 +206,7 @@ class ControlPlane:
             kube,
             local.Settings(
                 name=self._settings.node_name,
-                folder=self.data_dir,
+                directory=self.data_dir,
                 run_dir=self.run_dir,
                 workdir=self._settings.workdir,
                 certificates=kubelet.Certificates(
@@ -247,15 +247,15 @@ class ControlPlane:
 
         `unix`: socket for workers and drivers of this machine; others take `/channel` over TLS.
         """
-        found = directory.Endpoints(
+        found = endpoint_files.Endpoints(
             version=__version__,
             pid=os.getpid(),
             epoch=epoch,
             kubernetes=self.address,
             http=self.http_address,
-            channel=directory.Channel(unix),
+            channel=endpoint_files.Channel(unix),
         )
-        directory.write(self.data_dir, found)
+        endpoint_files.write(self.data_dir, found)
 
     def admin_config(self) -> config.Config:
         """How the server's own controllers reach the API server."""
@@ -268,7 +268,7 @@ class ControlPlane:
         except OSError as error:
             raise kit_errors.ConfigurationError(
                 f"data directory {self.data_dir} cannot be used: {error.strerror or error}; "
-                "name a folder that you may write with --data"
+                "name a directory that you may write with --data"
             ) from error
         self._stops.append(("lock", _later(self._lock.release)))
         self._open_run_dir()
@@ -276,22 +276,22 @@ class ControlPlane:
     def _open_run_dir(self) -> None:
         paths.make_private(self.run_dir)
         if self.run_dir.parent != self.data_dir:
-            self._stops.append(("runtime folder", _later(self._remove_run_dir)))
+            self._stops.append(("runtime directory", _later(self._remove_run_dir)))
 
     def _remove_run_dir(self) -> None:
-        """Leave nothing in /tmp; a folder in which a shim still listens stays."""
+        """Leave nothing in /tmp; a directory in which a shim still listens stays."""
         with contextlib.suppress(OSError):
             self.run_dir.rmdir()
 
     def _last_port(self) -> int | None:
-        found = directory.read(self.data_dir)
+        found = endpoint_files.read(self.data_dir)
         if found is None:
             return None
         _, _, number = found.kubernetes.rpartition(":")
         return int(number) if number.isdigit() else None
 
     def _admin_token(self) -> str:
-        path = self.data_dir / directory.TOKEN
+        path = self.data_dir / endpoint_files.TOKEN
         if path.exists():
             token = path.read_bytes().decode("latin-1").strip()
             if not token.isascii() or (token and not token.isprintable()):

@@ -1,9 +1,10 @@
 """Blobs: values too large for the journal, in files named for the SHA-256 of their content.
 
 Used by the sdk and the slots, which write and read them, and by `dispatch.hub.blob_collection`,
-which removes them. One `Blobs` is one folder, that of a namespace: `<2 hex>/<64 hex>`, folders of
-mode 0700, files 0600. A blob is written under a name of its own and then renamed, so that a reader
-sees all of it or nothing, however many write it at the same time. Not for files that change.
+which removes them. One `Blobs` is one directory, that of a namespace: `<2 hex>/<64 hex>`,
+directories of mode 0700, files 0600. A blob is written under a name of its own and then renamed, so
+that a reader sees all of it or nothing, however many write it at the same time. Not for files that
+change.
 
 Nobody counts who uses a blob: its modification time is the pin. Whoever puts a blob that exists
 already renews it, whoever holds a reference that no journal row has yet renews it now and then
@@ -47,7 +48,7 @@ locate: "Callable[[], Blobs] | None" = None
 
 
 class Entry(NamedTuple):
-    """A blob in the folder. `modified`: wall clock, seconds. `aside`: a collector left it so."""
+    """A blob in the directory. `modified`: wall clock, seconds. `aside`: a collector left it so."""
 
     digest: bytes
     modified: float
@@ -75,14 +76,14 @@ def parse(name: str) -> bytes:
 
 
 class Blobs:
-    """The blobs of one namespace in `folder`, which is made with the first one.
+    """The blobs of one namespace in `directory`, which is made with the first one.
 
     `durable`: a blob is on disk when `put` returns; without, it may be lost when the machine is.
-    Any number of threads and processes may use one folder.
+    Any number of threads and processes may use one directory.
     """
 
-    def __init__(self, folder: Path, *, durable: bool, time: clock.Clock | None = None) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path, *, durable: bool, time: clock.Clock | None = None) -> None:
+        self.directory = directory
         self.durable = durable
         self._time = time or clock.SystemClock()
         self._checked: dict[bytes, _Seen] = {}
@@ -96,7 +97,7 @@ class Blobs:
         """
         views = [view for view in map(_flat, parts) if view.nbytes]
         digest, size = digests.sha256_of(views), sum(view.nbytes for view in views)
-        with _explained(self.folder):
+        with _explained(self.directory):
             good = self._renew_good(digest, size)
         if not good:
             with self.writer() as new:
@@ -139,9 +140,9 @@ class Blobs:
             with contextlib.suppress(FileNotFoundError):
                 return os.open(place, os.O_RDONLY | os.O_CLOEXEC)
         raise errors.BlobMissing(
-            f"blob {text(digest)} is not in {self.folder}: nothing referred to it for an hour, or "
-            "somebody removed it. Make the value again, and keep its Ref, or a task that uses it, "
-            "for as long as it is needed"
+            f"blob {text(digest)} is not in {self.directory}: nothing referred to it for an hour, "
+            "or another process removed it. Make the value again, and keep its Ref, or a task that "
+            "uses it, for as long as it is needed"
         )
 
     def touch(self, digest: bytes) -> bool:
@@ -167,19 +168,20 @@ class Blobs:
 
     def path(self, digest: bytes) -> Path:
         name = digest.hex()
-        return self.folder / name[:2] / name
+        return self.directory / name[:2] / name
 
     # for the collector
 
     def entries(self) -> Iterator[Entry]:
-        """All blobs there are, a subfolder at a time; those that vanish meanwhile are left out."""
-        for folder in sorted(_names(self.folder)):
-            if len(folder) != 2:
+        """All blobs there are, a subdirectory at a time; those that vanish meanwhile are left
+        out."""
+        for directory in sorted(_names(self.directory)):
+            if len(directory) != 2:
                 continue
-            for name in _names(self.folder / folder):
+            for name in _names(self.directory / directory):
                 with contextlib.suppress(FileNotFoundError, ValueError):
                     digest = bytes.fromhex(name.removesuffix(_ASIDE))
-                    modified = (self.folder / folder / name).stat().st_mtime
+                    modified = (self.directory / directory / name).stat().st_mtime
                     if len(digest) == 32:
                         yield Entry(digest, modified, name.endswith(_ASIDE))
 
@@ -205,8 +207,8 @@ class Blobs:
 
     def discard_unfinished(self, *, before: float) -> None:
         """Remove what writers have left that did not come to write anything since `before`."""
-        for name in _names(self.folder):
-            path = self.folder / name
+        for name in _names(self.directory):
+            path = self.directory / name
             with contextlib.suppress(FileNotFoundError):
                 if name.startswith(_UNFINISHED) and path.stat().st_mtime < before:
                     path.unlink()
@@ -221,7 +223,7 @@ class Blobs:
             if self.get(digest).nbytes != size:
                 return False
             if self.durable:  # its writer may not have come so far yet
-                disks.sync_folder(self.path(digest).parent)
+                disks.sync_directory(self.path(digest).parent)
         except (errors.BlobMissing, errors.BlobDamaged):
             return False
         return True
@@ -256,10 +258,10 @@ class Writer(ending.Closes):
 
     def __init__(self, blobs: Blobs) -> None:
         self._blobs = blobs
-        self._path = blobs.folder / f"{_UNFINISHED}{os.urandom(8).hex()}"
+        self._path = blobs.directory / f"{_UNFINISHED}{os.urandom(8).hex()}"
         self.size = 0
-        with _explained(blobs.folder):
-            make_folder(blobs.folder)
+        with _explained(blobs.directory):
+            make_directory(blobs.directory)
             flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
             self._file = os.fdopen(os.open(self._path, flags, 0o600), "wb", buffering=1 << 16)
 
@@ -291,34 +293,34 @@ class Writer(ending.Closes):
         return digest, self.size
 
     def write_unhashed(self, view: memoryview) -> None:
-        with _explained(self._blobs.folder):
+        with _explained(self._blobs.directory):
             self._file.write(view)
             self.size += view.nbytes
 
     def commit_as(self, digest: bytes) -> None:
         """As `commit`, for a caller that has computed the digest already."""
         path = self._blobs.path(digest)
-        with _explained(self._blobs.folder):
+        with _explained(self._blobs.directory):
             self._file.flush()
             if self._blobs.durable:
                 os.fsync(self._file.fileno())
-            new_folder = make_folder(path.parent)
+            new_directory = make_directory(path.parent)
             self._path.rename(path)
             stat = os.fstat(self._file.fileno())
             if self._blobs.durable:
-                disks.sync_folder(path.parent)
-                if new_folder:
-                    disks.sync_folder(self._blobs.folder)
+                disks.sync_directory(path.parent)
+                if new_directory:
+                    disks.sync_directory(self._blobs.directory)
         self._blobs._remember(digest, _Seen(stat.st_ino, stat.st_size, stat.st_mtime_ns))
 
 
 @contextlib.contextmanager
-def _explained(folder: Path) -> Iterator[None]:
+def _explained(directory: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise errors.BlobNotWritten(
-            f"a value cannot be written to {folder}: {error.strerror or error}. "
+            f"a value cannot be written to {directory}: {error.strerror or error}. "
             "Free some room there, or keep values elsewhere"
         ) from error
 
@@ -338,19 +340,19 @@ def _copied(descriptor: int, size: int) -> memoryview:
     return view[:done]
 
 
-def make_folder(folder: Path) -> bool:
+def make_directory(directory: Path) -> bool:
     """Make it, private, unless it is there; True if it was not."""
     try:
-        folder.mkdir(mode=0o700)
+        directory.mkdir(mode=0o700)
     except FileExistsError:
         return False
     except FileNotFoundError:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     return True
 
 
-def _names(folder: Path) -> list[str]:
+def _names(directory: Path) -> list[str]:
     try:
-        return os.listdir(folder)  # noqa: PTH208 - names are all that is needed
+        return os.listdir(directory)  # noqa: PTH208 - names are all that is needed
     except (FileNotFoundError, NotADirectoryError):
         return []

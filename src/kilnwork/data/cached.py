@@ -1,9 +1,9 @@
-"""Blobs of a manager that shares no folder with us: a local folder in front of its `/blobs`.
+"""Blobs of a manager that shares no directory with us: a local directory in front of its `/blobs`.
 
 Used by sessions and slots whose link goes over the network. What is read comes from the local
-folder, and is fetched into it at first; what is put is on the manager's disk before `put` returns.
-Many processes may use one folder: of those that miss the same blob one fetches it. The manager's
-blobs are what counts; the folder may lose anything at any time.
+directory, and is fetched into it at first; what is put is on the manager's disk before `put`
+returns. Many processes may use one directory: of those that miss the same blob one fetches it. The
+manager's blobs are what counts; the directory may lose anything at any time.
 """
 
 import contextlib
@@ -16,24 +16,24 @@ from kilnwork.data import blobs, errors, remote
 from kilnwork.kit import clock as clocks
 
 CACHE_BYTES = 2 << 30
-"""What a folder may hold; beyond, what was not used for longest goes."""
+"""What a directory may hold; beyond, what was not used for longest goes."""
 
 ASK_FIRST_BYTES = 1 << 20
 """From this size on it is asked whether the manager has a blob, before it is sent."""
 
 
 class CachedBlobs(blobs.Blobs):
-    """See the module. `folder`: local; `store`: what counts."""
+    """See the module. `directory`: local; `store`: what counts."""
 
     def __init__(
         self,
-        folder: Path,
+        directory: Path,
         store: remote.Store,
         *,
         time: clocks.Clock | None = None,
         most_bytes: int = CACHE_BYTES,
     ) -> None:
-        super().__init__(folder, durable=False, time=time)
+        super().__init__(directory, durable=False, time=time)
         self._store = store
         self._most_bytes = most_bytes
         self._new_bytes = 0
@@ -85,7 +85,7 @@ class CachedBlobs(blobs.Blobs):
             self._store.touch_all(stale)
 
     def give(self, digest: bytes, size: int) -> None:
-        """For `_Writer`: what is in the folder goes to the manager."""
+        """For `_Writer`: what is in the directory goes to the manager."""
         self._give(digest, size)
 
     def _give(self, digest: bytes, size: int) -> None:
@@ -98,8 +98,8 @@ class CachedBlobs(blobs.Blobs):
 
     def _fetch(self, digest: bytes) -> None:
         """Raises `BlobMissing` when the manager has none either."""
-        blobs.make_folder(self.folder)
-        with _locked(self.folder / f".get-{digest[:1].hex()}"):
+        blobs.make_directory(self.directory)
+        with _locked(self.directory / f".get-{digest[:1].hex()}"):
             with contextlib.suppress(errors.BlobMissing, errors.BlobDamaged):
                 super().get(digest)
                 return  # somebody else has fetched it meanwhile
@@ -133,7 +133,7 @@ class CachedBlobs(blobs.Blobs):
         self._given[digest] = self._time.wall()
 
     def _grew(self, size: int) -> None:
-        """Make room now and then: others fill the same folder, and do the same."""
+        """Make room now and then: others fill the same directory, and do the same."""
         self._new_bytes += size
         if self._new_bytes > self._most_bytes // 8:
             self._new_bytes = 0

@@ -1,4 +1,4 @@
-"""Commit records: how the run of a part ended, created once in the folder of its job.
+"""Commit records: how the run of a part ended, created once in the directory of its job.
 
 Used by the slots that map and reduce, by `jobs`, which cancels and gives up by the same rule, and
 by whoever merges. The record *is* the result: of all attempts at a part's run, of cancelling and of
@@ -15,15 +15,15 @@ from kilnwork.api import filejobs
 from kilnwork.data import errors
 from kilnwork.data.stores import port
 
-FOLDER = "commits/"
+DIRECTORY = "commits/"
 
 SERVER = 0
 """The attempt of a commit that no worker made."""
 
 
 def key(part: int, run: int) -> str:
-    """Where it is, in the job's folder. `part`: 0 is the reducer."""
-    return f"{FOLDER}{part}-{run}"
+    """Where it is, in the job's directory. `part`: 0 is the reducer."""
+    return f"{DIRECTORY}{part}-{run}"
 
 
 def publish(store: port.Store, commit: filejobs.Commit) -> filejobs.Commit:
@@ -68,8 +68,8 @@ def find(store: port.Store, part: int, run: int) -> filejobs.Commit | None:
 
 def listed(store: port.Store) -> Iterator[tuple[int, int]]:
     """Part and run of all records, in no useful order, without reading them."""
-    for facts in store.list(FOLDER):
-        part, _, run = facts.key.removeprefix(FOLDER).partition("-")
+    for facts in store.list(DIRECTORY):
+        part, _, run = facts.key.removeprefix(DIRECTORY).partition("-")
         if part.isdecimal() and run.isdecimal():
             yield int(part), int(run)
 

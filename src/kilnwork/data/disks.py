@@ -1,4 +1,4 @@
-"""What blobs and stores ask of a disk: that it has room to spare, and that it knows a folder.
+"""What blobs and stores ask of a disk: that it has room to spare, and that it knows a directory.
 
 Used by `blobs`, `stores.local` and `server.blobs`. Room is left for the journal, which shares the
 disk: nobody's data may stop everybody's tasks.
@@ -18,20 +18,22 @@ _SPARE_PART = 20
 """Of a small disk, that part is left free."""
 
 
-def usable_bytes(folder: Path) -> int:
-    """How much data may still be written to the disk of a folder; negative when the spare is used.
+def usable_bytes(directory: Path) -> int:
+    """How much data may still be written to the disk of a directory; negative when the spare is
+    used.
 
     Raises FileNotFoundError.
     """
-    found = os.statvfs(folder)
+    found = os.statvfs(directory)
     return found.f_bavail * found.f_frsize - _spare_bytes(found)
 
 
-def lacking(folder: Path) -> str:
-    """What is wrong with the room on the disk of a folder, for people; "" when there is enough."""
-    if usable_bytes(folder) >= 0:
+def lacking(directory: Path) -> str:
+    """What is wrong with the room on the disk of a directory, for people; "" when there is
+    enough."""
+    if usable_bytes(directory) >= 0:
         return ""
-    spare = _spare_bytes(os.statvfs(folder))
+    spare = _spare_bytes(os.statvfs(directory))
     return f"the disk has less than {spare >> 20} MiB left, which the journal needs"
 
 
@@ -59,9 +61,9 @@ def _sync_file_range() -> Callable[[int, int, int, int], int]:
     return called
 
 
-def sync_folder(folder: Path) -> None:
+def sync_directory(directory: Path) -> None:
     """Have the disk know what is in it (fsync(2): a new name needs one of its own)."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
     finally:

@@ -16,7 +16,7 @@ class BlobDamaged(DataError):
 
 
 class BlobNotWritten(DataError):
-    """The disk took no blob: free some room, or use another folder; nothing was left behind."""
+    """The disk took no blob: free some room, or use another directory; nothing was left behind."""
 
 
 class BlobsUnreachable(DataError):
@@ -71,7 +71,7 @@ class BadRecord(DataError):
 
 
 class NotShippable(DataError):
-    """This folder or module cannot be sent to workers; the message says what to change."""
+    """This directory or module cannot be sent to workers; the message says what to change."""
 
 
 class StoreError(DataError):

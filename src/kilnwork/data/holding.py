@@ -44,7 +44,7 @@ class Holding:
         held[number] = (alive, tuple(digests))
 
     def renew(self, kept: blobs.Blobs) -> None:
-        """Renew some of what is held and in this folder, if it is time; call it often."""
+        """Renew some of what is held and in this directory, if it is time; call it often."""
         now = self._time.monotonic()
         turn = self._rounds.setdefault(kept, _Round())
         if not turn.left:

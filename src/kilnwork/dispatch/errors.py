@@ -24,7 +24,7 @@ class JournalLocked(DispatchError):
 
 
 class JournalUnreadable(DispatchError):
-    """The journal was written by a newer kilnwork, or is no journal; use another folder."""
+    """The journal was written by a newer kilnwork, or is no journal; use another directory."""
 
 
 class StaleEpoch(DispatchError):

@@ -19,11 +19,11 @@ IDLE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class DispatcherSettings:
     """See the module.
 
     `listener`: inherited descriptor of a Unix socket that listens. `token_file`: what workers and
-    drivers must show. `folder`: of the journal; None: keep nothing, and end with the owner.
+    drivers must show. `directory`: of the journal; None: keep nothing, and end with the owner.
     `secrets`: directory whose file NAME/KEY is the value of a key of a Secret; None: there are
     none. `owner`: inherited descriptor at whose end the owner is gone. `scratch`: removed at the
     end.
@@ -31,7 +31,7 @@ class Settings:
 
     listener: int
     token_file: Path
-    folder: Path | None
+    directory: Path | None
     blobs: Path
     secrets: Path | None
     owner: int | None
@@ -40,21 +40,21 @@ class Settings:
     sync_delay_s: float
 
 
-def from_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -> Settings:
+def from_arguments(arguments: Sequence[str], environment: Mapping[str, str]) -> DispatcherSettings:
     """Raises ConfigurationError, which names the argument and what it should be."""
     given = _pairs(arguments)
     volatile = given.pop("--volatile", None) is not None
-    folder = given.pop("--folder", None)
-    if volatile == (folder is not None):
-        raise errors.ConfigurationError("give either --folder DIR or --volatile")
+    directory = given.pop("--directory", None)
+    if volatile == (directory is not None):
+        raise errors.ConfigurationError("give either --directory DIR or --volatile")
     secrets = given.pop("--secrets", None)
     owner, scratch = given.pop("--owner-fd", None), given.pop("--scratch", None)
     if volatile and owner is None:
         raise errors.ConfigurationError("--volatile needs --owner-fd: it ends with its owner")
-    settings = Settings(
+    settings = DispatcherSettings(
         listener=_descriptor("--listen-fd", _needed(given, "--listen-fd")),
         token_file=Path(_needed(given, "--token-file")),
-        folder=None if folder is None else Path(folder),
+        directory=None if directory is None else Path(directory),
         blobs=Path(_needed(given, "--blobs")),
         secrets=None if secrets is None else Path(secrets),
         owner=None if owner is None else _descriptor("--owner-fd", owner),

@@ -19,7 +19,7 @@ from kilnwork.api import manager
 from kilnwork.endpoints import client, discovery
 from kilnwork.endpoints import errors as endpoint_errors
 from kilnwork.kit import clock as clocks
-from kilnwork.kit import errors, http1, http_types, keepalive
+from kilnwork.kit import errors, http1, http_types, keepalive, tls_client
 from kilnwork.kube import config, credentials, tls
 
 RELOAD_S = 5.0
@@ -55,7 +55,7 @@ class ServerConnector:
             if parts.scheme == "http":
                 return connected
             name = settings.tls_server_name or host
-            return self._context().wrap_socket(connected, server_hostname=_plain(name))
+            return tls_client.wrap(self._context(), connected, server_name=_plain(name))
         except ssl.SSLCertVerificationError as error:
             connected.close()
             raise errors.ConfigurationError(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib import parse
 
-from kilnwork.endpoints import directory
+from kilnwork.endpoints import endpoint_files
 from kilnwork.kit import errors, paths
 from kilnwork.kube import config
 
@@ -77,7 +77,7 @@ def resolve(where: str | os.PathLike[str] | None) -> Endpoint:
     if path.exists():
         return _by_config(lambda: config.load(path))
     raise errors.ConfigurationError(
-        f"there is no {path}: name a data directory of `kiln up`, a folder of kiln.start(), a "
+        f"there is no {path}: name a data directory of `kiln up`, a directory of kiln.start(), a "
         "kubeconfig or a URL"
     )
 
@@ -86,7 +86,7 @@ def _by_environment() -> Endpoint:
     if config.named_by(os.environ):
         return _by_config(config.load)
     default = paths.data_dir()
-    if directory.read(default) is None:
+    if endpoint_files.read(default) is None:
         raise errors.ConfigurationError(
             f"no server is known: KUBECONFIG is not set, nobody has served {default}; {_START}"
         )
@@ -99,27 +99,27 @@ def _by_config(
     return Endpoint(namespace=load().namespace, load=load, load_api=load_api or load)
 
 
-def _in_directory(folder: Path) -> Endpoint:
-    found = directory.read(folder)
+def _in_directory(directory: Path) -> Endpoint:
+    found = endpoint_files.read(directory)
     if found is None:
         raise errors.ConfigurationError(
-            f"nobody has served {folder}: `kiln up --data {folder}` does, or "
-            f"kiln.start({str(folder)!r})"
+            f"nobody has served {directory}: `kiln up --data {directory}` does, or "
+            f"kiln.start({str(directory)!r})"
         )
     if not found.is_server:
-        return Endpoint(directory=folder)
+        return Endpoint(directory=directory)
 
     def load() -> config.Config:
         """Over plain http, which takes less than TLS, with the administrator's token."""
-        now, token = directory.read(folder) or found, directory.token(folder)
+        now, token = endpoint_files.read(directory) or found, endpoint_files.token(directory)
         if not token:
             raise errors.ConfigurationError(
-                f"you may not read {folder / directory.TOKEN}: name a kubeconfig that has a token "
-                "of your own, as `kiln token ACCOUNT` makes them"
+                f"you may not read {directory / endpoint_files.TOKEN}: name a kubeconfig that has "
+                "a token of your own, as `kiln token ACCOUNT` makes them"
             )
         return config.Config(server=now.http, token=token)
 
-    return _by_config(load, lambda: config.load(folder / KUBECONFIG))
+    return _by_config(load, lambda: config.load(directory / KUBECONFIG))
 
 
 def _by_url(url: str) -> Endpoint:

@@ -21,7 +21,16 @@ from kilnwork.data import commits
 from kilnwork.data import errors as data_errors
 from kilnwork.data.records import manifests
 from kilnwork.data.stores import opening, port
-from kilnwork.jobs import errors, item_source, items, job_directory, model, records, rows, steps
+from kilnwork.jobs import (
+    errors,
+    item_source,
+    items,
+    job_directory,
+    model,
+    plan_steps,
+    records,
+    rows,
+)
 from kilnwork.kit import clock as clocks
 
 log = logging.getLogger(__name__)
@@ -243,11 +252,11 @@ class FileItems:
         return opening.inside(self._sources.worker_url, *directory.split("/"))
 
     def _part_work(self, job: records.Job, part: int) -> filejobs.PartWork:
-        spec, directory, name = _file_spec(job.spec), None, model.FOLDER_INPUT
+        spec, directory, name = _file_spec(job.spec), None, model.DIRECTORY_INPUT
         if self.progress.source is not None:
             directory, _, name = self.progress.source.rpartition("/")
         return filejobs.PartWork(
-            store=self._url(job.folder),
+            store=self._url(job.directory),
             job=job.id.text,
             input=name,
             format=spec.input,
@@ -261,7 +270,7 @@ class FileItems:
 
     def _reduce_work(self, job: records.Job) -> filejobs.ReduceWork:
         return filejobs.ReduceWork(
-            store=self._url(job.folder),
+            store=self._url(job.directory),
             job=job.id.text,
             parts=tuple((n, job.run_of(n)) for n in range(1, job.size + 1)),
             run=job.run,
@@ -346,13 +355,13 @@ class FileItems:
         def wanted(part: int, run: int) -> bool:
             if not 0 < part <= known.size:
                 return part == 0 and run == job_run
-            is_open = known.states[part] < items.State.SUCCEEDED
+            is_open = known.states[part] < items.ItemState.SUCCEEDED
             return is_open and run == (known.runs[part] or base)
 
         return lambda: [self.result(one) for one in job_directory.recover(directory, wanted)]
 
     def settle(
-        self, job: records.Job, step: steps.Settle, returned: Callable[[], bytes | None]
+        self, job: records.Job, step: plan_steps.Settle, returned: Callable[[], bytes | None]
     ) -> Callable[[], item_source.ItemResult | item_source.Damage | None]:
         """Read the commit record of a run, or create it."""
         directory, now = self._directory(job), self._sources.clock.wall()
@@ -402,7 +411,7 @@ class FileItems:
 
     def purge(self, job: records.Job) -> Callable[[], None]:
         """Delete the directory."""
-        store, prefix = self._sources.store, f"{job.folder}/"
+        store, prefix = self._sources.store, f"{job.directory}/"
         return lambda: job_directory.purge(store, prefix)
 
     def _directory(self, job: records.Job) -> port.Store:

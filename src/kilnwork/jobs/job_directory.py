@@ -14,7 +14,7 @@ from kilnwork.api import filejobs
 from kilnwork.data import commits
 from kilnwork.data import errors as data_errors
 from kilnwork.data.stores import port
-from kilnwork.jobs import model, steps
+from kilnwork.jobs import model, plan_steps
 
 JOB = "job.json"
 MAX_JOB_BYTES = 64 << 20
@@ -37,51 +37,51 @@ class JobFile(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     source: str | None = None
 
 
-def store(folder: port.Store, file: JobFile, inline: bytes | None) -> None:
+def store(directory: port.Store, file: JobFile, inline: bytes | None) -> None:
     """Input first: where there is a `job.json`, there is an input."""
     if inline is not None:
-        folder.put(model.FOLDER_INPUT, inline)
-    folder.put(JOB, msgspec.json.encode(file))
+        directory.put(model.DIRECTORY_INPUT, inline)
+    directory.put(JOB, msgspec.json.encode(file))
 
 
-def recover(folder: port.Store, wanted: Callable[[int, int], bool]) -> list[filejobs.Commit]:
+def recover(directory: port.Store, wanted: Callable[[int, int], bool]) -> list[filejobs.Commit]:
     """Records of those parts (0: the reducer) and runs that are wanted, as far as there are any."""
-    there = sorted(found for found in commits.listed(folder) if wanted(*found))
-    found = (commits.find(folder, part, run) for part, run in there)
+    there = sorted(found for found in commits.listed(directory) if wanted(*found))
+    found = (commits.find(directory, part, run) for part, run in there)
     return [commit for commit in found if commit is not None]
 
 
-def end_run(folder: port.Store, step: steps.Settle, at: float) -> filejobs.Commit | None:
+def end_run(directory: port.Store, step: plan_steps.Settle, at: float) -> filejobs.Commit | None:
     """How the run of a part ended; without a record it ends as `outcome`, if that is given."""
     if step.outcome is None:
-        return commits.find(folder, step.item, step.run)
+        return commits.find(directory, step.item, step.run)
     message = step.message[:2000]
     return commits.give_up(
-        folder, step.item, step.run, outcome=step.outcome, message=message, at=at
+        directory, step.item, step.run, outcome=step.outcome, message=message, at=at
     )
 
 
 def reduced(
-    folder: port.Store, run: int, returned: filejobs.Reduced | None, at: float
+    directory: port.Store, run: int, returned: filejobs.Reduced | None, at: float
 ) -> filejobs.Commit | tuple[filejobs.Damaged, ...]:
     """The reducer's task succeeded: it has published, or says which parts cannot be used. In that
     case this run of it is over, but not fenced: what it may still publish is never looked at, as
     soon as the job has another run."""
-    found = commits.find(folder, 0, run)
+    found = commits.find(directory, 0, run)
     if found is not None:
         return found
     if returned is None or not returned.damaged:
         message = "the task that reduces succeeded without a commit record"
-        return commits.give_up(folder, 0, run, outcome=_O.FAILED, message=message, at=at)
+        return commits.give_up(directory, 0, run, outcome=_O.FAILED, message=message, at=at)
     return returned.damaged
 
 
 def publish(
-    folder: port.Store, run: int, part: filejobs.Commit | None, at: float
+    directory: port.Store, run: int, part: filejobs.Commit | None, at: float
 ) -> filejobs.Commit | tuple[filejobs.Damaged, ...]:
     """The result of the only part (None: there is none) becomes that of the job."""
     if part is not None and part.output is not None:
-        trouble = _unusable(folder, part.output)
+        trouble = _unusable(directory, part.output)
         if trouble:
             return (filejobs.Damaged(part=part.part, run=part.run, message=trouble),)
     result = filejobs.Commit(
@@ -95,41 +95,41 @@ def publish(
         started=at,
         finished=at,
     )
-    return commits.publish(folder, result)
+    return commits.publish(directory, result)
 
 
-def _unusable(folder: port.Store, file: filejobs.StoredFile) -> str:
+def _unusable(directory: port.Store, file: filejobs.StoredFile) -> str:
     try:
-        size = folder.head(file.key).bytes
+        size = directory.head(file.key).bytes
     except data_errors.ObjectMissing:
         return f"{file.key} is missing"
     return "" if size == file.bytes else f"{file.key} has {size} bytes instead of {file.bytes}"
 
 
-def tidy(folder: port.Store, *, after: float, before: float) -> int:
+def tidy(directory: port.Store, *, after: float, before: float) -> int:
     """Delete what killed attempts have written and no record names, if the job has ended between
     these moments (wall clock, seconds); returns how many objects.
 
     An attempt of that run that still writes finds a record, loses and removes its own.
     """
-    runs = [run for part, run in commits.listed(folder) if part == 0]
-    end = commits.find(folder, 0, max(runs)) if runs else None
+    runs = [run for part, run in commits.listed(directory) if part == 0]
+    end = commits.find(directory, 0, max(runs)) if runs else None
     if end is None or not after < end.finished <= before:
         return 0
-    written = {facts.key for place in (OUT, RESULT) for facts in folder.list(place)}
-    raw = port.read_all(folder, JOB, most=MAX_JOB_BYTES)
+    written = {facts.key for place in (OUT, RESULT) for facts in directory.list(place)}
+    raw = port.read_all(directory, JOB, most=MAX_JOB_BYTES)
     if msgspec.json.decode(raw, type=JobFile).run != end.run:
         return 0  # it has been redriven, of which the store is told before anything runs
-    for part, run in list(commits.listed(folder)):
-        commit = commits.find(folder, part, run)
+    for part, run in list(commits.listed(directory)):
+        commit = commits.find(directory, part, run)
         if commit is not None:
             written -= {file.key for file in (commit.output, commit.errors) if file is not None}
-    folder.delete(written)
+    directory.delete(written)
     return len(written)
 
 
 def purge(whole: port.Store, prefix: str) -> None:
-    """Delete a folder (`prefix` ends with a slash); `job.json` first: half of it is no job. Last
+    """Delete a directory (`prefix` ends with a slash); `job.json` first: half of it is no job. Last
     what killed attempts were about to write."""
     whole.delete([prefix + JOB])
     port.clear(whole, prefix)

@@ -12,8 +12,8 @@ import msgspec
 from kilnwork.api import filejobs
 from kilnwork.kit import ids
 
-FOLDER_INPUT = "input"
-"""Key of a job's own input in its folder."""
+DIRECTORY_INPUT = "input"
+"""Key of a job's own input in its directory."""
 
 
 class JobId(NamedTuple):
@@ -24,7 +24,7 @@ class JobId(NamedTuple):
 
     @property
     def dashed(self) -> str:
-        """The UUID as text: the name of its folder in the store."""
+        """The UUID as text: the name of its directory in the store."""
         return ids.task_text(ids.TaskId(self.uuid))
 
 
@@ -42,8 +42,8 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
     `inline`: the stored bytes of a small input (64 KiB at most), kept in the journal and written to
     the store before the first part starts; None: the input is in the store already, at `input` of
-    the job's folder or, if `source` is given, at that key of the whole store (an upload of its own,
-    which is not the job's to delete). `user`: who made it.
+    the job's directory or, if `source` is given, at that key of the whole store (an upload of its
+    own, which is not the job's to delete). `user`: who made it.
     """
 
     id: JobId
@@ -114,7 +114,7 @@ class FileProgress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True
     done_bytes: int = 0
     """Of the input, in parts that succeeded."""
     output: filejobs.StoredFile | None = None
-    """What was published, as `errors`; keys in the job's folder."""
+    """What was published, as `errors`; keys in the job's directory."""
     errors: filejobs.StoredFile | None = None
 
     @property
@@ -127,7 +127,7 @@ _Spec = TypeVar("_Spec")
 _Progress = TypeVar("_Progress")
 
 
-class View(msgspec.Struct, Generic[_Spec, _Progress], frozen=True, kw_only=True):
+class GenericJobView(msgspec.Struct, Generic[_Spec, _Progress], frozen=True, kw_only=True):
     """A job, with the spec and the progress of its kind of items."""
 
     id: str
@@ -164,12 +164,12 @@ class View(msgspec.Struct, Generic[_Spec, _Progress], frozen=True, kw_only=True)
         return ids.task_text(ids.TaskId(self.uuid))
 
     @property
-    def folder(self) -> str:
+    def directory(self) -> str:
         """Prefix of its objects in the store, without a slash at the end."""
         return f"{self.namespace}/{self.dashed}"
 
 
-JobView = View[filejobs.JobSpec, FileProgress]
+JobView = GenericJobView[filejobs.JobSpec, FileProgress]
 """A job on a file."""
 
 
@@ -189,14 +189,14 @@ class PartView(msgspec.Struct, frozen=True, kw_only=True):
     commit: filejobs.Commit | None
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which jobs of a namespace; None: any."""
 
     phase: filejobs.Phase | None = None
     name: str | None = None
 
 
-ANY = Wanted()
+ANY = JobQuery()
 
 
 class Adjustment(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 A backup of the journal may be put in place: jobs of the store that it has not got are taken up.
 
 Used by the service. Uploads that were never made a job are swept by age, and so is what killed
-attempts have left in the folders of jobs. Ages come from a clock that cannot be set
+attempts have left in the directories of jobs. Ages come from a clock that cannot be set
 (`kit.retention_clock`).
 """
 
@@ -22,7 +22,6 @@ from kilnwork.data import errors as data_errors
 from kilnwork.data.stores import opening, port
 from kilnwork.jobs import (
     errors,
-    facts,
     file_items,
     job_directory,
     model,
@@ -30,6 +29,7 @@ from kilnwork.jobs import (
     records,
     rows,
     tables,
+    transitions,
 )
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import retention_clock
@@ -69,8 +69,8 @@ class JobService(Protocol):
     async def delete(self, namespace: str, job: str) -> None: ...
 
 
-class Upkeep:
-    """JobService and sweeps, until cancelled. `blobs`: the folder of blobs, by namespace."""
+class JobRetention:
+    """JobService and sweeps, until cancelled. `blobs`: the directory of blobs, by namespace."""
 
     def __init__(
         self,
@@ -164,28 +164,28 @@ class Upkeep:
             await asyncio.to_thread(kept.touch_all, named)
 
     async def sweep(self) -> int:
-        """Delete folders that are no jobs, and what killed attempts have left in the others;
-        returns how many folders."""
+        """Delete directories that are no jobs, and what killed attempts have left in the others;
+        returns how many directories."""
         young, orphaned = self._ages.old_before(SWEEP_S), self._ages.old_before(ORPHAN_S)
         store = self._jobs.store
-        folders = await asyncio.to_thread(
-            lambda: {uuid.bytes: prefix for prefix, uuid in _folders(store)}
+        directories = await asyncio.to_thread(
+            lambda: {uuid.bytes: prefix for prefix, uuid in _directories(store)}
         )
-        ended = await self._known(folders, before=young)
+        ended = await self._known(directories, before=young)
         count = 0
-        for uuid, prefix in folders.items():
+        for uuid, prefix in directories.items():
             count += await self._adopt_or_clear(uuids.UUID(bytes=uuid), prefix, before=orphaned)
         await asyncio.to_thread(port.sweep, store, before=young)
         await asyncio.to_thread(_tidy, store, ended, before=young)
         self._tidy_from = young
         return count
 
-    async def _known(self, folders: dict[bytes, str], *, before: float) -> list[str]:
+    async def _known(self, directories: dict[bytes, str], *, before: float) -> list[str]:
         """Take those of jobs out; returns the ones that are to be tidied."""
         found, row = [], 0
         while page := self._tables.ends(row, PAGE):
             for _, uuid, finished in page:
-                prefix = folders.pop(uuid, None)
+                prefix = directories.pop(uuid, None)
                 if prefix and finished is not None and self._tidy_from < finished <= before:
                     found.append(prefix)
             row = page[-1][0]
@@ -193,7 +193,7 @@ class Upkeep:
         return found
 
     async def _adopt_or_clear(self, uuid: uuids.UUID, prefix: str, *, before: float) -> bool:
-        """A folder that the journal does not know. True: it was no job, and is deleted."""
+        """A directory that the journal does not know. True: it was no job, and is deleted."""
         store = self._jobs.store
         try:
             file = await asyncio.to_thread(_job_file, store, prefix)
@@ -211,12 +211,12 @@ class Upkeep:
         return False
 
 
-def _folders(store: port.Store) -> Iterator[tuple[str, uuids.UUID]]:
-    """Folders that look like those of jobs: prefix with a slash, and UUID."""
-    for namespace in store.folders():
+def _directories(store: port.Store) -> Iterator[tuple[str, uuids.UUID]]:
+    """Directories that look like those of jobs: prefix with a slash, and UUID."""
+    for namespace in store.directories():
         if namespace.startswith("_"):
             continue
-        for name in store.folders(f"{namespace}/"):
+        for name in store.directories(f"{namespace}/"):
             try:
                 yield f"{namespace}/{name}/", uuids.UUID(name)
             except ValueError:
@@ -231,19 +231,19 @@ def _job_file(store: port.Store, prefix: str) -> job_directory.JobFile | None:
     except data_errors.ObjectMissing:
         raise
     except (msgspec.MsgspecError, data_errors.DataError) as error:
-        log.warning("a job cannot be read", extra={"folder": prefix, "error": str(error)})
+        log.warning("a job cannot be read", extra={"directory": prefix, "error": str(error)})
         return None
 
 
-def _tidy(store: port.Store, folders: Iterable[str], *, before: float) -> None:
-    """In folders of jobs that have ended."""
-    for prefix in folders:
+def _tidy(store: port.Store, directories: Iterable[str], *, before: float) -> None:
+    """In directories of jobs that have ended."""
+    for prefix in directories:
         try:
             job_directory.tidy(_opened(store, prefix), after=0.0, before=before)
         except data_errors.ObjectMissing:
             continue  # it is being deleted
         except (msgspec.MsgspecError, data_errors.DataError) as error:
-            log.warning("a job was not tidied", extra={"folder": prefix, "error": str(error)})
+            log.warning("a job was not tidied", extra={"directory": prefix, "error": str(error)})
 
 
 def _opened(store: port.Store, prefix: str) -> port.Store:
@@ -252,13 +252,13 @@ def _opened(store: port.Store, prefix: str) -> port.Store:
 
 def rebuild(sources: file_items.FileSources, *, ttl_s: float | None) -> tables.Writes:
     """Return the rows of all jobs that are in the store, for a journal that has none. `ttl_s`: as
-    of `service.Options`.
+    of `service.FileJobOptions`.
 
-    What a job's parts have committed is read when it is taken up (`steps.Recover`); of one that is
-    over, here.
+    What a job's parts have committed is read when it is taken up (`plan_steps.Recover`); of one
+    that is over, here.
     """
     count, writes, store = 0, tables.Writes(), sources.store
-    found = sorted(_folders(store), key=lambda one: one[1].int)
+    found = sorted(_directories(store), key=lambda one: one[1].int)
     for prefix, uuid in found:
         try:
             file = _job_file(store, prefix)
@@ -314,6 +314,6 @@ def _rebuilt(
         job.counts.cancelled = job.size - job.counts.succeeded - job.counts.failed
         job.end(end.finished)
     else:  # perhaps the journal is gone too, and would number attempts from 1
-        facts.journal_lost(job, now=file.created)
+        transitions.journal_lost(job, now=file.created)
     job.changed(file.created)
     return job

@@ -12,4 +12,5 @@ class KilnError(Exception):
 
 
 class ConfigurationError(KilnError):
-    """A setting, file or folder given by the user cannot be used; the message says what to do."""
+    """A setting, file or directory given by the user cannot be used; the message says what to
+    do."""

@@ -1,6 +1,6 @@
 """One process at a time: a lock (flock(2)) on a file that holds the pid of its owner.
 
-Used by whoever owns a folder: the embedded server, the journal, drivers.
+Used by whoever owns a directory: the embedded server, the journal, drivers.
 The kernel gives the lock back when the process ends, however it does: the file of one that was
 killed is no obstacle. It stays where it is, since removing it would let two in.
 """

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from kilnwork.kit import digests, errors
 
-MAX_SOCKET_FOLDER = 80
-"""Longest folder for Unix sockets: unix(7) allows 108 bytes with the file name."""
+MAX_SOCKET_DIRECTORY = 80
+"""Longest directory for Unix sockets: unix(7) allows 108 bytes with the file name."""
 
 
 def data_dir() -> Path:
@@ -20,9 +20,9 @@ def data_dir() -> Path:
     return (Path(base) if base else Path.home() / ".local" / "share") / "kilnwork"
 
 
-def is_data_dir(folder: Path) -> bool:
+def is_data_dir(directory: Path) -> bool:
     """True of a data directory of a server, a session or a node: tokens and keys are in there."""
-    return any((folder / mark).is_file() for mark in _MARKS)
+    return any((directory / mark).is_file() for mark in _MARKS)
 
 
 _MARKS = ("control.lock", "journal.lock", "owner.lock", "node-identity")
@@ -45,27 +45,28 @@ def write_private(path: Path, content: bytes, *, durable: bool = False) -> None:
         raise
 
 
-def runtime_dir(folder: Path) -> Path:
-    """The private folder for Unix sockets: FOLDER/run, or a short one in /tmp when that is long.
+def runtime_dir(directory: Path) -> Path:
+    """The private directory for Unix sockets: DIRECTORY/run, or a short one in /tmp when that is
+    long.
 
-    The same for the same FOLDER, so that whoever comes next finds what the last one left.
+    The same for the same DIRECTORY, so that whoever comes next finds what the last one left.
     """
-    run = folder / "run"
-    if len(os.fsencode(run)) < MAX_SOCKET_FOLDER:
+    run = directory / "run"
+    if len(os.fsencode(run)) < MAX_SOCKET_DIRECTORY:
         return run
-    digest = digests.sha256_of([os.fsencode(folder.resolve())]).hex()[:16]
+    digest = digests.sha256_of([os.fsencode(directory.resolve())]).hex()[:16]
     return Path("/tmp") / f"kiln-{digest}"  # noqa: S108  0700, owner checked, name is no secret
 
 
-def make_private(folder: Path) -> None:
-    """Make a folder that only we can enter; raises ConfigurationError if it is somebody else's.
+def make_private(directory: Path) -> None:
+    """Make a directory that only we can enter; raises ConfigurationError if it is somebody else's.
 
     In /tmp anybody may have put something under that name: a link is not followed.
     """
-    folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
+    directory.mkdir(mode=0o700, exist_ok=True)
+    found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise errors.ConfigurationError(
-            f"{folder} is no folder of yours: remove it, or choose another data directory"
+            f"{directory} is no directory of yours: remove it, or choose another data directory"
         )
-    folder.chmod(0o700)
+    directory.chmod(0o700)

@@ -1,14 +1,14 @@
-"""Where a container finds what is mounted: at its path, or below a folder that a variable names.
+"""Where a container finds what is mounted: at its path, or below a directory that a variable names.
 
 Used by whatever runs in a Pod, and by the local node, whose containers see the machine's own files:
-there mounts are below a folder, as on Windows in HostProcess containers (KEP-1981).
+there mounts are below a directory, as on Windows in HostProcess containers (KEP-1981).
 """
 
 from collections.abc import Mapping
 from pathlib import Path
 
 VARIABLE = "CONTAINER_SANDBOX_MOUNT_POINT"
-"""Names that folder; not set where mounts are at their paths."""
+"""Names that directory; not set where mounts are at their paths."""
 
 
 def root(environ: Mapping[str, str]) -> Path:

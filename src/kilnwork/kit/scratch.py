@@ -1,8 +1,8 @@
-"""A private folder in the temporary one, for as long as a process lives, and not longer.
+"""A private directory in the temporary one, for as long as a process lives, and not longer.
 
 Used by workers (attempts, sockets) and by sessions over the network (what they have read). It
 belongs to us alone (0700) and is locked: what a killed process left is removed by the next one that
-makes a folder of the same prefix.
+makes a directory of the same prefix.
 """
 
 import fcntl
@@ -18,7 +18,8 @@ _LOCK = "lock"
 
 
 class Scratch:
-    """The folder `path`, until `close`. `wanted`: what it shall be called; nothing is there yet."""
+    """The directory `path`, until `close`. `wanted`: what it shall be called; nothing is there
+    yet."""
 
     def __init__(self, prefix: str, wanted: Path | None = None) -> None:
         if wanted is not None:
@@ -37,7 +38,7 @@ class Scratch:
 
 
 def _new(temporary: Path, prefix: str) -> tuple[Path, int]:
-    """A new folder and the descriptor that locks it."""
+    """A new directory and the descriptor that locks it."""
     while True:
         path = Path(tempfile.mkdtemp(prefix=prefix, dir=temporary))
         lock = _locked(path)
@@ -46,7 +47,7 @@ def _new(temporary: Path, prefix: str) -> tuple[Path, int]:
 
 
 def _make(path: Path) -> int:
-    """A new folder of that name; the descriptor that locks it."""
+    """A new directory of that name; the descriptor that locks it."""
     while True:
         path.mkdir(mode=0o700)
         lock = _locked(path)
@@ -55,7 +56,7 @@ def _make(path: Path) -> int:
 
 
 def _locked(path: Path) -> int | None:
-    """The descriptor; None when another process swept the folder before it was locked."""
+    """The descriptor; None when another process swept the directory before it was locked."""
     lock = os.open(path / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     if (path / _LOCK).exists():
@@ -65,17 +66,17 @@ def _locked(path: Path) -> int | None:
 
 
 def _sweep(temporary: Path, prefix: str) -> None:
-    """Remove the folders of processes that are gone: ours, and locked by nobody."""
-    for folder in temporary.glob(f"{prefix}*"):
+    """Remove the directories of processes that are gone: ours, and locked by nobody."""
+    for directory in temporary.glob(f"{prefix}*"):
         try:
-            if folder.lstat().st_uid != os.getuid():
+            if directory.lstat().st_uid != os.getuid():
                 continue
-            lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
+            lock = os.open(directory / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
         except OSError:
             continue
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+            shutil.rmtree(directory, ignore_errors=True)
         except BlockingIOError:
             continue
         finally:

@@ -90,7 +90,7 @@ def load(
     context: str | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> Config:
-    """The configuration of `path`, else of $KUBECONFIG, our Pod, or the default folder.
+    """The configuration of `path`, else of $KUBECONFIG, our Pod, or the default directory.
 
     Raises ConfigurationError.
     """
@@ -127,18 +127,18 @@ def in_cluster(environ: Mapping[str, str] = os.environ) -> Config:
     port = environ.get("KUBERNETES_SERVICE_PORT", "443")
     if not host:
         raise errors.ConfigurationError("not in a Pod: KUBERNETES_SERVICE_HOST is not set")
-    folder = sandbox.found(SERVICE_ACCOUNT, environ)
-    if not (folder / "token").is_file():
+    directory = sandbox.found(SERVICE_ACCOUNT, environ)
+    if not (directory / "token").is_file():
         raise errors.ConfigurationError(
-            f"this Pod has no service account token ({folder / 'token'} is missing): give it a "
+            f"this Pod has no service account token ({directory / 'token'} is missing): give it a "
             "serviceAccountName and do not set automountServiceAccountToken to false"
         )
-    ca_file, namespace = folder / "ca.crt", folder / "namespace"
+    ca_file, namespace = directory / "ca.crt", directory / "namespace"
     return Config(
         server=f"https://{f'[{host}]' if ':' in host else host}:{port}",
         namespace=namespace.read_text().strip() if namespace.is_file() else "default",
         ca_file=ca_file if ca_file.is_file() else None,
-        token_file=folder / "token",
+        token_file=directory / "token",
     )
 
 
@@ -149,23 +149,23 @@ def from_files(files: Sequence[Path], *, context: str | None = None) -> Config:
     """
     chosen = kubeconfig.read(files, context=context)
     cluster, where = chosen.cluster, chosen.where
-    user, folder = chosen.user, chosen.user_folder
+    user, directory = chosen.user, chosen.user_directory
     _check_user(user, chosen.user_name)
     settings = Config(
         server=_server(cluster.server, where),
         namespace=chosen.namespace,
         ca_data=_pem(cluster.certificate_authority_data, "certificate-authority-data", where),
-        ca_file=_existing(cluster.certificate_authority, chosen.cluster_folder, where),
+        ca_file=_existing(cluster.certificate_authority, chosen.cluster_directory, where),
         verify=not cluster.insecure_skip_tls_verify,
         tls_server_name=cluster.tls_server_name or None,
         proxy_url=_proxy(cluster.proxy_url, where),
         compression=not cluster.disable_compression,
         token=user.token or None,
-        token_file=_existing(user.token_file, folder, where),
+        token_file=_existing(user.token_file, directory, where),
         client_cert=_pem(user.client_certificate_data, "client-certificate-data", where),
         client_key=_pem(user.client_key_data, "client-key-data", where),
-        client_cert_file=_existing(user.client_certificate, folder, where),
-        client_key_file=_existing(user.client_key, folder, where),
+        client_cert_file=_existing(user.client_certificate, directory, where),
+        client_key_file=_existing(user.client_key, directory, where),
         impersonate=_impersonation(user, chosen.user_name),
     )
     if user.exec is None:
@@ -221,7 +221,7 @@ def _exec(given: kubeconfig.Exec, chosen: kubeconfig.Chosen, settings: Config) -
         )
     command = given.command
     if "/" in command:  # else it is looked for in PATH
-        command = str(chosen.user_folder / command)
+        command = str(chosen.user_directory / command)
     return Exec(
         command=command,
         api_version=given.api_version,
@@ -282,11 +282,12 @@ def _pem(data: str, name: str, where: str) -> str | None:
         ) from error
 
 
-def _existing(name: str, folder: Path, where: str) -> Path | None:
-    """A file named in a kubeconfig: relative to that kubeconfig's folder, as kubectl reads it."""
+def _existing(name: str, directory: Path, where: str) -> Path | None:
+    """A file named in a kubeconfig: relative to that kubeconfig's directory, as kubectl reads
+    it."""
     if not name:
         return None
-    path = folder / name
+    path = directory / name
     if not path.is_file():
         raise errors.ConfigurationError(f"{where} names the file {path}, which does not exist")
     return path

@@ -113,21 +113,21 @@ class _File(_Kebab, frozen=True):
 
 
 class Chosen(msgspec.Struct, frozen=True, kw_only=True):
-    """One context with what it names. `where` names the files, for messages; the folders are
+    """One context with what it names. `where` names the files, for messages; the directories are
     those that relative paths in the entries mean.
     """
 
     where: str
     namespace: str
     cluster: Cluster
-    cluster_folder: Path
+    cluster_directory: Path
     user: User
     user_name: str
-    user_folder: Path
+    user_directory: Path
 
 
 class _Merged(msgspec.Struct):
-    """Several files as one: the first to name a thing wins; its folder is kept."""
+    """Several files as one: the first to name a thing wins; its directory is kept."""
 
     names: str
     clusters: dict[str, tuple[Cluster, Path]] = msgspec.field(default_factory=dict)
@@ -135,11 +135,11 @@ class _Merged(msgspec.Struct):
     contexts: dict[str, _Context] = msgspec.field(default_factory=dict)
     current: str = ""
 
-    def add(self, file: _File, folder: Path) -> None:
+    def add(self, file: _File, directory: Path) -> None:
         for c in file.clusters or ():
-            self.clusters.setdefault(c.name, (c.cluster, folder))
+            self.clusters.setdefault(c.name, (c.cluster, directory))
         for u in file.users or ():
-            self.users.setdefault(u.name, (u.user, folder))
+            self.users.setdefault(u.name, (u.user, directory))
         for x in file.contexts or ():
             self.contexts.setdefault(x.name, x.context)
         self.current = self.current or file.current_context
@@ -204,18 +204,18 @@ def _choose(merged: _Merged, wanted: str | None) -> Chosen:
         )
     where = f"kubeconfig {merged.names}"
     of = f'context "{name}" of {where}'
-    cluster, cluster_folder = _named(merged.clusters, context.cluster, kind="cluster", of=of)
-    user, user_folder = User(), cluster_folder
+    cluster, cluster_directory = _named(merged.clusters, context.cluster, kind="cluster", of=of)
+    user, user_directory = User(), cluster_directory
     if context.user:
-        user, user_folder = _named(merged.users, context.user, kind="user", of=of)
+        user, user_directory = _named(merged.users, context.user, kind="user", of=of)
     return Chosen(
         where=where,
         namespace=context.namespace or "default",
         cluster=cluster,
-        cluster_folder=cluster_folder,
+        cluster_directory=cluster_directory,
         user=user,
         user_name=f'user "{context.user}" of {where}',
-        user_folder=user_folder,
+        user_directory=user_directory,
     )
 
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from kilnwork.data import errors
-from kilnwork.kit import egress, http1
+from kilnwork.kit import egress, http1, tls_client
 
 CONNECT_S = 10.0
 STALL_S = 60.0
@@ -143,7 +143,7 @@ class Connections:
             if not server.tls_name:
                 plain.settimeout(STALL_S)
                 return plain
-            secure = self._context().wrap_socket(plain, server_hostname=server.tls_name)
+            secure = tls_client.wrap(self._context(), plain, server_name=server.tls_name)
             secure.settimeout(STALL_S)
             return secure
         except BaseException:

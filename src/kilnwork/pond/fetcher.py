@@ -30,7 +30,7 @@ class Fetcher:
         self._store = kept
         self._peers = found_peers
         self._given = given
-        self._jobs: dict[job_files.JobFolder, job_source.FileJobSource] = {}
+        self._jobs: dict[job_files.JobDirectory, job_source.FileJobSource] = {}
         self._parallel = 8
         self._lanes = lanes.Lanes("fetch", self._parallel)
         self._order = pond_messages.Order(revision=0)
@@ -183,12 +183,14 @@ class Fetcher:
 
     def _of_job(self, order: pond_messages.SourceOrder) -> job_source.FileJobSource:
         try:
-            folder = job_files.parse_uri(order.uri)
+            directory = job_files.parse_uri(order.uri)
         except ValueError as error:
             raise errors.SourceRefused(f"source {order.name}: {error}") from error
-        found = self._jobs.get(folder)
+        found = self._jobs.get(directory)
         if found is None:
-            found = self._jobs[folder] = job_source.FileJobSource(order.name, folder, self._given)
+            found = self._jobs[directory] = job_source.FileJobSource(
+                order.name, directory, self._given
+            )
         return found
 
     def selected(self, order: pond_messages.SourceOrder) -> pinning.Target:

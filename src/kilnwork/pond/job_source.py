@@ -26,10 +26,12 @@ _decode = msgspec.json.Decoder(pond_messages.FileList).decode
 
 
 class FileJobSource(http_source.HttpSource):
-    """One folder of a file job."""
+    """One directory of a file job."""
 
-    def __init__(self, name: str, folder: job_files.JobFolder, given: settings.Settings) -> None:
-        place = (given.namespace, given.pond, "jobs", folder.job, folder.folder)
+    def __init__(
+        self, name: str, directory: job_files.JobDirectory, given: settings.Settings
+    ) -> None:
+        place = (given.namespace, given.pond, "jobs", directory.job, directory.directory)
         path = "/".join(parse.quote(part, safe="") for part in place)
         tls_name = manager.SERVER_NAME if given.manager.startswith("https:") else ""
         super().__init__(
@@ -39,17 +41,17 @@ class FileJobSource(http_source.HttpSource):
             tls_name=tls_name,
         )
         self._given = given
-        self._folder = folder
+        self._directory = directory
 
     def list(self, selection: origins.Selection) -> Sequence[origins.Listed]:
         """Ask the manager, once for all files."""
         with self._send("", "GET", {}) as exchange:
-            self._check(self._folder.uri, exchange)
+            self._check(self._directory.uri, exchange)
             files = self._files(exchange)
         known = {one.path: one for one in files}
         for path in selection.paths:
             if path not in known:
-                raise errors.SourceMissing(f"{self._folder.uri} has no file {path!r}")
+                raise errors.SourceMissing(f"{self._directory.uri} has no file {path!r}")
         found = [
             origins.Listed(one.path, one.size, manifest.PLAIN, f'etag:"{one.digest}"')
             for one in files
@@ -58,7 +60,7 @@ class FileJobSource(http_source.HttpSource):
         ]
         if not found:
             which = f" that fits {selection.glob!r}" if selection.glob else ""
-            raise errors.SourceMissing(f"{self._folder.uri} has no file{which}")
+            raise errors.SourceMissing(f"{self._directory.uri} has no file{which}")
         return sorted(found)
 
     def _files(self, exchange: connections.Exchange) -> tuple[pond_messages.ListedFile, ...]:
@@ -71,7 +73,7 @@ class FileJobSource(http_source.HttpSource):
         status = exchange.head.status
         if status in (200, 206):
             return
-        detail = f"{self._folder.uri}: {_detail(exchange)} ({status})"
+        detail = f"{self._directory.uri}: {_detail(exchange)} ({status})"
         if status in http_source.GONE:
             raise errors.SourceMissing(detail)
         raise errors.SourceUnreachable(
@@ -79,7 +81,7 @@ class FileJobSource(http_source.HttpSource):
         )
 
     def _address(self, path: str) -> http_source.Address:
-        """The list is at the address of the folder itself."""
+        """The list is at the address of the directory itself."""
         found = super()._address(path)
         return found if path else found._replace(target=found.target.rstrip("/"))
 

@@ -44,7 +44,7 @@ NOT_ACCEPTED = (
 UNFINISHED = (
     "calls of this session that are not over and end with it: {}. kiln.start() keeps everything in "
     "memory: wait for them before the session ends (result(), kiln.gather, kiln.wait), cancel "
-    'them, or keep them by kiln.start("FOLDER")'
+    'them, or keep them by kiln.start("DIRECTORY")'
 )
 
 NEVER_ACCEPTED = (

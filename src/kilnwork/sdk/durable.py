@@ -1,7 +1,8 @@
-"""The home of `kiln.start(FOLDER)`: a journal that outlives drivers, and one driver that minds it.
+"""The home of `kiln.start(DIRECTORY)`: a journal that outlives drivers, and one driver that minds
+it.
 
 Used by `local`. Whoever holds `owner.lock` minds the processes: starts them, starts them again when
-they end. Other drivers of the same folder are guests; when the owner is gone one of them takes
+they end. Other drivers of the same directory are guests; when the owner is gone one of them takes
 over. What a driver that was killed has left running is adopted, not started anew, at whatever step
 of its start it was killed: `endpoints.json` names the home before anything is started, so that its
 worker is found by its environment, and a dispatcher is found by its arguments.
@@ -14,7 +15,7 @@ import socket
 import time
 from pathlib import Path
 
-from kilnwork.endpoints import directory
+from kilnwork.endpoints import endpoint_files
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kit import locks, paths, processes
 from kilnwork.sdk import children, errors, home, keeping, sweeping
@@ -34,29 +35,30 @@ _SERVER_FILE = "control.db"
 
 
 class Durable(home.Home):
-    """One driver's part in a folder: owner, or guest."""
+    """One driver's part in a directory: owner, or guest."""
 
-    def __init__(self, folder: Path, wanted: home.Wanted) -> None:
-        self._folder = folder.expanduser().absolute()
-        self._lock = locks.OwnerLock(_opened(self._folder) / "owner.lock")
+    def __init__(self, directory: Path, wanted: home.Wanted) -> None:
+        self._directory = directory.expanduser().absolute()
+        self._lock = locks.OwnerLock(_opened(self._directory) / "owner.lock")
         super().__init__(
             wanted,
-            run_dir=paths.runtime_dir(self._folder),
-            logs=self._folder,
-            token_file=self._folder / directory.TOKEN,
+            run_dir=paths.runtime_dir(self._directory),
+            logs=self._directory,
+            token_file=self._directory / endpoint_files.TOKEN,
         )
 
     def start(self, *, patience_s: float) -> None:
         """Start or adopt dispatcher and worker, or find those of another driver.
 
-        Raises ConfigurationError when another driver has the folder and does not serve it in time.
+        Raises ConfigurationError when another driver has the directory and does not serve it in
+        time.
         """
         deadline = self._clock.monotonic() + patience_s
         while not self._lock.take() and not self._is_served():
             if self._clock.monotonic() > deadline:
                 raise kit_errors.ConfigurationError(
-                    f"{self._folder} is in use by process {_holder(self._lock.path)}, which does "
-                    "not serve it: end that process, or choose another folder"
+                    f"{self._directory} is in use by process {_holder(self._lock.path)}, which "
+                    "does not serve it: end that process, or choose another directory"
                 )
             time.sleep(_LOOK_S)
         if self._lock.held:
@@ -64,15 +66,15 @@ class Durable(home.Home):
         self._thread.start()
 
     def _is_served(self) -> bool:
-        found = directory.read(self._folder)
+        found = endpoint_files.read(self._directory)
         return found is not None and found.dispatcher is not None and found.dispatcher.alive()
 
     def _own(self) -> None:
-        """Mind the processes of this folder; those that live go on."""
-        (self._folder / "blobs").mkdir(mode=0o700, exist_ok=True)
-        if not directory.token(self._folder):
+        """Mind the processes of this directory; those that live go on."""
+        (self._directory / "blobs").mkdir(mode=0o700, exist_ok=True)
+        if not endpoint_files.token(self._directory):
             home.write_token(self._token_file)
-        found = directory.read(self._folder)
+        found = endpoint_files.read(self._directory)
         if found is not None and found.home:
             self._id = found.home
             self._dispatcher = self._adopted(found.dispatcher, "dispatcher")
@@ -80,8 +82,8 @@ class Durable(home.Home):
             if self._worker is None:
                 self._kill_leftovers()
         else:
-            made = directory.Endpoints(version=__version__, pid=os.getpid(), home=self._id)
-            directory.write(self._folder, made)
+            made = endpoint_files.Endpoints(version=__version__, pid=os.getpid(), home=self._id)
+            endpoint_files.write(self._directory, made)
         if self._dispatcher is None:
             self._dispatcher = self._orphan()
         if self._dispatcher is None:
@@ -96,8 +98,9 @@ class Durable(home.Home):
         with contextlib.suppress(OSError):
             self.connect().close()
             raise kit_errors.ConfigurationError(
-                f"{self._folder} is in use by process {_holder(self._folder / 'journal.lock')}: "
-                "end that one, or choose another folder"
+                f"{self._directory} is in use by process "
+                f"{_holder(self._directory / 'journal.lock')}: end that one, or choose another "
+                "directory"
             )
 
     def _orphan(self) -> keeping.Kept | None:
@@ -108,13 +111,13 @@ class Durable(home.Home):
         """
         for pid in processes.all_pids():
             identity = processes.identify(pid)
-            if identity is not None and _dispatches(pid, self._folder) and not _has_driver(pid):
-                adopted = self._adopted(directory.Process(*identity), "dispatcher")
+            if identity is not None and _dispatches(pid, self._directory) and not _has_driver(pid):
+                adopted = self._adopted(endpoint_files.Process(*identity), "dispatcher")
                 if adopted is not None:
                     return adopted
         return None
 
-    def _adopted(self, known: directory.Process | None, name: str) -> keeping.Kept | None:
+    def _adopted(self, known: endpoint_files.Process | None, name: str) -> keeping.Kept | None:
         if known is None:
             return None
         child = children.Child(known.identity, log=self._logs / f"{name}.log")
@@ -123,18 +126,18 @@ class Durable(home.Home):
     def _started(self) -> None:
         if self._dispatcher is None or self._worker is None:
             return
-        found = directory.Endpoints(
+        found = endpoint_files.Endpoints(
             version=__version__,
             pid=self._dispatcher.child.identity.pid,
-            channel=directory.Channel(unix=str(self._socket)),
-            dispatcher=directory.Process(*self._dispatcher.child.identity),
-            worker=directory.Process(*self._worker.child.identity),
+            channel=endpoint_files.Channel(unix=str(self._socket)),
+            dispatcher=endpoint_files.Process(*self._dispatcher.child.identity),
+            worker=endpoint_files.Process(*self._worker.child.identity),
             home=self._id,
         )
-        directory.write(self._folder, found)
+        endpoint_files.write(self._directory, found)
 
     def _dispatcher_launch(self, listener: socket.socket) -> children.Launch:
-        arguments = ["--listen-fd", str(listener.fileno()), "--folder", str(self._folder)]
+        arguments = ["--listen-fd", str(listener.fileno()), "--directory", str(self._directory)]
         arguments += ["--token-file", str(self._token_file)]
         arguments += ["--idle-seconds", str(home.IDLE_S), "--scratch", str(self._run_dir)]
         return children.Launch(
@@ -143,7 +146,7 @@ class Durable(home.Home):
                 *arguments,
                 *self._secrets_arguments(),
                 "--blobs",
-                str(self._folder / "blobs"),
+                str(self._directory / "blobs"),
             ],
             environment={**os.environ, DRIVER_VARIABLE: _own_name()},
             keep=(listener.fileno(),),
@@ -151,7 +154,7 @@ class Durable(home.Home):
         )
 
     def _run(self) -> None:
-        sweeping.socket_folders(sweeping.SOCKETS_IN, now=self._clock.wall())
+        sweeping.socket_directories(sweeping.SOCKETS_IN, now=self._clock.wall())
         super()._run()
 
     def _dispatcher_ended(self, _: keeping.Kept) -> None:
@@ -193,12 +196,12 @@ class Durable(home.Home):
         self._lock.forget()
 
 
-def _dispatches(pid: int, folder: Path) -> bool:
-    """True for a dispatcher that `kiln.start` has started for this folder, by whatever path."""
+def _dispatches(pid: int, directory: Path) -> bool:
+    """True for a dispatcher that `kiln.start` has started for this directory, by whatever path."""
     with contextlib.suppress(OSError, ValueError):
         arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
         if b"kilnwork.dispatch" in arguments:
-            return folder.samefile(os.fsdecode(arguments[arguments.index(b"--folder") + 1]))
+            return directory.samefile(os.fsdecode(arguments[arguments.index(b"--directory") + 1]))
     return False
 
 
@@ -223,18 +226,18 @@ def _holder(lock: Path) -> str:
     return str(locks.holder(lock) or "?")
 
 
-def _opened(folder: Path) -> Path:
-    """Make the folder if need be; refuse what it cannot be."""
+def _opened(directory: Path) -> Path:
+    """Make the directory if need be; refuse what it cannot be."""
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise kit_errors.ConfigurationError(
-            f"{folder} cannot be used: {error.strerror}; choose a folder that you may write"
+            f"{directory} cannot be used: {error.strerror}; choose a directory that you may write"
         ) from error
-    found = directory.read(folder)
-    if (found is not None and found.is_server) or (folder / _SERVER_FILE).exists():
+    found = endpoint_files.read(directory)
+    if (found is not None and found.is_server) or (directory / _SERVER_FILE).exists():
         raise kit_errors.ConfigurationError(
-            f"{folder} is the data directory of `kiln up`: use kiln.connect({str(folder)!r}), "
-            "or choose another folder"
+            f"{directory} is the data directory of `kiln up`: use "
+            f"kiln.connect({str(directory)!r}), or choose another directory"
         )
-    return folder
+    return directory

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kilnwork.channel import client
-from kilnwork.endpoints import directory
+from kilnwork.endpoints import endpoint_files
 from kilnwork.kit import clock, paths, processes
 from kilnwork.sdk import children, errors, keeping
 
@@ -107,7 +107,7 @@ class Home:
 
     @property
     def _socket(self) -> Path:
-        return self._run_dir / directory.SOCKET
+        return self._run_dir / endpoint_files.SOCKET
 
     def _dispatcher_launch(self, listener: socket.socket) -> children.Launch:
         raise NotImplementedError
@@ -134,7 +134,7 @@ class Home:
         return ()
 
     def _listen(self) -> socket.socket:
-        """Make the socket anew, and its folder: the last dispatcher may have removed it."""
+        """Make the socket anew, and its directory: the last dispatcher may have removed it."""
         paths.make_private(self._run_dir)
         self._socket.unlink(missing_ok=True)
         made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

@@ -41,21 +41,21 @@ def start(  # noqa: PLR0913 - its options
         print(count.submit("a.txt").result())
     ```
 
-    `folder`: where the journal is kept, made if need be. With one, accepted tasks survive whatever
-    is killed: running tasks finish when the driver ends, `start(folder)` again finds them and their
-    results. Without one everything is in memory, and leaving the `with` block ends all that runs.
-    `slots`: how many tasks run at once; None: one per core. It counts when the worker is started,
-    not for a folder whose worker lives. `working_dir`: where task functions run and import from;
-    None: the current directory. `secrets`: directory in which file NAME/KEY holds what a
-    `kiln.SecretKey` names, as Kubernetes mounts Secrets; None: there are none. As `slots` it counts
-    when the dispatcher is started. `retry_failed`: a call whose `key` names one that failed before
-    this session runs again, with the arguments and the function of now; what it had spawned and
-    succeeded is reused. Without it a failed call with a key stays failed. `reconnect_timeout`: for
-    so many seconds without a dispatcher everything waits, then it fails with DispatcherLost.
-    `close_timeout`: so many seconds without progress `close` waits for the dispatcher to accept
-    what was submitted.
+    `folder`: the directory of the journal, made if need be. With one, accepted tasks survive
+    whatever is killed: running tasks finish when the driver ends, `start(directory)` again finds
+    them and their results. Without one everything is in memory, and leaving the `with` block ends
+    all that runs. `slots`: how many tasks run at once; None: one per core. It counts when the
+    worker is started, not for a directory whose worker lives. `working_dir`: where task functions
+    run and import from; None: the current directory. `secrets`: directory in which file NAME/KEY
+    holds what a `kiln.SecretKey` names, as Kubernetes mounts Secrets; None: there are none. As
+    `slots` it counts when the dispatcher is started. `retry_failed`: a call whose `key` names one
+    that failed before this session runs again, with the arguments and the function of now; what it
+    had spawned and succeeded is reused. Without it a failed call with a key stays failed.
+    `reconnect_timeout`: for so many seconds without a dispatcher everything waits, then it fails
+    with DispatcherLost. `close_timeout`: so many seconds without progress `close` waits for the
+    dispatcher to accept what was submitted.
 
-    Raises ConfigurationError for what cannot be used: a folder of `kiln up`, one whose journal
+    Raises ConfigurationError for what cannot be used: a directory of `kiln up`, one whose journal
     another process has (the error names it), no directory, no number of slots.
     """
     _refuse_inside_a_task()
@@ -85,18 +85,18 @@ def _volatile(wanted: home.Wanted, timeouts: driver.Timeouts) -> driver.Driver:
     return _opened(made, made.start, timeouts, durable=False)
 
 
-def _durable(folder: Path, wanted: home.Wanted, timeouts: driver.Timeouts) -> driver.Driver:
+def _durable(directory: Path, wanted: home.Wanted, timeouts: driver.Timeouts) -> driver.Driver:
     for _ in range(_TRIES - 1):
         try:
-            return _in_folder(folder, wanted, timeouts)
+            return _in_directory(directory, wanted, timeouts)
         except channel_errors.LinkRefused as error:
             if error.reason != messages.LEAVING:  # that dispatcher was just about to end
                 raise
-    return _in_folder(folder, wanted, timeouts)
+    return _in_directory(directory, wanted, timeouts)
 
 
-def _in_folder(folder: Path, wanted: home.Wanted, timeouts: driver.Timeouts) -> driver.Driver:
-    made = durable.Durable(folder, wanted)
+def _in_directory(directory: Path, wanted: home.Wanted, timeouts: driver.Timeouts) -> driver.Driver:
+    made = durable.Durable(directory, wanted)
     return _opened(made, lambda: made.start(patience_s=START_S), timeouts, durable=True)
 
 
@@ -146,9 +146,9 @@ def _slots(wanted: int | None) -> int:
 
 def _directory(option: str, wanted: str | os.PathLike[str]) -> Path:
     try:
-        folder = Path(wanted).expanduser().absolute()
+        directory = Path(wanted).expanduser().absolute()
     except OSError as error:
         raise kit_errors.ConfigurationError("the current directory is gone: cd to one") from error
-    if not folder.is_dir():
-        raise kit_errors.ConfigurationError(f"{option}={str(folder)!r} is no directory")
-    return folder
+    if not directory.is_dir():
+        raise kit_errors.ConfigurationError(f"{option}={str(directory)!r} is no directory")
+    return directory

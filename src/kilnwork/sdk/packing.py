@@ -1,9 +1,9 @@
-"""Code that workers do not have: a folder and modules, packed into one blob.
+"""Code that workers do not have: a directory and modules, packed into one blob.
 
 Used by `remote` for `working_dir=` and `modules=`; unpacked by `unpacking`. The blob is a zip file
-without compression, of the same bytes for the same files: `work/…` is the folder, `modules/…` what
-is imported by name, `paths` the folders in `work` that are on our `sys.path`, a line each. Not for
-data: a file that tasks read is `put` or split.
+without compression, of the same bytes for the same files: `work/…` is the directory, `modules/…`
+what is imported by name, `paths` the directories in `work` that are on our `sys.path`, a line each.
+Not for data: a file that tasks read is `put` or split.
 """
 
 import fnmatch
@@ -29,8 +29,8 @@ EXCLUDED = (
     ".git", ".hg", ".svn", ".venv", "venv", ".tox", ".nox", "node_modules", "__pycache__", "*.pyc",
     ".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis", ".ipynb_checkpoints", ".DS_Store",
 )  # fmt: skip
-"""Names of files and folders that are left out; so is every folder with a pyvenv.cfg, and every
-data directory of ours, for it holds tokens and keys."""
+"""Names of files and directories that are left out; so is every directory with a pyvenv.cfg, and
+every data directory of ours, for it holds tokens and keys."""
 
 NOT_SHIPPED = "{} is a data directory of kiln: it is not shipped, for its tokens and keys"
 
@@ -64,18 +64,18 @@ def pack(
     modules: Sequence[ModuleType | str] = (),
     files: Sequence[Path] = (),
 ) -> Shipped:
-    """Put a folder and modules away together. Raises `NotShippable`, `BlobNotWritten`, OSError.
+    """Put a directory and modules away together. Raises `NotShippable`, `BlobNotWritten`, OSError.
 
     `files`: single modules by their files, which need not be on our import path. Left out are
-    `EXCLUDED`, data directories, and what `.kilnignore` in the folder lists: a pattern a line, as
-    of a shell, for a name or a path in the folder; lines that begin with # are remarks.
+    `EXCLUDED`, data directories, and what `.kilnignore` in the directory lists: a pattern a line,
+    as of a shell, for a name or a path in the directory; lines that begin with # are remarks.
     """
     found: list[_File] = []
     left_out: list[Path] = []
     imported_from: list[str] = []
     if working_dir is not None:
         root = Path(working_dir).expanduser().absolute()
-        found += _folder(root, left_out)
+        found += _directory(root, left_out)
         imported_from = [unpacking.WORK, *_paths_in(root)]
     for module in modules:
         found += _module(module if isinstance(module, str) else module.__name__, left_out)
@@ -97,19 +97,20 @@ def pack(
 
 
 def _paths_in(root: Path) -> Iterator[str]:
-    """Folders in the folder that we import from, say `src`: so will workers."""
+    """Directories in the directory that we import from, say `src`: so will workers."""
     for place in sys.path:
         path = Path(place).absolute()
         if path != root and path.is_relative_to(root):
             yield f"{unpacking.WORK}/{path.relative_to(root).as_posix()}"
 
 
-def _folder(root: Path, left_out: list[Path]) -> list[_File]:
+def _directory(root: Path, left_out: list[Path]) -> list[_File]:
     if not root.is_dir():
         raise errors.NotShippable(f"working_dir={str(root)!r} is no directory")
     if paths.is_data_dir(root):
         raise errors.NotShippable(
-            f"{NOT_SHIPPED.format(root)}. Name the folder of the program, and another one to --data"
+            f"{NOT_SHIPPED.format(root)}. Name the directory of the program, and another one "
+            "to --data"
         )
     patterns = list(EXCLUDED)
     ignored = root / IGNORE_FILE
@@ -151,16 +152,16 @@ def _below(
     root: Path, where: str, patterns: Sequence[str], *, left_out: list[Path]
 ) -> Iterator[_File]:
     """Files and links below `root`, under their names in the archive."""
-    for folder, folders, names in os.walk(root):
-        at = Path(folder)
-        links = [name for name in folders if (at / name).is_symlink()]
-        folders[:] = sorted(
+    for directory, directories, names in os.walk(root):
+        at = Path(directory)
+        links = [name for name in directories if (at / name).is_symlink()]
+        directories[:] = sorted(
             name
-            for name in set(folders) - set(links)
+            for name in set(directories) - set(links)
             if not _excluded(at / name, root, patterns) and not (at / name / "pyvenv.cfg").exists()
         )
-        left_out += [at / name for name in folders if paths.is_data_dir(at / name)]
-        folders[:] = [name for name in folders if at / name not in left_out]
+        left_out += [at / name for name in directories if paths.is_data_dir(at / name)]
+        directories[:] = [name for name in directories if at / name not in left_out]
         for name in names + links:
             path = at / name
             if not _excluded(path, root, patterns):
@@ -206,8 +207,9 @@ def _check_size(files: Sequence[_File]) -> None:
     largest = sorted(files, key=lambda file: -file.size)[:_LARGEST]
     listed = "".join(f"\n  {file.size / 2**20:8.1f} MiB  {file.path}" for file in largest)
     raise errors.NotShippable(
-        f"{total / 2**20:.0f} MiB are more than can be shipped ({MAX_BYTES / 2**20:.0f} MiB). The "
-        f"largest files are{listed}\nList what tasks do not need in {IGNORE_FILE} in the folder, "
+        f"{total / 2**20:.0f} MiB are more than can be shipped "
+        f"({MAX_BYTES / 2**20:.0f} MiB). The largest files are{listed}\n"
+        f"List what tasks do not need in {IGNORE_FILE} in the directory, "
         "and give data to tasks with kiln.put or kiln.split"
     )
 
@@ -224,11 +226,11 @@ def _add(archive: zipfile.ZipFile, file: _File) -> None:
             into.write(block)
 
 
-def _importable(names: Iterable[str], folders: Sequence[str]) -> Iterator[str]:
+def _importable(names: Iterable[str], directories: Sequence[str]) -> Iterator[str]:
     """Top-level modules among the files of an archive."""
     for name in names:
         if name.endswith((".py", ".so")):
-            for path in folders:
+            for path in directories:
                 if name.startswith(f"{path}/"):
                     top = name[len(path) + 1 :].partition("/")[0].partition(".")[0]
                     yield from (top,) if top.isidentifier() else ()

@@ -15,7 +15,7 @@ from urllib import parse
 from kilnwork.channel import client, tunnel
 from kilnwork.data import blobs, cached, holding
 from kilnwork.data import remote as remote_blobs
-from kilnwork.endpoints import connector, directory, resolve
+from kilnwork.endpoints import connector, endpoint_files, resolve
 from kilnwork.kit import clock, errors, scratch
 from kilnwork.kube import config
 from kilnwork.sdk import driver, home, packing
@@ -37,19 +37,19 @@ def connect(  # noqa: PLR0913  a public door: options are named
 ) -> driver.Driver:
     """Open a session with a running server; it is the current one until it is closed.
 
-    `where`: the data directory of a `kiln up`, the folder of a `kiln.start(FOLDER)`, a kubeconfig
-    (of a `kiln up`, or of a cluster with a manager in it) or the server's URL. None: what
-    `$KUBECONFIG` names, our Pod's cluster, else the default data directory. `namespace`: None: that
-    of the kubeconfig, else `default`. `cluster`: the TaskCluster that runs the tasks.
-    `working_dir`: a folder whose files workers get, to run in and import from; `modules`: modules
-    or packages that they get to import. Both are for a `kiln up`, whose workers have neither the
-    driver's folder nor its import path. `retry_failed`: see `start`. `reconnect_timeout`,
-    `close_timeout`: see there; twice the time by default, since a manager may move to another
-    machine.
+    `where`: the data directory of a `kiln up`, the directory of a `kiln.start(DIRECTORY)`, a
+    kubeconfig (of a `kiln up`, or of a cluster with a manager in it) or the server's URL. None:
+    what `$KUBECONFIG` names, our Pod's cluster, else the default data directory. `namespace`: None:
+    that of the kubeconfig, else `default`. `cluster`: the TaskCluster that runs the tasks.
+    `working_dir`: a directory whose files workers get, to run in and import from; `modules`:
+    modules or packages that they get to import. Both are for a `kiln up`, whose workers have
+    neither the driver's directory nor its import path. `retry_failed`: see `start`.
+    `reconnect_timeout`, `close_timeout`: see there; twice the time by default, since a manager may
+    move to another machine.
 
     Raises ConfigurationError when there is no such server, namespace or cluster (it lists those
     that there are), or the token may not make tasks there; `NotShippable` (a DataError) or OSError
-    for a folder or module that cannot be sent.
+    for a directory or module that cannot be sent.
     """
     timeouts = driver.Timeouts.checked(reconnect_timeout, close_timeout)
     endpoint = resolve.resolve(where)
@@ -75,8 +75,8 @@ def _ship(
     modules: Sequence[ModuleType | str],
 ) -> None:
     if working_dir is not None or modules:
-        folder = None if working_dir is None else Path(working_dir)
-        shipped = packing.pack(folder, opened.blobs, modules=modules)
+        directory = None if working_dir is None else Path(working_dir)
+        shipped = packing.pack(directory, opened.blobs, modules=modules)
         opened.environment, opened.shipped = shipped.digest, shipped.modules
         for left_out in shipped.left_out:
             warnings.warn(packing.NOT_SHIPPED.format(left_out), stacklevel=3)
@@ -85,23 +85,23 @@ def _ship(
 
 
 def _to_home(
-    folder: Path, namespace: str, cluster: str, timeouts: driver.Timeouts
+    directory: Path, namespace: str, cluster: str, timeouts: driver.Timeouts
 ) -> driver.Driver:
     if (namespace, cluster) != (home.NAMESPACE, home.CLUSTER):
         raise errors.ConfigurationError(
-            f"{folder} is of a kiln.start(): it has namespace {home.NAMESPACE} with cluster "
+            f"{directory} is of a kiln.start(): it has namespace {home.NAMESPACE} with cluster "
             f"{home.CLUSTER} and no other"
         )
-    path = directory.socket(folder)
+    path = endpoint_files.socket(directory)
     try:
         client.unix(path).close()
     except OSError as error:
         raise errors.ConfigurationError(
-            f"nobody serves {folder} any more: kiln.start({str(folder)!r}) does"
+            f"nobody serves {directory} any more: kiln.start({str(directory)!r}) does"
         ) from error
     opened = driver.Driver(
         connect=lambda: client.unix(path),
-        credential=lambda: directory.token(folder),
+        credential=lambda: endpoint_files.token(directory),
         namespace=namespace,
         cluster=cluster,
         patience_s=timeouts.reconnect_s,
@@ -142,11 +142,11 @@ def _over_network(
     to: connector.ManagerConnector, namespace: str, cluster: str, timeouts: driver.Timeouts
 ) -> driver.Driver:
     """What it reads of blobs is kept until it is closed."""
-    folder = scratch.Scratch("kiln-d-")
+    directory = scratch.Scratch("kiln-d-")
 
     def keep(of: str) -> blobs.Blobs:
         path = to.path(f"/blobs/{parse.quote(of, safe='')}")
-        return cached.CachedBlobs(folder.path / of, remote_blobs.Store(to, path=path))
+        return cached.CachedBlobs(directory.path / of, remote_blobs.Store(to, path=path))
 
     return driver.Driver(
         connect=lambda: tunnel.open_channel(to),
@@ -156,7 +156,7 @@ def _over_network(
         patience_s=timeouts.reconnect_s,
         close_timeout=timeouts.close_s,
         keep=keep,
-        on_close=folder.close,
+        on_close=directory.close,
     )
 
 

@@ -60,7 +60,7 @@ class Session:
 
     `connect`: a fresh connected socket (see `channel.client.Link`). `credential` is read for each
     Hello. `cluster`: None for the dispatcher's default. `decode`: by whom the link is held. `keep`:
-    the blobs of a namespace, when the dispatcher's folder is not to be seen here.
+    the blobs of a namespace, when the dispatcher's directory is not to be seen here.
 
     `in_slot`: what is submitted are children of a running task. `shares_files`: workers see our
     files. `imports_ours`: they import from where we do. `one_cluster`: there is no other than ours.
@@ -68,7 +68,7 @@ class Session:
     `functions_only`: tasks without a Python function cannot run there. `servers`: makes connectors
     to the API server and to the manager (`job_requests`); None where there are none, and in a task.
     `retry_failed`: calls run again whose key names one that failed before.
-    `environment`: the blob of the folder and modules that go along with each call, as text;
+    `environment`: the blob of the directory and modules that go along with each call, as text;
     `shipped`: what can be imported from it. `tick_s`: see `channel.client.Handler`. `inherited`:
     the environment for what mappers start.
     """
@@ -115,7 +115,7 @@ class Session:
         self._cluster_given = cluster is not None
         self.durable = durable
         self._keep = keep
-        self._blob_folder: Path | None = None
+        self._blob_directory: Path | None = None
         self._lock = threading.Lock()
         self._ids = ids.TaskIds()
         self._session = os.urandom(16)
@@ -365,12 +365,12 @@ class Session:
         if not self._cluster_given:
             self.cluster = message.cluster
         if self._keep is not None:
-            if self._blob_folder is None:
+            if self._blob_directory is None:
                 self.blobs = self._keep(message.namespace)
-                self._blob_folder = self.blobs.folder
-        elif self._blob_folder != (folder := Path(message.blobs)):
-            self._blob_folder = folder
-            self.blobs = blob_store.Blobs(folder, durable=self.durable)
+                self._blob_directory = self.blobs.directory
+        elif self._blob_directory != (directory := Path(message.blobs)):
+            self._blob_directory = directory
+            self.blobs = blob_store.Blobs(directory, durable=self.durable)
         with self._lock:
             said: list[frames.Sent] = [*self._templates.values()]
             unaccepted = list(self._unaccepted)
@@ -422,7 +422,7 @@ class Session:
 
     def tick(self) -> None:
         """From the background thread: keep the blobs that this process still needs."""
-        if self._blob_folder is not None:
+        if self._blob_directory is not None:
             holding.renew(self.blobs)
 
     def gone(self, error: Exception) -> None:

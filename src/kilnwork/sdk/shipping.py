@@ -1,10 +1,10 @@
 """What was shipped, in the worker: unpacked once, and in place while a call runs.
 
 Used by the worker's slots around each call (`enter`), and by `task` (`installed`). What `packing`
-has packed is unpacked into a folder that all slots of a worker share, under the name of its digest.
-A slot stays in the environment of its last call; a call of another one puts the modules of the one
-before aside. Tasks may read their working directory; what they write there, other tasks see, and
-nobody keeps.
+has packed is unpacked into a directory that all slots of a worker share, under the name of its
+digest. A slot stays in the environment of its last call; a call of another one puts the modules of
+the one before aside. Tasks may read their working directory; what they write there, other tasks
+see, and nobody keeps.
 """
 
 import contextlib
@@ -23,14 +23,14 @@ from kilnwork.data import blobs, errors
 from kilnwork.sdk import unpacking
 
 CACHE = "environments"
-"""In the folder of the blobs, unless told otherwise: for all workers that see it."""
+"""In the directory of the blobs, unless told otherwise: for all workers that see it."""
 
 KEPT = 8
 """Environments that are kept though nobody is in them, unpacked or imported: the last used ones."""
 
 _UNFINISHED = ".new-"
 _ABANDONED_S = 3600.0
-"""An unfinished folder so much older than the newest environment is nobody's any more."""
+"""An unfinished directory so much older than the newest environment is nobody's any more."""
 _SITES = frozenset({"site-packages", "dist-packages"})
 
 
@@ -66,18 +66,18 @@ _NOWHERE = Entered(None)
 
 
 def enter(environment: str | None, kept: blobs.Blobs, cache: Path | None = None) -> Entered:
-    """Be in an environment: its modules can be imported, its folder is the working directory.
+    """Be in an environment: its modules can be imported, its directory is the working directory.
 
     `environment`: as specs name it, None: in none. `cache`: where to unpack it; default in the
-    folder of the blobs. Not for two threads at a time: a process has one working directory. Raises
-    `BlobMissing`, `BlobDamaged`, OSError.
+    directory of the blobs. Not for two threads at a time: a process has one working directory.
+    Raises `BlobMissing`, `BlobDamaged`, OSError.
     """
     if environment == slot.environment is None:
         return _NOWHERE
     before = _working_directory()
-    slot.switch(environment, kept, cache or kept.folder / CACHE)
-    if slot.folder is not None and (slot.folder / unpacking.WORK).is_dir():
-        os.chdir(slot.folder / unpacking.WORK)
+    slot.switch(environment, kept, cache or kept.directory / CACHE)
+    if slot.directory is not None and (slot.directory / unpacking.WORK).is_dir():
+        os.chdir(slot.directory / unpacking.WORK)
     return Entered(before)
 
 
@@ -93,7 +93,7 @@ class _Slot:
 
     def __init__(self) -> None:
         self.environment: str | None = None
-        self.folder: Path | None = None
+        self.directory: Path | None = None
         self._lock: int | None = None
         self._paths: list[str] = []
         self._aside: dict[Path | None, dict[str, ModuleType]] = {}
@@ -105,38 +105,40 @@ class _Slot:
         self._leave()
         if environment is None:
             return
-        folder, self._lock = _unpacked(blobs.parse(environment), kept, cache)
-        self.environment, self.folder = environment, folder
-        names = [*(folder / unpacking.PATHS).read_text().split("\n"), unpacking.MODULES]
-        self._paths = [str(folder / name) for name in names if name and (folder / name).is_dir()]
+        directory, self._lock = _unpacked(blobs.parse(environment), kept, cache)
+        self.environment, self.directory = environment, directory
+        names = [*(directory / unpacking.PATHS).read_text().split("\n"), unpacking.MODULES]
+        self._paths = [
+            str(directory / name) for name in names if name and (directory / name).is_dir()
+        ]
         sys.path[:0] = self._paths
         tops = {name.partition(".")[0] for path in self._paths for name in os.listdir(path)}  # noqa: PTH208
         self._aside[None] = _taken(tops - sys.stdlib_module_names - {"kilnwork"})
-        sys.modules.update(self._aside.pop(folder, {}))
+        sys.modules.update(self._aside.pop(directory, {}))
         importlib.invalidate_caches()
 
     def _leave(self) -> None:
-        if self.folder is None:
+        if self.directory is None:
             return
         sys.path[:] = [path for path in sys.path if path not in self._paths]
-        below = _modules_below(str(self.folder) + os.sep)
-        self._aside[self.folder] = _taken({name.partition(".")[0] for name in below})
+        below = _modules_below(str(self.directory) + os.sep)
+        self._aside[self.directory] = _taken({name.partition(".")[0] for name in below})
         sys.modules.update(self._aside.pop(None, {}))
         while len(self._aside) > KEPT:
             del self._aside[next(iter(self._aside))]
         if self._lock is not None:
             os.close(self._lock)
-        self.environment = self.folder = self._lock = None
+        self.environment = self.directory = self._lock = None
         self._paths = []
 
 
 slot = _Slot()
 
 
-def _modules_below(folder: str) -> Iterator[str]:
+def _modules_below(directory: str) -> Iterator[str]:
     for name, module in list(sys.modules.items()):
         places = [getattr(module, "__file__", None), *getattr(module, "__path__", ())]
-        if any(isinstance(place, str) and place.startswith(folder) for place in places):
+        if any(isinstance(place, str) and place.startswith(directory) for place in places):
             yield name
 
 
@@ -147,23 +149,23 @@ def _taken(tops: set[str]) -> dict[str, ModuleType]:
 
 
 def _unpacked(digest: bytes, kept: blobs.Blobs, cache: Path) -> tuple[Path, int]:
-    """The folder of an environment, and a lock that keeps it there; unpacks it if need be."""
-    folder = cache / digest.hex()
+    """The directory of an environment, and a lock that keeps it there; unpacks it if need be."""
+    directory = cache / digest.hex()
     while True:
         try:
-            return folder, _locked(folder)
+            return directory, _locked(directory)
         except FileNotFoundError:
-            _unpack(digest, kept, folder)
+            _unpack(digest, kept, directory)
             _make_room(cache)
 
 
-def _locked(folder: Path) -> int:
+def _locked(directory: Path) -> int:
     """Raises FileNotFoundError if it is not there, or goes this moment."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH)
-        if not os.path.samestat(os.fstat(descriptor), folder.stat()):
-            raise FileNotFoundError(folder)
+        if not os.path.samestat(os.fstat(descriptor), directory.stat()):
+            raise FileNotFoundError(directory)
         os.utime(descriptor)
     except BaseException:
         os.close(descriptor)
@@ -171,15 +173,15 @@ def _locked(folder: Path) -> int:
     return descriptor
 
 
-def _unpack(digest: bytes, kept: blobs.Blobs, folder: Path) -> None:
+def _unpack(digest: bytes, kept: blobs.Blobs, directory: Path) -> None:
     """Under a name of its own, then renamed: of several slots that do it at once, one wins."""
-    made = folder.with_name(f"{_UNFINISHED}{os.urandom(8).hex()}")
+    made = directory.with_name(f"{_UNFINISHED}{os.urandom(8).hex()}")
     made.mkdir(mode=0o700, parents=True)
     try:
         with open(kept.open(digest), "rb") as file:  # noqa: PTH123
             unpacking.unpack(file, made)
         try:
-            made.rename(folder)
+            made.rename(directory)
         except OSError as error:
             if error.errno not in {errno.EEXIST, errno.ENOTEMPTY}:
                 raise
@@ -194,27 +196,27 @@ def _unpack(digest: bytes, kept: blobs.Blobs, folder: Path) -> None:
 def _make_room(cache: Path) -> None:
     """Remove the environments that were not used for longest and that nobody is in.
 
-    So are folders that a killed worker has left half unpacked.
+    So are directories that a killed worker has left half unpacked.
     """
     found = _by_last_use(cache)
     _remove_abandoned(cache, found[:1])
-    for folder in found[KEPT:]:
+    for directory in found[KEPT:]:
         with contextlib.suppress(OSError):
-            descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                gone = folder.with_name(f"{_UNFINISHED}{os.urandom(8).hex()}")
-                folder.rename(gone)
+                gone = directory.with_name(f"{_UNFINISHED}{os.urandom(8).hex()}")
+                directory.rename(gone)
                 shutil.rmtree(gone, ignore_errors=True)
             finally:
                 os.close(descriptor)
 
 
 def _remove_abandoned(cache: Path, newest: list[Path]) -> None:
-    for folder in cache.glob(f"{_UNFINISHED}*"):
+    for directory in cache.glob(f"{_UNFINISHED}*"):
         with contextlib.suppress(OSError):
-            if newest and folder.stat().st_mtime < newest[0].stat().st_mtime - _ABANDONED_S:
-                shutil.rmtree(folder, ignore_errors=True)
+            if newest and directory.stat().st_mtime < newest[0].stat().st_mtime - _ABANDONED_S:
+                shutil.rmtree(directory, ignore_errors=True)
 
 
 def _by_last_use(cache: Path) -> list[Path]:

@@ -205,7 +205,7 @@ def outputs() -> Path:
             f"${worker_variables.OUTPUTS} is not set: files are kept of steps that "
             "spec.data.outputs of their SyncSet names, on its own workers"
         )
-    name = worker_variables.output_folder(inner.task_id, run=inner.run, attempt=inner.attempt)
+    name = worker_variables.output_directory(inner.task_id, run=inner.run, attempt=inner.attempt)
     found = Path(root) / name
     found.mkdir(exist_ok=True)
     return found

@@ -14,45 +14,45 @@ import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from kilnwork.endpoints import directory
+from kilnwork.endpoints import endpoint_files
 
 OLD_S = 60.0
-"""A folder that is younger may be of a home that is just starting."""
+"""A directory that is younger may be of a home that is just starting."""
 
 SOCKETS_IN = Path("/tmp")  # noqa: S108  where `kit.paths.runtime_dir` puts them
 _SOCKETS = re.compile("kiln-[0-9a-f]{16}")
 
 
 def prefix() -> str:
-    """With which the names of our temporary folders begin."""
+    """With which the names of our temporary directories begin."""
     return f"kiln-{os.getuid()}-"
 
 
-def temporary_folders(folder: Path, *, now: float) -> None:
-    """Remove folders of volatile homes that nobody holds a lock on."""
-    for found in _old(folder, lambda name: name.startswith(prefix()), now):
+def temporary_directories(directory: Path, *, now: float) -> None:
+    """Remove directories of volatile homes that nobody holds a lock on."""
+    for found in _old(directory, lambda name: name.startswith(prefix()), now):
         with contextlib.suppress(OSError):
             _remove_unlocked(found)
 
 
-def socket_folders(folder: Path, *, now: float) -> None:
-    """Remove folders with nothing but a dispatcher's socket in them on which nobody listens."""
-    for found in _old(folder, lambda name: bool(_SOCKETS.fullmatch(name)), now):
+def socket_directories(directory: Path, *, now: float) -> None:
+    """Remove directories with nothing but a dispatcher's socket in them on which nobody listens."""
+    for found in _old(directory, lambda name: bool(_SOCKETS.fullmatch(name)), now):
         sockets(found)
 
 
-def sockets(folder: Path) -> None:
-    """Remove a folder if there is nothing in it but such a socket."""
+def sockets(directory: Path) -> None:
+    """Remove a directory if there is nothing in it but such a socket."""
     with contextlib.suppress(OSError):
-        entries = list(folder.iterdir())
+        entries = list(directory.iterdir())
         if not any(map(_in_use, entries)):
             for entry in entries:
                 entry.unlink(missing_ok=True)
-            folder.rmdir()
+            directory.rmdir()
 
 
-def _old(folder: Path, ours: Callable[[str], bool], now: float) -> Iterator[Path]:
-    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+def _old(directory: Path, ours: Callable[[str], bool], now: float) -> Iterator[Path]:
+    with contextlib.suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
             if ours(entry.name) and entry.is_dir(follow_symlinks=False):
                 found = entry.stat(follow_symlinks=False)
@@ -60,11 +60,11 @@ def _old(folder: Path, ours: Callable[[str], bool], now: float) -> Iterator[Path
                     yield Path(entry.path)
 
 
-def _remove_unlocked(folder: Path) -> None:
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+def _remove_unlocked(directory: Path) -> None:
+    lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(directory, ignore_errors=True)
     finally:
         os.close(lock)
 
@@ -73,9 +73,9 @@ def _in_use(path: Path) -> bool:
     """True of a dispatcher's socket that takes connections, and of everything else.
 
     Only a dispatcher does not mind a connection that says nothing; the shim of a `kiln up`, which
-    may have its socket in the same folder, would take it for the node of a new server.
+    may have its socket in the same directory, would take it for the node of a new server.
     """
-    if path.name != directory.SOCKET or not stat.S_ISSOCK(path.lstat().st_mode):
+    if path.name != endpoint_files.SOCKET or not stat.S_ISSOCK(path.lstat().st_mode):
         return True
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as trying:
         trying.setblocking(False)

@@ -1,4 +1,4 @@
-"""Unpack what `packing` has packed, into a new folder and nowhere else.
+"""Unpack what `packing` has packed, into a new directory and nowhere else.
 
 Used by `shipping` in workers. The archive comes from a driver; whoever may submit tasks could have
 made another one, so nothing in it is trusted: every entry is checked before the first is written,
@@ -43,9 +43,9 @@ class Refused(ValueError):
 
 
 def unpack(file: BinaryIO, root: Path) -> None:
-    """Unpack into `root`, an empty folder that nobody else uses. Raises `Refused`, OSError.
+    """Unpack into `root`, an empty directory that nobody else uses. Raises `Refused`, OSError.
 
-    After an error some of it may be there: remove the folder.
+    After an error some of it may be there: remove the directory.
     """
     import zipfile  # noqa: PLC0415 - 15 ms that few slots need
 
@@ -74,19 +74,19 @@ def _checked(archive: "zipfile.ZipFile") -> "list[zipfile.ZipInfo]":
     if total > MAX_BYTES:
         raise Refused(f"its files are {total} bytes, more than {MAX_BYTES}")
     leaves: set[str] = set()
-    folders: set[str] = set()
+    directories: set[str] = set()
     for entry in entries:
         _check_entry(entry)
         name = entry.filename.rstrip("/")
-        folders.update(map(str, PurePosixPath(name).parents))
+        directories.update(map(str, PurePosixPath(name).parents))
         if entry.is_dir():
-            folders.add(name)
+            directories.add(name)
         elif name in leaves:
             raise Refused(f"{name!r} is in it twice")
         else:
             leaves.add(name)
-    for name in sorted(leaves & folders):
-        raise Refused(f"{name!r} is a file or a link, and a folder of other entries")
+    for name in sorted(leaves & directories):
+        raise Refused(f"{name!r} is a file or a link, and a directory of other entries")
     if PATHS not in leaves:
         raise Refused(f"there is no {PATHS!r} in it")
     return entries
@@ -102,11 +102,11 @@ def _check_entry(entry: "zipfile.ZipInfo") -> None:
     if kind not in (0, stat.S_IFREG, stat.S_IFLNK, stat.S_IFDIR):
         raise Refused(f"{name!r} is of an unknown kind: mode {mode:o}")
     if entry.is_dir() != (kind == stat.S_IFDIR) and (kind or not entry.is_dir()):
-        raise Refused(f"{name!r} is a folder by its name or by its mode {mode:o}, not by both")
+        raise Refused(f"{name!r} is a directory by its name or by its mode {mode:o}, not by both")
     if mode & _SPECIAL_BITS:
         raise Refused(f"{name!r} has a setuid, setgid or sticky bit: mode {mode:o}")
     if entry.is_dir() and entry.file_size:
-        raise Refused(f"{name!r} is a folder and has content")
+        raise Refused(f"{name!r} is a directory and has content")
     if name == PATHS and stat.S_ISLNK(mode):
         raise Refused(f"{name!r} is a link")
     if entry.compress_type != _STORED:
@@ -114,7 +114,7 @@ def _check_entry(entry: "zipfile.ZipInfo") -> None:
 
 
 def _check_name(name: str) -> None:
-    """That it is a plain name below one of our folders."""
+    """That it is a plain name below one of our directories."""
     if "\0" in name:
         raise Refused(f"a name holds a NUL: {name!r}")
     try:

@@ -1,4 +1,4 @@
-"""The home of `kiln.start()` without a folder: it lives and dies with its driver.
+"""The home of `kiln.start()` without a directory: it lives and dies with its driver.
 
 Used by `local`. A pipe that only the driver holds open tells dispatcher and worker when it is gone,
 even by SIGKILL.
@@ -12,7 +12,7 @@ import socket
 import tempfile
 from pathlib import Path
 
-from kilnwork.endpoints import directory
+from kilnwork.endpoints import endpoint_files
 from kilnwork.kit import paths
 from kilnwork.sdk import children, errors, home, keeping, sweeping
 
@@ -21,12 +21,14 @@ END_WITHIN_S = 0.6
 
 
 class Volatile(home.Home):
-    """In memory and in a temporary folder; gone with its driver, whatever ends that."""
+    """In memory and in a temporary directory; gone with its driver, whatever ends that."""
 
     def __init__(self, wanted: home.Wanted) -> None:
-        folder = _temporary()
-        super().__init__(wanted, run_dir=folder, logs=folder, token_file=folder / directory.TOKEN)
-        self._lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        directory = _temporary()
+        super().__init__(
+            wanted, run_dir=directory, logs=directory, token_file=directory / endpoint_files.TOKEN
+        )
+        self._lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         fcntl.flock(self._lock, fcntl.LOCK_EX)  # says to `sweeping` that it is in use
         self._owner_read, self._owner_write = keeping.pipe()
 
@@ -63,14 +65,14 @@ class Volatile(home.Home):
         return (self._owner_read,)
 
     def _run(self) -> None:
-        sweeping.temporary_folders(self._run_dir.parent, now=self._clock.wall())
+        sweeping.temporary_directories(self._run_dir.parent, now=self._clock.wall())
         super()._run()
 
     def _dispatcher_ended(self, kept: keeping.Kept) -> None:
         self._fail(
             errors.DispatcherLost(
                 f"the dispatcher of this session has ended ({home.ending(kept.child)}). What it "
-                'had was in memory and is gone; kiln.start("FOLDER") keeps a journal.'
+                'had was in memory and is gone; kiln.start("DIRECTORY") keeps a journal.'
             )
         )
 
@@ -107,10 +109,10 @@ class Volatile(home.Home):
 
 
 def _temporary() -> Path:
-    """A new folder that only we can enter, short enough for sockets."""
+    """A new directory that only we can enter, short enough for sockets."""
     base = tempfile.gettempdir()
-    if len(os.fsencode(base)) > paths.MAX_SOCKET_FOLDER - 30:
+    if len(os.fsencode(base)) > paths.MAX_SOCKET_DIRECTORY - 30:
         base = "/tmp"  # noqa: S108  0700, made by us
-    folder = Path(base) / f"{sweeping.prefix()}{os.urandom(6).hex()}"
-    folder.mkdir(mode=0o700)
-    return folder
+    directory = Path(base) / f"{sweeping.prefix()}{os.urandom(6).hex()}"
+    directory.mkdir(mode=0o700)
+    return directory

@@ -1,4 +1,4 @@
-"""`/blobs/NAMESPACE/sha256:DIGEST`: large values, for workers and drivers that share no folder.
+"""`/blobs/NAMESPACE/sha256:DIGEST`: large values, for workers and drivers that share no directory.
 
 Mounted by the composition roots; `data.remote` is the client. GET and HEAD read, PUT keeps what has
 that digest (201 when it is on disk), POST renews (204; see `data.blobs`: the time of a blob is its
@@ -36,7 +36,7 @@ class _Call(NamedTuple):
 
 
 class Blobs:
-    """The app. `root`: the folders of blobs by namespace, those of the hub."""
+    """The app. `root`: the directories of blobs by namespace, those of the hub."""
 
     def __init__(self, root: Path, verifier: ports.TokenVerifier) -> None:
         self._root = root
@@ -136,7 +136,7 @@ async def _write(call: _Call) -> None:
     with call.kept.writer() as new:
         body = call.request.body()
         while piece := await body.batch(asgi.PIECE_BYTES):
-            _check_room(call.kept.folder)
+            _check_room(call.kept.directory)
             await asyncio.to_thread(new.write, piece)
         if new.digest != call.digest:
             raise errors.BadRequest(
@@ -146,8 +146,8 @@ async def _write(call: _Call) -> None:
     await call.response.send(201, _TYPE, b"")
 
 
-def _check_room(folder: Path) -> None:
-    lack = disks.lacking(folder)
+def _check_room(directory: Path) -> None:
+    lack = disks.lacking(directory)
     if lack:
         raise errors.InsufficientStorage(
             f"a value cannot be kept by the manager: {lack}. Free some room there, or keep values "

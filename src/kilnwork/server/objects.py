@@ -1,9 +1,10 @@
-"""`/objects/NAMESPACE/JOB/…`: the files of jobs, for workers that share no folder with the manager.
+"""`/objects/NAMESPACE/JOB/…`: the files of jobs, for workers that share no directory with the
+manager.
 
 Mounted by the composition roots; `data.stores.remote` is the client. GET (with `Range`) and HEAD
 read, PUT writes (with `If-None-Match: *` or `If-Match`; 201 when it is on disk, 412 when the
 condition does not hold), DELETE removes; GET of the namespace lists (`?prefix=`, `?after=`: keys
-below the namespace, in pages; or `?folders=`). Who comes is checked here: a worker shows its
+below the namespace, in pages; or `?directories=`). Who comes is checked here: a worker shows its
 cluster and the token of that, and may read all jobs of its namespace, create what slots create, and
 remove what they made in vain.
 """
@@ -22,7 +23,7 @@ from kilnwork.server import errors, guard, problems
 
 _TYPE = "application/octet-stream"
 _CREATED = frozenset({"out", "commits", "result"})
-"""Folders of a job in which slots create objects."""
+"""Directories of a job in which slots create objects."""
 
 _REMOVED = frozenset({"out", "result"})
 """And remove them, when another attempt was first; what is committed stays so."""
@@ -242,12 +243,12 @@ async def _delete(call: _Call) -> None:
 
 
 async def _list(call: _Call) -> None:
-    """A page of facts, or names of folders; keys are below the namespace."""
+    """A page of facts, or names of directories; keys are below the namespace."""
     query = call.request.query
     above = f"{call.namespace}/"
 
-    def folders() -> list[str]:
-        return list(call.store.folders(above + query["folders"]))
+    def directories() -> list[str]:
+        return list(call.store.directories(above + query["directories"]))
 
     def page() -> list[port.Facts]:
         after = query.get("after", "")
@@ -259,5 +260,5 @@ async def _list(call: _Call) -> None:
             for facts in islice(found, remote.PAGE)
         ]
 
-    answer = await asyncio.to_thread(folders if "folders" in query else page)
+    answer = await asyncio.to_thread(directories if "directories" in query else page)
     await call.response.json(answer)

@@ -54,14 +54,14 @@ class PondExchange:
             case "PUT", ["ponds", namespace, pond, "manifests", name]:
                 await self._admit(request, namespace, pond)
                 await self._take(request, (namespace, pond, name), response)
-            case "GET", ["ponds", namespace, pond, "jobs", job, folder]:
+            case "GET", ["ponds", namespace, pond, "jobs", job, directory]:
                 await self._admit(request, namespace, pond)
                 await response.send(
-                    200, asgi.JSON, await self._files.listing(namespace, job, folder)
+                    200, asgi.JSON, await self._files.listing(namespace, job, directory)
                 )
-            case "GET", ["ponds", namespace, pond, "jobs", job, folder, path]:
+            case "GET", ["ponds", namespace, pond, "jobs", job, directory, path]:
                 await self._admit(request, namespace, pond)
-                await self._files.send(request, (namespace, job, folder, path), response)
+                await self._files.send(request, (namespace, job, directory, path), response)
             case _:
                 raise errors.NotFound("agents of ponds are at /ponds/NAMESPACE/NAME/nodes/NODE")
 

@@ -1,7 +1,7 @@
-"""Files of file jobs for the agents of ponds: `/ponds/NAMESPACE/NAME/jobs/JOB/FOLDER[/FILE]`.
+"""Files of file jobs for the agents of ponds: `/ponds/NAMESPACE/NAME/jobs/JOB/DIRECTORY[/FILE]`.
 
 Used by `pond_exchange`, which has checked that an agent of a pond of that namespace asks. A job of
-files has four folders: `results`, its result as one file; `parts`, the result of each part;
+files has four directories: `results`, its result as one file; `parts`, the result of each part;
 `errors`, the bad records of each part that has any; `input`, what it was given. A job that still
 runs has no results (409: ask again), one that failed never will (410), unless it is run again.
 """
@@ -37,18 +37,18 @@ class _File(NamedTuple):
 class PondFiles:
     """See the module."""
 
-    def __init__(self, jobs: service.Jobs) -> None:
+    def __init__(self, jobs: service.FileJobs) -> None:
         self._jobs = jobs
-        self._folders: dict[str, Callable[[model.JobView], Awaitable[list[_File]]]] = {
+        self._directories: dict[str, Callable[[model.JobView], Awaitable[list[_File]]]] = {
             "results": self._results,
             "parts": self._parts,
             "errors": self._errors,
             "input": self._input,
         }
 
-    async def listing(self, namespace: str, job: str, folder: str) -> bytes:
+    async def listing(self, namespace: str, job: str, directory: str) -> bytes:
         """Return a `FileList` as JSON. Raises NotFound, Conflict, Gone."""
-        found = await self._found(namespace, job, folder)
+        found = await self._found(namespace, job, directory)
         listed = [
             pond_messages.ListedFile(path=one.path, size=one.size, digest=one.body.whole)
             for one in found
@@ -61,13 +61,13 @@ class PondFiles:
         place: tuple[str, str, str, str],
         response: asgi.Response,
     ) -> None:
-        """Send one file, or a range of it. `place`: namespace, job, folder, file. Raises as
+        """Send one file, or a range of it. `place`: namespace, job, directory, file. Raises as
         `listing`."""
-        namespace, job, folder, path = place
-        if folder == "parts":
+        namespace, job, directory, path = place
+        if directory == "parts":
             found = await self._part(self._view(namespace, job), path)
         else:
-            found = await self._found(namespace, job, folder)
+            found = await self._found(namespace, job, directory)
         for one in found:
             if one.path == path:
                 await pieces.send(
@@ -79,7 +79,7 @@ class PondFiles:
                     slot=contextlib.nullcontext(),
                 )
                 return
-        raise errors.NotFound(f"job {job} has no file {folder}/{path}")
+        raise errors.NotFound(f"job {job} has no file {directory}/{path}")
 
     def _view(self, namespace: str, job: str) -> model.JobView:
         found = self._jobs.job(namespace, job)
@@ -87,12 +87,12 @@ class PondFiles:
             raise errors.NotFound(f"there is no file job {job!r} in namespace {namespace}")
         return found
 
-    async def _found(self, namespace: str, job: str, folder: str) -> list[_File]:
+    async def _found(self, namespace: str, job: str, directory: str) -> list[_File]:
         view = self._view(namespace, job)
-        files = self._folders.get(folder)
+        files = self._directories.get(directory)
         if files is None:
-            known = ", ".join(self._folders)
-            raise errors.NotFound(f"a file job has the folders {known}, and no {folder!r}")
+            known = ", ".join(self._directories)
+            raise errors.NotFound(f"a file job has the directories {known}, and no {directory!r}")
         return await files(view)
 
     async def _results(self, view: model.JobView) -> list[_File]:
@@ -131,7 +131,7 @@ class PondFiles:
 
     async def _input(self, view: model.JobView) -> list[_File]:
         small = self._jobs.small_input(view.namespace, view.id)
-        key = view.progress.source or f"{view.folder}/{model.FOLDER_INPUT}"
+        key = view.progress.source or f"{view.directory}/{model.DIRECTORY_INPUT}"
         piece = pieces.Piece(key, view.progress.bytes, view.progress.sha256, small)
         name = f"input.{_SUFFIXES.get(view.spec.input.format, 'jsonl')}"
         return [_File(name, pieces.Body([piece], _BYTES, piece.sha256))]

@@ -35,7 +35,7 @@ class AgentLedger(Protocol):
 class JobFiles(Protocol):
     """Files of the file jobs of a namespace."""
 
-    async def listing(self, namespace: str, job: str, folder: str) -> bytes: ...
+    async def listing(self, namespace: str, job: str, directory: str) -> bytes: ...
 
     async def send(
         self, request: asgi.Request, place: tuple[str, str, str, str], response: asgi.Response

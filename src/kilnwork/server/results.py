@@ -24,7 +24,8 @@ _decode_stream = msgspec.msgpack.Decoder(list[attempts.Payload]).decode
 async def send(
     view: model.TaskView, root: Path, request: asgi.Request, response: asgi.Response
 ) -> None:
-    """Respond with the result: 204 if there is none. `root`: of the folders of blobs by namespace.
+    """Respond with the result: 204 if there is none. `root`: of the directories of blobs by
+    namespace.
 
     Raises `Conflict` while the task is not over, and when it did not succeed.
     """

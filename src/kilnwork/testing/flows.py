@@ -228,7 +228,7 @@ class _Process:
                     raise
                 self._spent_s += _delay_s(retry, attempt)
                 continue
-            written = worker_variables.output_folder(ids.task_text(task), run=1, attempt=attempt)
+            written = worker_variables.output_directory(ids.task_text(task), run=1, attempt=attempt)
             self.attempts.setdefault(records.step_path(key), []).append(written)
             data = plain.encode(value)
             if data is None or len(data) > results.MAX_BYTES:

@@ -29,10 +29,10 @@ class InlineSession(session.Session):
     functions_only = True
     has_secrets = False
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, directory: Path) -> None:
         # nothing of the base is set up: there is no link
         self.namespace = self.cluster = "default"
-        self.blobs = blob_store.Blobs(folder, durable=False)
+        self.blobs = blob_store.Blobs(directory, durable=False)
         self.link: Any = _NoLink()
         self.clock = clocks.VirtualClock()
         self._ids = ids.TaskIds()
@@ -180,8 +180,8 @@ def inline() -> Iterator[InlineSession]:
 
     `session.clock` is its time, `session.tasks` what was asked for.
     """
-    with tempfile.TemporaryDirectory(prefix="kiln-inline-") as folder:
-        opened = InlineSession(Path(folder))
+    with tempfile.TemporaryDirectory(prefix="kiln-inline-") as directory:
+        opened = InlineSession(Path(directory))
         session.activate(opened)
         try:
             with clocks.patched(opened._runs.sleep, applies=opened._runs.runs_here):

@@ -49,9 +49,9 @@ def run_set(
     else:
         body = dict(declared)
     spec = _spec(body)
-    with tempfile.TemporaryDirectory(prefix="kiln-set-") as folder, _data(Path(folder)):
+    with tempfile.TemporaryDirectory(prefix="kiln-set-") as directory, _data(Path(directory)):
         found = {
-            one.name: _pinned(spec, one, (data or {}).get(one.name), Path(folder))
+            one.name: _pinned(spec, one, (data or {}).get(one.name), Path(directory))
             for one in spec.data.snapshots
         }
         unknown = (data or {}).keys() - found.keys()
@@ -63,15 +63,15 @@ def run_set(
         view, attempts = flows.run(spec.flow, data=found, params=params, functions=functions)
         if outputs is not None and view.phase is model.Phase.SUCCEEDED:
             for one in spec.data.outputs:
-                _keep(one, attempts.get(one.step, ()), Path(folder), Path(outputs))
+                _keep(one, attempts.get(one.step, ()), Path(directory), Path(outputs))
         return view
 
 
-def _keep(output: sync_set.Output, attempts: Sequence[str], folder: Path, outputs: Path) -> None:
+def _keep(output: sync_set.Output, attempts: Sequence[str], directory: Path, outputs: Path) -> None:
     """Copy what tasks have written, as the pond would keep it. Raises InvalidFlow."""
     if not attempts:
         return
-    written = folder / _OUTPUTS
+    written = directory / _OUTPUTS
     source = output_source.OutputSource(output.name, written, attempts)
     try:
         found = source.list(origins.Selection(glob=output.glob))
@@ -93,12 +93,12 @@ def _spec(body: Mapping[str, Any]) -> sync_set.SyncSetSpec:
 
 
 @contextlib.contextmanager
-def _data(folder: Path) -> Iterator[None]:
-    """Have functions find their snapshots in a folder, and write their outputs below it."""
-    written = folder / _OUTPUTS
+def _data(directory: Path) -> Iterator[None]:
+    """Have functions find their snapshots in a directory, and write their outputs below it."""
+    written = directory / _OUTPUTS
     written.mkdir()
     given = {
-        sdk_snapshots.DATA_VARIABLE: str(folder),
+        sdk_snapshots.DATA_VARIABLE: str(directory),
         worker_variables.OUTPUTS: str(written),
     }
     before = {name: os.environ.get(name) for name in given}
@@ -116,10 +116,10 @@ def _pinned(
     spec: sync_set.SyncSetSpec,
     snapshot: sync_set.Snapshot,
     given: str | os.PathLike[str] | None,
-    folder: Path,
+    directory: Path,
 ) -> model.SnapshotRef:
-    """Show a snapshot below the folder, and return what the flow knows of it."""
-    place = folder / snapshot.name
+    """Show a snapshot below the directory, and return what the flow knows of it."""
+    place = directory / snapshot.name
     if given is not None:
         _link(snapshot.name, Path(given).absolute(), place)
     elif snapshot.source.inline is not None:

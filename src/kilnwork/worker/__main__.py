@@ -34,7 +34,7 @@ SHARED = (
 def main() -> int:
     """Run the worker; its exit code."""
     logs.setup()
-    settings.name_folder(os.environ)
+    settings.name_directory(os.environ)
     try:
         given = settings.from_environment(os.environ)
     except errors.ConfigurationError as error:

@@ -22,9 +22,9 @@ from kilnwork.worker import (
     attempt,
     births,
     commands,
+    directories,
     environment,
     errors,
-    folders,
     leftovers,
     memory,
     memory_watch,
@@ -116,7 +116,7 @@ class Agent:
             link=self._link,
             reaper=self._reaper,
             leftovers=remains,
-            folders=_folders(given),
+            directories=_directories(given),
             environment=environment.Environment(
                 inherited, mounts=given.mounts, pod_uid=given.pod_uid
             ),
@@ -174,7 +174,7 @@ class Agent:
             self._reaper.stop()
             processes.send(processes.descendants(os.getpid()), signal.SIGKILL)
             self._tools.mirror.close()
-            self._tools.folders.close()
+            self._tools.directories.close()
             for number in (signal.SIGTERM, signal.SIGINT):  # one more must not spoil the exit code
                 loop.remove_signal_handler(number)
                 signal.signal(number, signal.SIG_IGN)
@@ -347,9 +347,9 @@ class Agent:
             return ""
 
 
-def _folders(given: settings.Settings) -> folders.Folders:
+def _directories(given: settings.Settings) -> directories.Directories:
     """Where containers see them: mounts are at their paths unless all see the machine's files."""
-    base = None if given.remote is None else given.remote.folder
+    base = None if given.remote is None else given.remote.directory
     if base is None and given.containers and given.mounts == Path("/"):
-        base = settings.VOLUME / f"{settings.FOLDER_PREFIX}{os.urandom(6).hex()}"
-    return folders.Folders(base, shared=given.containers)
+        base = settings.VOLUME / f"{settings.DIRECTORY_PREFIX}{os.urandom(6).hex()}"
+    return directories.Directories(base, shared=given.containers)

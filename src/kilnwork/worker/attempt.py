@@ -19,9 +19,9 @@ from kilnwork.channel import messages, peer
 from kilnwork.kit import clock, processes
 from kilnwork.worker import (
     commands,
+    directories,
     environment,
     errors,
-    folders,
     leftovers,
     memory_watch,
     mirror,
@@ -46,7 +46,7 @@ class Tools:
     link: peer.Peer
     reaper: reaper.Reaper
     leftovers: leftovers.Leftovers
-    folders: folders.Folders
+    directories: directories.Directories
     environment: environment.Environment
     mirror: mirror.Mirror
     explain_kill: Callable[[], str]
@@ -83,7 +83,7 @@ class Attempt:
         tools = self._tools
         place = None
         try:
-            place = tools.folders.make(self.ref, inputs=self._run.inputs)
+            place = tools.directories.make(self.ref, inputs=self._run.inputs)
             outcome = await self._execute(place)
         except errors.CannotStart as error:
             outcome = outcomes.not_started(error, at=tools.clock.wall())
@@ -144,7 +144,7 @@ class Attempt:
         if self._output is not None:
             self._output.kept_up_to(offset)
 
-    async def _execute(self, place: folders.Place) -> attempts.Outcome:
+    async def _execute(self, place: directories.Place) -> attempts.Outcome:
         tools = self._tools
         values = await self._variables()
         if self._halt is not None:
@@ -200,7 +200,7 @@ class Attempt:
             )
         return api_variables.decode(answer.body)
 
-    async def _serve(self, place: folders.Place) -> Server:
+    async def _serve(self, place: directories.Place) -> Server:
         """By name: a worker that runs calls only needs no HTTP, which takes 0.4 MiB."""
         task_socket = importlib.import_module("kilnwork.worker.task_socket")
         calls = task_socket.TaskSocket(
@@ -213,11 +213,11 @@ class Attempt:
         return server
 
     def _result(
-        self, place: folders.Place, code: int
+        self, place: directories.Place, code: int
     ) -> attempts.Payload | errors.BadResult | None:
         return None if code != os.EX_OK or self._halt is not None else self._read(place)
 
-    def _read(self, place: folders.Place) -> attempts.Payload | errors.BadResult | None:
+    def _read(self, place: directories.Place) -> attempts.Payload | errors.BadResult | None:
         try:
             return results.read(
                 place.output,

@@ -108,8 +108,8 @@ def _find(name: str, path: str) -> str:
             reasons.Reason.COMMAND_NOT_FOUND, f"{name!r} cannot be the name of a command"
         )
     denied = None
-    for folder in path.split(os.pathsep):
-        candidate = Path(folder or ".") / name
+    for directory in path.split(os.pathsep):
+        candidate = Path(directory or ".") / name
         if not _is_file(candidate):
             continue
         if os.access(candidate, os.X_OK):

@@ -18,7 +18,7 @@ import msgspec
 from kilnwork.api import attempts
 from kilnwork.channel import messages
 from kilnwork.kit import processes
-from kilnwork.worker import attempt, errors, folders, leftovers, outcomes
+from kilnwork.worker import attempt, directories, errors, leftovers, outcomes
 
 log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class ContainerAttempt(attempt.Attempt):
     def candidate(self) -> None:
         """Each container has its own limit, or the Pod's."""
 
-    async def _execute(self, place: folders.Place) -> attempts.Outcome:
+    async def _execute(self, place: directories.Place) -> attempts.Outcome:
         tools = self._tools
         if self._halt is not None:
             return outcomes.halted_before_start(self._halt, at=tools.clock.wall())
@@ -97,7 +97,7 @@ class ContainerAttempt(attempt.Attempt):
             await server.close()
         return self._judged(place, outcome)
 
-    def _judged(self, place: folders.Place, outcome: attempts.Outcome) -> attempts.Outcome:
+    def _judged(self, place: directories.Place, outcome: attempts.Outcome) -> attempts.Outcome:
         if self._halt is not None and not self._counts(outcome):
             return msgspec.structs.replace(
                 outcome,

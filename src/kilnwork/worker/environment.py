@@ -14,7 +14,7 @@ import msgspec
 from kilnwork.api import variables, worker_variables
 from kilnwork.channel import messages
 from kilnwork.kit import ids
-from kilnwork.worker import errors, folders, leftovers, settings
+from kilnwork.worker import directories, errors, leftovers, settings
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where Kubernetes mounts token, ca.crt and namespace of a Pod's service account."""
@@ -33,7 +33,7 @@ class Environment:
         self._base = {name: value for name, value in inherited.items() if name not in left_out}
 
     def for_attempt(
-        self, run: messages.Run, place: folders.Place, values: Mapping[str, str] = {}
+        self, run: messages.Run, place: directories.Place, values: Mapping[str, str] = {}
     ) -> dict[str, str]:
         """Variables of one attempt; writes its kubeconfig if it has one. Raises CannotStartHere.
 
@@ -48,7 +48,7 @@ class Environment:
             **self._outputs(run),
         }
 
-    def of_container(self, run: messages.Run, place: folders.Place) -> dict[str, str]:
+    def of_container(self, run: messages.Run, place: directories.Place) -> dict[str, str]:
         """What a container of its own gets besides the Task's `env` and what is in its image; as
         `for_attempt`."""
         kubernetes = self._kubernetes(run.namespace, place)
@@ -62,19 +62,19 @@ class Environment:
         if not shared:
             return {}
         ref = run.ref
-        name = worker_variables.output_folder(
+        name = worker_variables.output_directory(
             ids.task_text(ref.task), run=ref.run, attempt=ref.attempt
         )
-        folder = Path(shared) / name
+        directory = Path(shared) / name
         try:
-            folder.mkdir(exist_ok=True)
+            directory.mkdir(exist_ok=True)
         except OSError as error:
             raise errors.CannotStartHere(
                 f"the worker cannot make the directory of its outputs: {error}"
             ) from error
-        return {worker_variables.OUTPUTS: str(folder)}
+        return {worker_variables.OUTPUTS: str(directory)}
 
-    def _kubernetes(self, namespace: str, place: folders.Place) -> dict[str, str]:
+    def _kubernetes(self, namespace: str, place: directories.Place) -> dict[str, str]:
         token = self._account / "token"
         if not self._host or not token.exists():
             return {}
@@ -92,7 +92,7 @@ class Environment:
         return {"KUBECONFIG": str(place.kubeconfig), HOST: self._host, PORT: self._port}
 
 
-def _contract(run: messages.Run, place: folders.Place) -> dict[str, str]:
+def _contract(run: messages.Run, place: directories.Place) -> dict[str, str]:
     ref = run.ref
     contract = {
         "TASK_NAME": run.name,

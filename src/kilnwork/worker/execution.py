@@ -33,7 +33,7 @@ _PLAIN = frozenset({type(None), bool, int, float, str, bytes, list, dict, tuple}
 
 _NOT_HERE = (
     "The workers of this cluster do not have it. Send it along: "
-    "kiln.connect(…, working_dir='.') sends a folder, modules=['…'] what is imported by name"
+    "kiln.connect(…, working_dir='.') sends a directory, modules=['…'] what is imported by name"
 )
 
 _DONE = str(reasons.Reason.SUCCEEDED)

@@ -1,7 +1,7 @@
 """The blobs and files of a slot whose manager is reached over the network, by way of the relay.
 
 Used by `zygote`, which imports it by name, before slots are forked. All slots of a worker share one
-folder of blobs; what they read is fetched once.
+directory of blobs; what they read is fetched once.
 """
 
 import socket

@@ -50,8 +50,8 @@ _V2 = _Names(
 class Group:
     """A cgroup, as far as memory goes. Its files may vanish with it: then it says None."""
 
-    def __init__(self, folder: Path, names: _Names) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path, names: _Names) -> None:
+        self.directory = directory
         self._names = names
         self._open: dict[str, int] = {}
 
@@ -85,7 +85,7 @@ class Group:
         """Files stay open, since they are read often: that takes a tenth of opening them."""
         try:
             if name not in self._open:
-                self._open[name] = os.open(self.folder / name, os.O_RDONLY)
+                self._open[name] = os.open(self.directory / name, os.O_RDONLY)
             return os.pread(self._open[name], _MOST_BYTES, 0)
         except OSError:
             return b""
@@ -102,9 +102,9 @@ def groups(process: Path = Path("/proc/self")) -> list[Group]:
     for names, kind in ((_V1, "memory"), (_V2, "")):
         for found, root, mount in mounts:
             if found == kind and kind in paths:
-                folder = _folder(paths[kind], root, mount)
-                if (folder / names.used).exists():
-                    below = folder.relative_to(mount).parts
+                directory = _directory(paths[kind], root, mount)
+                if (directory / names.used).exists():
+                    below = directory.relative_to(mount).parts
                     tree = [mount.joinpath(*below[:count]) for count in range(len(below), -1, -1)]
                     return [Group(each, names) for each in tree]
     return []
@@ -182,13 +182,13 @@ def _mounts(process: Path) -> Iterator[tuple[str, str, Path]]:
             yield "", words[3], Path(words[4])
 
 
-def _folder(path: str, root: str, mount: Path) -> Path:
+def _directory(path: str, root: str, mount: Path) -> Path:
     """Of the group `path` where group `root` is mounted: a container sees its own at the mount,
     and may know it by the name that it has outside."""
     if root != "/" and path.startswith(root):
         path = path[len(root) :]
-    folder = mount / path.lstrip("/")
-    return folder if ".." not in folder.parts and folder.is_dir() else mount
+    directory = mount / path.lstrip("/")
+    return directory if ".." not in directory.parts and directory.is_dir() else mount
 
 
 def _read(path: Path) -> bytes:

@@ -42,7 +42,7 @@ CONNECT_S = 10.0
 RETURNED, RAISED, REFUSED = 0, 1, 70
 STOPPED = 128 + signal.SIGTERM
 
-_FOLDER_PREFIX = "kiln-c-"
+_DIRECTORY_PREFIX = "kiln-c-"
 _UNIX = "unix:"
 _OWN_VARIABLES = (
     "KILN_TOKEN_FILE", "KILN_NAMESPACE", "KILN_CHANNEL", "KILN_CA", "KILN_BLOBS", "KILN_POD",
@@ -279,8 +279,8 @@ class PodCall(session.Session):
         os._exit(REFUSED)
 
 
-def _session(given: Settings, folder: Path) -> PodCall:
-    """Over the dispatcher's Unix socket, or TLS with the blobs that it reads in `folder`."""
+def _session(given: Settings, directory: Path) -> PodCall:
+    """Over the dispatcher's Unix socket, or TLS with the blobs that it reads in `directory`."""
     if given.channel.startswith(_UNIX):
         path = given.channel.removeprefix(_UNIX)
         return PodCall(given, connect=lambda: client.unix(path), keep=None)
@@ -295,7 +295,7 @@ def _session(given: Settings, folder: Path) -> PodCall:
 
     def keep(namespace: str) -> blobs.Blobs:
         store = remote.Store(connector, path=f"/blobs/{namespace}", patience_s=math.inf)
-        return cached.CachedBlobs(folder / namespace, store)
+        return cached.CachedBlobs(directory / namespace, store)
 
     return PodCall(given, connect=connect, keep=None if given.shares_blobs else keep)
 
@@ -316,11 +316,11 @@ def main() -> int:
         os.environ.pop(name, None)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
-    folder = scratch.Scratch(_FOLDER_PREFIX)
+    directory = scratch.Scratch(_DIRECTORY_PREFIX)
     try:
-        return _session(given, folder.path).work()
+        return _session(given, directory.path).work()
     finally:
-        folder.close()
+        directory.close()
 
 
 if __name__ == "__main__":

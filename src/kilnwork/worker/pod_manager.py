@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from kilnwork.api import manager
+from kilnwork.kit import tls_client
 from kilnwork.worker import settings
 
 SHORTEST_S = 1.0
@@ -45,7 +46,7 @@ class Connector:
 
     def connect(self) -> socket.socket:
         made = socket.create_connection(self._address, timeout=self._timeout_s())
-        return self._context.wrap_socket(made, server_hostname=manager.SERVER_NAME)
+        return tls_client.wrap(self._context, made, server_name=manager.SERVER_NAME)
 
     def headers(self) -> Mapping[str, str]:
         """The token is read each time, since the kubelet renews it."""

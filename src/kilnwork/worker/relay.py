@@ -174,7 +174,7 @@ class Relay:
         return f"{where} ({self.problem})" if self.problem else where
 
     async def start(self) -> None:
-        """Listen. The folder exists and is ours alone."""
+        """Listen. The directory exists and is ours alone."""
         loop = asyncio.get_running_loop()
         for path, upgrade in ((self._given.channel, True), (self._given.http, False)):
             near = functools.partial(_Near, self, upgrade=upgrade)

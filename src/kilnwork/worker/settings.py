@@ -11,8 +11,8 @@ from pathlib import Path
 
 from kilnwork.kit import errors, sandbox
 
-FOLDER_PREFIX = "kiln-w-"
-"""Of what a worker makes in the temporary folder."""
+DIRECTORY_PREFIX = "kiln-w-"
+"""Of what a worker makes in the temporary directory."""
 
 OWN_VARIABLES = frozenset(
     {
@@ -47,42 +47,43 @@ VOLUME = Path("/var/run/kilnwork")
 NETWORK = "tls://"
 """How KILN_CHANNEL begins where the dispatcher is elsewhere."""
 
-_LONGEST_FOLDER = 50
-"""Of the temporary folder in which the relay's sockets get a folder: paths of sockets are short."""
+_MAX_DIRECTORY = 50
+"""Of the temporary directory in which the relay's sockets get a directory: paths of sockets are
+short."""
 
 
 @dataclass(frozen=True, slots=True)
 class Remote:
     """A dispatcher that is reached over the network, through the worker's `relay`.
 
-    `ca_file`: PEM that its certificate is checked against. `folder`: of this worker alone; the
+    `ca_file`: PEM that its certificate is checked against. `directory`: of this worker alone; the
     agent makes it. In it are the relay's sockets, and what slots have read of blobs.
     """
 
     host: str
     port: int
     ca_file: Path
-    folder: Path
+    directory: Path
 
     @property
     def channel(self) -> str:
         """The Unix socket that is as good as the dispatcher's."""
-        return str(self.folder / "channel")
+        return str(self.directory / "channel")
 
     @property
     def http(self) -> str:
         """The Unix socket that speaks HTTP with the manager."""
-        return str(self.folder / "http")
+        return str(self.directory / "http")
 
     @property
     def blobs(self) -> Path:
-        """The cache of blobs, a folder for each namespace."""
-        return self.folder / "blobs"
+        """The cache of blobs, a directory for each namespace."""
+        return self.directory / "blobs"
 
     @property
     def spool(self) -> Path:
         """Where the results of parts wait until they are whole."""
-        return self.folder / "spool"
+        return self.directory / "spool"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,15 +116,15 @@ class Settings:
     remote: Remote | None = None
 
 
-def name_folder(environment: MutableMapping[str, str]) -> None:
+def name_directory(environment: MutableMapping[str, str]) -> None:
     """Say where the relay will be, if there is one: agent, zygotes and slots must agree on it."""
     if environment.get("KILN_CHANNEL", "").startswith(NETWORK):
-        temporary = environment.get("TMPDIR") or "/tmp"  # noqa: S108  the folder will be private
+        temporary = environment.get("TMPDIR") or "/tmp"  # noqa: S108  the directory will be private
         if _in_containers(environment) and sandbox.root(environment) == Path("/"):
             temporary = str(VOLUME)
-        if len(os.fsencode(temporary)) > _LONGEST_FOLDER:
+        if len(os.fsencode(temporary)) > _MAX_DIRECTORY:
             temporary = "/tmp"  # noqa: S108
-        environment["KILN_RELAY"] = f"{temporary}/{FOLDER_PREFIX}{os.urandom(6).hex()}"
+        environment["KILN_RELAY"] = f"{temporary}/{DIRECTORY_PREFIX}{os.urandom(6).hex()}"
 
 
 def from_environment(environment: Mapping[str, str]) -> Settings:
@@ -173,7 +174,7 @@ def _channel(environment: Mapping[str, str], mounts: Path) -> tuple[Remote | Non
         host=host.strip("[]"),
         port=int(port),
         ca_file=mounted(Path(_needed(environment, "KILN_CA_FILE")), mounts=mounts),
-        folder=Path(_needed(environment, "KILN_RELAY")),
+        directory=Path(_needed(environment, "KILN_RELAY")),
     )
     return remote, remote.channel
 
@@ -190,12 +191,12 @@ def _needed(environment: Mapping[str, str], variable: str) -> str:
 def _workdir(text: str) -> Path | None:
     if not text:
         return None
-    folder = Path(text)
-    if not folder.is_dir():
+    directory = Path(text)
+    if not directory.is_dir():
         raise errors.ConfigurationError(
-            f"KILN_WORKDIR is {text!r}, which is no folder here: make it, or name another"
+            f"KILN_WORKDIR is {text!r}, which is no directory here: make it, or name another"
         )
-    return folder
+    return directory
 
 
 def _descriptor(text: str) -> int | None:

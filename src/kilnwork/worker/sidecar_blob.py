@@ -1,7 +1,7 @@
 """Makes a large result of a Pod a blob of the manager.
 
 Used by `sidecar_result`, which imports it by name: most results are small. Where the manager's
-folder is to be seen it is written there, else sent over TLS; it is on disk when that returns.
+directory is to be seen it is written there, else sent over TLS; it is on disk when that returns.
 """
 
 import hashlib

@@ -114,17 +114,17 @@ class _Sidecar:
             yield given.channel.removeprefix(_UNIX)
             return
         host, _, port = given.channel.removeprefix(settings.NETWORK).rpartition(":")
-        folder = scratch.Scratch(settings.FOLDER_PREFIX)
-        ca = folder.path / "ca.crt"
+        directory = scratch.Scratch(settings.DIRECTORY_PREFIX)
+        ca = directory.path / "ca.crt"
         ca.write_text(given.ca)
-        remote = settings.Remote(host.strip("[]"), int(port), ca, folder.path)
+        remote = settings.Remote(host.strip("[]"), int(port), ca, directory.path)
         passing = relay.Relay(remote)
         try:
             await passing.start()
             yield remote.channel
         finally:
             await passing.stop()
-            folder.close()
+            directory.close()
 
     # peer.Owner
 

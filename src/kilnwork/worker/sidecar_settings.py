@@ -14,9 +14,9 @@ CLOCK = clock.SystemClock()
 
 class Settings(NamedTuple):
     """Paths are where they are to be found. `attempt`: ID, run and attempt. `channel`, `ca`: the
-    dispatcher, as for workers, and the PEM of its CA. `blobs`: folder of the manager's blobs, None
-    where they go over the network. `grace_s`: between SIGTERM and SIGKILL. `message_bytes`: how
-    long the termination message may be.
+    dispatcher, as for workers, and the PEM of its CA. `blobs`: directory of the manager's blobs,
+    None where they go over the network. `grace_s`: between SIGTERM and SIGKILL. `message_bytes`:
+    how long the termination message may be.
     """
 
     directory: Path

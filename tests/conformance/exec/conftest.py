@@ -37,7 +37,7 @@ def place(
         server.node()
         yield kube_execs.Place("ours", "local", "any")
         return
-    kube = kube_cluster.Kube(Path(os.environ["KILN_KUBE_FOLDER"]))
+    kube = kube_cluster.Kube(Path(os.environ["KILN_KUBE_DIRECTORY"]))
     if kind == "kubelet":
         nodes = kube.real_nodes()
         if not nodes:

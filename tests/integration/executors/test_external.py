@@ -13,7 +13,7 @@ from support import external_executors, short
 
 @pytest.fixture
 async def world() -> AsyncIterator[external_executors.World]:
-    async with external_executors.running(short.folder(), lease_s=2.0, renew_s=0.3) as made:
+    async with external_executors.running(short.directory(), lease_s=2.0, renew_s=0.3) as made:
         yield made
 
 

@@ -71,7 +71,7 @@ class Setting:
 async def setting() -> AsyncIterator[Setting]:
     async with (
         planes.World() as plane,
-        http_executors.running(short.folder(), lease_s=20.0, renew_s=0.5) as world,
+        http_executors.running(short.directory(), lease_s=20.0, renew_s=0.5) as world,
     ):
         world.functions = services = knative.ServicesOfCluster(plane.kube, inside=False)
         try:
@@ -82,7 +82,7 @@ async def setting() -> AsyncIterator[Setting]:
 
 @pytest.fixture
 async def world() -> AsyncIterator[http_executors.World]:
-    async with http_executors.running(short.folder(), lease_s=20.0, renew_s=0.5) as made:
+    async with http_executors.running(short.directory(), lease_s=20.0, renew_s=0.5) as made:
         yield made
 
 

@@ -31,7 +31,7 @@ async def site() -> AsyncIterator[http_site.Site]:
 
 @pytest.fixture
 async def world() -> AsyncIterator[http_executors.World]:
-    async with http_executors.running(short.folder(), lease_s=10.0, renew_s=1.0) as made:
+    async with http_executors.running(short.directory(), lease_s=10.0, renew_s=1.0) as made:
         yield made
 
 
@@ -232,7 +232,7 @@ async def test_a_result_that_is_not_kept_is_requested_again_only_if_it_may_be(
     world: http_executors.World, site: http_site.Site, more: dict[str, str], ends: tuple[str, str]
 ) -> None:
     site.routes["/large"] = http_site.sends(http_site.response(b"1" * 100_000, kind="a/b"))
-    kept = world.folder / "blobs"
+    kept = world.directory / "blobs"
     kept.write_bytes(b"no directory")
     await world.executor()
     spec = {"retry": {"delaySeconds": 0.3, "jitter": 0, "maxLosses": 100}}
@@ -255,7 +255,7 @@ async def test_a_large_result_is_a_blob(world: http_executors.World, site: http_
     assert view.state == "Success", view.message
     assert view.result is not None
     assert (view.result.size, view.result.digest) == (len(large), hashlib.sha256(large).digest())
-    kept = blobs.Blobs(world.folder / "blobs" / http_executors.NS, durable=False)
+    kept = blobs.Blobs(world.directory / "blobs" / http_executors.NS, durable=False)
     assert kept.descriptor(hashlib.sha256(large).digest()) > 0
 
 
@@ -606,9 +606,9 @@ async def test_what_is_hidden_does_not_count_as_left_out(
 
 async def test_tls_is_checked_by_what_the_task_says(world: http_executors.World) -> None:
     authority = certificates.Authority()
-    folder = short.folder()
+    directory = short.directory()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(authority.issue_file("site", folder, "named.test"))
+    context.load_cert_chain(authority.issue_file("site", directory, "named.test"))
     async with http_site.running(context) as site:
         await world.executor()
         view = await world.runs(f"{site.base}/echo")
@@ -630,9 +630,9 @@ async def test_tls_is_checked_by_what_the_task_says(world: http_executors.World)
 
 async def test_a_client_certificate_is_shown(world: http_executors.World) -> None:
     authority = certificates.Authority()
-    folder = short.folder()
+    directory = short.directory()
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(authority.issue_file("site", folder))
+    context.load_cert_chain(authority.issue_file("site", directory))
     context.load_verify_locations(cadata=authority.pem)
     context.verify_mode = ssl.CERT_REQUIRED
     certificate, key = authority.issue("client")

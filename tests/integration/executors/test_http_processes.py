@@ -29,7 +29,7 @@ async def site() -> AsyncIterator[http_site.Site]:
 @pytest.fixture
 async def world() -> AsyncIterator[http_executors.World]:
     async with http_executors.running(
-        short.folder(), lease_s=2.0, renew_s=0.3, callback_url=URLS.url
+        short.directory(), lease_s=2.0, renew_s=0.3, callback_url=URLS.url
     ) as made:
         yield made
 
@@ -559,8 +559,8 @@ async def test_a_callback_that_does_not_come_is_a_failure(
 async def test_the_dispatcher_restarts_and_the_request_goes_on(
     site: http_site.Site,
 ) -> None:
-    folder = short.folder()
-    async with http_executors.running(folder, lease_s=10.0, renew_s=0.3) as world:
+    directory = short.directory()
+    async with http_executors.running(directory, lease_s=10.0, renew_s=0.3) as world:
         await world.executor("first")
         task = await world.submit(f"{site.base}/held", request={"method": "POST"})
         await waiting.wait_until_async(lambda: site.got("/held"), what="it is sent")

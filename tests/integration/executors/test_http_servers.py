@@ -23,7 +23,7 @@ async def site() -> AsyncIterator[http_site.Site]:
 
 @pytest.fixture
 async def world() -> AsyncIterator[http_executors.World]:
-    async with http_executors.running(short.folder(), lease_s=20.0, renew_s=1.0) as made:
+    async with http_executors.running(short.directory(), lease_s=20.0, renew_s=1.0) as made:
         yield made
 
 
@@ -31,11 +31,11 @@ async def world() -> AsyncIterator[http_executors.World]:
     nginx.PROGRAM is None, reason="nginx is missing: make kube, or apt install nginx"
 )
 async def test_requests_go_through_nginx(world: http_executors.World, site: http_site.Site) -> None:
-    authority, folder = certificates.Authority(), short.folder()
-    certificate = authority.issue_file("nginx", folder)
+    authority, directory = certificates.Authority(), short.directory()
+    certificate = authority.issue_file("nginx", directory)
     site.routes["/behind"] = http_site.held
     tls = {"tls": {"caBundle": authority.pem}}
-    async with nginx.running(folder, certificate, SERVER % (site.port, site.port)) as base:
+    async with nginx.running(directory, certificate, SERVER % (site.port, site.port)) as base:
         await world.executor(slots=4)
 
         # nginx closes each connection after three requests: a stale one is no failure

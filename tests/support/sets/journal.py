@@ -25,10 +25,10 @@ def succeeded(data: Path, prefix: str) -> dict[str, Row]:
     Raises AssertionError if two are called the same.
     """
     found: dict[str, Row] = {}
-    with tempfile.TemporaryDirectory(prefix="kiln-journal-") as folder:
+    with tempfile.TemporaryDirectory(prefix="kiln-journal-") as directory:
         for path in data.glob("journal.db*"):
-            shutil.copy(path, folder)
-        connection = sqlite3.connect(Path(folder) / "journal.db")
+            shutil.copy(path, directory)
+        connection = sqlite3.connect(Path(directory) / "journal.db")
         rows = connection.execute(
             "SELECT name, run, attempt FROM task WHERE state = 'Success' AND name LIKE ? || '%'",
             (prefix,),

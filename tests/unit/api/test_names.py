@@ -52,7 +52,7 @@ def test_label_value_may_be_empty() -> None:
     assert names.label_value_problem("a" * 64)
 
 
-def test_data_key_stays_inside_its_folder() -> None:
+def test_data_key_stays_inside_its_directory() -> None:
     assert names.data_key_problem("key.name_1") is None
     for key in ("", ".", "..", "..x", "a/b", "a" * 254):
         assert names.data_key_problem(key) is not None

@@ -115,15 +115,15 @@ CASES: dict[str, tuple[dict[str, Any], str, str]] = {
         "spec.data.outputs[0].glob",
         "has the component '..'",
     ),
-    "folder that no file job has": (
+    "directory that no file job has": (
         data({"name": "trades", "from": {"files": "orders", "path": "result"}}),
         f"{S}.from.path",
-        "'result': a file job has the folders results, parts, errors, input",
+        "'result': a file job has the directories results, parts, errors, input",
     ),
-    "folder beside the file job": (
+    "directory beside the file job": (
         data({"name": "trades", "from": {"files": "orders/parts"}}),
         f"{S}.from.files",
-        "'orders/parts' is more than a job: its folder goes into path",
+        "'orders/parts' is more than a job: its directory goes into path",
     ),
     "inline out of the directory": (
         data({"name": "trades", "from": {"inline": {"../x": ""}}}),

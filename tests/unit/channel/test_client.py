@@ -70,8 +70,8 @@ class Owner:
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    made = short.folder()
+def directory() -> Iterator[Path]:
+    made = short.directory()
     yield made
     for path in made.iterdir():
         path.unlink()
@@ -79,8 +79,8 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def dispatcher(folder: Path) -> Iterator[Dispatcher]:
-    made = Dispatcher(folder)
+def dispatcher(directory: Path) -> Iterator[Dispatcher]:
+    made = Dispatcher(directory)
     made.start()
     yield made
     made.stop()

@@ -81,8 +81,8 @@ class Ends:
 
 @pytest.fixture
 async def ends(request: pytest.FixtureRequest) -> AsyncIterator[Ends]:
-    folder = short.folder()
-    hub = scripted_hub.ScriptedHub(folder / "channel.sock")
+    directory = short.directory()
+    hub = scripted_hub.ScriptedHub(directory / "channel.sock")
     await hub.start()
     owner = Owner()
     ours = peer.Peer(
@@ -96,7 +96,7 @@ async def ends(request: pytest.FixtureRequest) -> AsyncIterator[Ends]:
     yield Ends(hub, owner, ours, crew)
     await crew.stop()
     await hub.stop()
-    folder.rmdir()
+    directory.rmdir()
 
 
 def finished(serial: int) -> messages.Finished:

@@ -95,11 +95,11 @@ def test_file_in_a_package_has_its_whole_name_and_takes_the_package_along() -> N
     assert names_in(declared) >= {"modules/f2_pack/helper.py", "modules/f2_pack/inner/jobs.py"}
 
 
-def test_folder_goes_along() -> None:
-    write("folder/f2_inside.py", JOBS.format(name="inside"))
-    write("folder/data.txt", "1")
-    for text in ("f2_inside", "folder/f2_inside.py"):
-        declared = job_modules.declared(text, labels={}, working_dir=Path("folder"))
+def test_directory_goes_along() -> None:
+    write("directory/f2_inside.py", JOBS.format(name="inside"))
+    write("directory/data.txt", "1")
+    for text in ("f2_inside", "directory/f2_inside.py"):
+        declared = job_modules.declared(text, labels={}, working_dir=Path("directory"))
         assert declared.module == "f2_inside"
         assert names_in(declared) == {"paths", "work/data.txt", "work/f2_inside.py"}
 

@@ -71,7 +71,7 @@ def test_good_documents_come_before_the_error() -> None:
         next(found)
 
 
-def test_a_folder_is_read_in_order(tmp_path: Path) -> None:
+def test_a_directory_is_read_in_order(tmp_path: Path) -> None:
     (tmp_path / "b.yaml").write_text(TASK.replace("name: a", "name: b"))
     (tmp_path / "a.json").write_text(
         '{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}}'

@@ -17,9 +17,11 @@ HOUR = 3600.0
 CONTENT = b"x" * 100
 
 
-def old_blob(folder: Path, number: int, *, aside: bool = False) -> tuple[blobs.Blobs, bytes, float]:
+def old_blob(
+    directory: Path, number: int, *, aside: bool = False
+) -> tuple[blobs.Blobs, bytes, float]:
     """A blob of two hours ago, and the moment an hour ago."""
-    kept = blobs.Blobs(folder / str(number), durable=False)
+    kept = blobs.Blobs(directory / str(number), durable=False)
     digest, _ = kept.put([CONTENT])
     path = kept.path(digest)
     now = path.stat().st_mtime
@@ -42,22 +44,22 @@ def schedules(lines: tuple[int, int]) -> Iterator[tuple[int, ...]]:
 
 
 def interleaved(
-    folder: Path, use: Callable[[blobs.Blobs, bytes], bool], *, aside: bool
+    directory: Path, use: Callable[[blobs.Blobs, bytes], bool], *, aside: bool
 ) -> Iterator[tuple[blobs.Blobs, bytes, bool, bool]]:
-    """Each schedule's end: the folder, the digest, what the user and the collector were told."""
-    kept, digest, before = old_blob(folder, -1)
+    """Each schedule's end: the directory, the digest, what the user and the collector were told."""
+    kept, digest, before = old_blob(directory, -1)
     trial = turns.Turns(blobs, ())
     trial.run(lambda: use(kept, digest), lambda: kept.discard(digest, before=before))
     lines = (trial.lines[0] + 5, trial.lines[1] + 5)
     for order in (0, 1):
         plan = schedules(lines if order == 0 else (lines[1], lines[0]))
         for number, schedule in enumerate(plan):
-            kept, digest, before = old_blob(folder, number, aside=aside)
+            kept, digest, before = old_blob(directory, number, aside=aside)
             calls = [lambda: use(kept, digest), lambda: kept.discard(digest, before=before)]  # noqa: B023
             results = turns.Turns(blobs, schedule).run(calls[order], calls[1 - order])
             used, discarded = results if order == 0 else results[::-1]
             yield kept, digest, used, discarded
-            for path in sorted(kept.folder.rglob("*"), reverse=True):
+            for path in sorted(kept.directory.rglob("*"), reverse=True):
                 path.rmdir() if path.is_dir() else path.unlink()
 
 

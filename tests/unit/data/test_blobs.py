@@ -20,17 +20,17 @@ LARGE = 3 << 20
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def directory(tmp_path: Path) -> Path:
     return tmp_path / "blobs" / "default"
 
 
 @pytest.fixture(params=[True, False], ids=["durable", "volatile"])
-def kept(request: pytest.FixtureRequest, folder: Path) -> blobs.Blobs:
-    return blobs.Blobs(folder, durable=request.param)
+def kept(request: pytest.FixtureRequest, directory: Path) -> blobs.Blobs:
+    return blobs.Blobs(directory, durable=request.param)
 
 
-def files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
+def files(directory: Path) -> list[Path]:
+    return sorted(path for path in directory.rglob("*") if path.is_file())
 
 
 def open_files() -> int:
@@ -49,7 +49,7 @@ def test_what_is_put_is_got(kept: blobs.Blobs, size: int) -> None:
     content = os.urandom(size)
     digest, length = kept.put([content[: size // 2], memoryview(content)[size // 2 :]])
     assert (digest, length) == (hashlib.sha256(content).digest(), size)
-    for reader in (kept, blobs.Blobs(kept.folder, durable=False)):
+    for reader in (kept, blobs.Blobs(kept.directory, durable=False)):
         view = reader.get(digest)
         assert view.readonly
         assert view == content
@@ -69,7 +69,7 @@ def test_a_private_view_changes_nothing_for_others(kept: blobs.Blobs, size: int)
     mine, other = kept.get(digest, private=True), kept.get(digest, private=True)
     mine[0] = 255
     assert (mine[0], other[0], kept.get(digest)[0]) == (255, 0, 0)
-    assert blobs.Blobs(kept.folder, durable=False).get(digest) == bytes(size)
+    assert blobs.Blobs(kept.directory, durable=False).get(digest) == bytes(size)
 
 
 def test_only_the_owner_may_read(kept: blobs.Blobs) -> None:
@@ -79,14 +79,14 @@ def test_only_the_owner_may_read(kept: blobs.Blobs) -> None:
     finally:
         os.umask(before)
     path = kept.path(digest)
-    modes = [stat.S_IMODE(p.stat().st_mode) for p in (path, path.parent, kept.folder)]
+    modes = [stat.S_IMODE(p.stat().st_mode) for p in (path, path.parent, kept.directory)]
     assert modes == [0o600, 0o700, 0o700]
 
 
 def test_a_second_put_writes_nothing(kept: blobs.Blobs) -> None:
     digest, _ = kept.put([b"x" * 100_000])
     first = kept.path(digest).stat()
-    blobs.Blobs(kept.folder, durable=False).put([b"x" * 100_000])
+    blobs.Blobs(kept.directory, durable=False).put([b"x" * 100_000])
     second = kept.path(digest).stat()
     assert (first.st_ino, first.st_mtime_ns) == (second.st_ino, second.st_mtime_ns)
 
@@ -98,9 +98,9 @@ def test_a_second_put_renews(kept: blobs.Blobs) -> None:
     assert kept.path(digest).stat().st_mtime > then + HOUR - 10
 
 
-def test_a_clock_that_was_set_back_still_renews(folder: Path) -> None:
+def test_a_clock_that_was_set_back_still_renews(directory: Path) -> None:
     slow = clock.ManualClock(wall=1000.0)
-    kept = blobs.Blobs(folder, durable=False, time=slow)
+    kept = blobs.Blobs(directory, durable=False, time=slow)
     digest, _ = kept.put([b"x"])
     age(kept.path(digest), -HOUR)
     assert kept.touch(digest)
@@ -140,11 +140,11 @@ def test_it_is_checked_once_while_the_file_stays(kept: blobs.Blobs) -> None:
     os.utime(kept.path(digest), ns=(seen.st_mtime_ns, seen.st_mtime_ns))
     assert kept.get(digest) == b"b" * 100_000  # same file, size and time: not looked at again
     with pytest.raises(errors.BlobDamaged):
-        blobs.Blobs(kept.folder, durable=False).get(digest)
+        blobs.Blobs(kept.directory, durable=False).get(digest)
 
 
-def test_many_views_at_a_time_do_not_eat_descriptors(folder: Path) -> None:
-    kept = blobs.Blobs(folder, durable=False)
+def test_many_views_at_a_time_do_not_eat_descriptors(directory: Path) -> None:
+    kept = blobs.Blobs(directory, durable=False)
     digest, _ = kept.put([bytes(1 << 20)])
     before = open_files()
     views = [kept.get(digest) for _ in range(300)]
@@ -158,20 +158,20 @@ def test_a_writer_takes_pieces(kept: blobs.Blobs) -> None:
         new.write(piece)
         piece[:] = b"two"
         new.write(piece)
-        assert [path.name[:5] for path in files(kept.folder)] == [".new-"]
+        assert [path.name[:5] for path in files(kept.directory)] == [".new-"]
         digest, size = new.commit()
     assert (size, bytes(kept.get(digest))) == (6, b"onetwo")
-    assert files(kept.folder) == [kept.path(digest)]
+    assert files(kept.directory) == [kept.path(digest)]
 
 
 def test_a_writer_that_fails_leaves_nothing(kept: blobs.Blobs) -> None:
     with contextlib.suppress(KeyError), kept.writer() as new:
         new.write(b"x" * 200_000)
         raise KeyError
-    assert files(kept.folder) == []
+    assert files(kept.directory) == []
 
 
-def test_a_full_disk_leaves_nothing(folder: Path) -> None:
+def test_a_full_disk_leaves_nothing(directory: Path) -> None:
     """The limit of a process's file size fails in write(2), as a full disk does."""
     script = (
         "import os, resource, signal, sys\n"
@@ -186,15 +186,15 @@ def test_a_full_disk_leaves_nothing(folder: Path) -> None:
         "        print(error)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, str(folder)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", script, str(directory)], capture_output=True, text=True, check=True
     )
     lines = done.stdout.splitlines()
     assert len(lines) == 2, done.stderr
     assert all("File too large" in line and "Free some room" in line for line in lines)
-    assert files(folder) == []
+    assert files(directory) == []
 
 
-def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(errors.BlobNotWritten, match=r"file/ns: Not a directory"):
         blobs.Blobs(tmp_path / "file" / "ns", durable=False).put([b"x"])
@@ -204,7 +204,7 @@ def test_many_writers_of_one_blob(kept: blobs.Blobs) -> None:
     content, wrong = os.urandom(LARGE), []
 
     def write() -> None:
-        mine = blobs.Blobs(kept.folder, durable=kept.durable)
+        mine = blobs.Blobs(kept.directory, durable=kept.durable)
         for _ in range(5):
             digest, _ = mine.put([content])
             if mine.get(digest) != content:
@@ -216,7 +216,7 @@ def test_many_writers_of_one_blob(kept: blobs.Blobs) -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
-    assert len(files(kept.folder)) == 1
+    assert len(files(kept.directory)) == 1
 
 
 def test_the_text_of_a_digest_comes_back() -> None:
@@ -244,7 +244,7 @@ def test_only_what_nobody_renewed_is_discarded(kept: blobs.Blobs) -> None:
     assert not kept.discard(digest, before=now - HOUR)
     assert bytes(kept.get(digest)) == b"x"
     assert kept.discard(digest, before=now + 1)
-    assert files(kept.folder) == []
+    assert files(kept.directory) == []
     assert modified(kept) == []
 
 
@@ -261,7 +261,7 @@ def test_a_blob_that_a_killed_collector_left_aside_can_be_read(kept: blobs.Blobs
 def test_what_killed_writers_left_is_removed_in_time(kept: blobs.Blobs) -> None:
     with kept.writer() as new:
         new.write(b"x")
-        left = kept.folder / ".new-0123"
+        left = kept.directory / ".new-0123"
         left.write_bytes(b"half")
         then = age(left, HOUR)
         kept.discard_unfinished(before=then)
@@ -274,8 +274,8 @@ def test_what_killed_writers_left_is_removed_in_time(kept: blobs.Blobs) -> None:
 
 def test_strange_files_are_left_alone(kept: blobs.Blobs) -> None:
     digest, _ = kept.put([b"x"])
-    (kept.folder / "notes").mkdir()
+    (kept.directory / "notes").mkdir()
     (kept.path(digest).parent / "README").touch()
     (kept.path(digest).parent / "abcd").touch()
-    (kept.folder / "zz").touch()
+    (kept.directory / "zz").touch()
     assert modified(kept) == [(digest, False)]

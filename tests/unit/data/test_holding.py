@@ -82,11 +82,11 @@ def test_many_are_renewed_a_few_at_a_time(time: clock.ManualClock, kept: blobs.B
     assert all(renewed(kept, digest) for digest in digests)
 
 
-def test_each_folder_is_served(time: clock.ManualClock, tmp_path: Path) -> None:
+def test_each_directory_is_served(time: clock.ManualClock, tmp_path: Path) -> None:
     held, owner = holding.Holding(time), Owner()
-    folders = [blobs.Blobs(tmp_path / name, durable=False) for name in "ab"]
-    digests = [aged(folder, 1) for folder in folders]
+    directories = [blobs.Blobs(tmp_path / name, durable=False) for name in "ab"]
+    digests = [aged(directory, 1) for directory in directories]
     held.hold(owner, digests[:1])
-    for folder, digest in zip(folders, digests, strict=True):
-        held.renew(folder)
-        assert renewed(folder, digest)
+    for directory, digest in zip(directories, digests, strict=True):
+        held.renew(directory)
+        assert renewed(directory, digest)

@@ -17,7 +17,7 @@ Opened = Callable[[local.LocalStore, str], growing.Growing]
 
 @pytest.fixture(params=[growing.opened, growing.Pieces], ids=["one file", "pieces"])
 def opened(request: pytest.FixtureRequest) -> Opened:
-    """As a folder does it, and as other stores do."""
+    """As a directory does it, and as other stores do."""
     found: Opened = request.param
     return found
 

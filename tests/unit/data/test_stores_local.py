@@ -1,4 +1,4 @@
-"""A folder as a store: etags, killed writers, full disks."""
+"""A directory as a store: etags, killed writers, full disks."""
 
 import contextlib
 import errno
@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from kilnwork.data import errors
-from kilnwork.data.stores import filling, folders, growing, local, port
+from kilnwork.data.stores import directories, filling, growing, local, port
 from kilnwork.kit import clock as clocks
 from support import no_links, small_disks
 
@@ -49,8 +49,8 @@ def store(tmp_path: Path) -> local.LocalStore:
 
 
 def files_of(store: local.LocalStore) -> list[str]:
-    """All files in its folder, also those that are no objects."""
-    return sorted(path.name for path in store.folder.rglob("*") if path.is_file())
+    """All files in its directory, also those that are no objects."""
+    return sorted(path.name for path in store.directory.rglob("*") if path.is_file())
 
 
 def test_etags_differ_when_the_clock_stands_still(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_only_we_can_read_it(store: local.LocalStore) -> None:
     store.put("a/b/c", b"secret")
     modes = {
         path.name: stat.S_IMODE(path.stat().st_mode)
-        for path in [store.folder, *store.folder.rglob("*")]
+        for path in [store.directory, *store.directory.rglob("*")]
     }
     assert modes == {"files": 0o700, "a": 0o700, "b": 0o700, "c": 0o600, ".lock": 0o600}
 
@@ -113,7 +113,7 @@ def test_an_unfinished_file_that_somebody_removed_is_told(
 ) -> None:
     with store.writer("a", create=create) as new:
         new.write(b"x")
-        for path in store.folder.iterdir():
+        for path in store.directory.iterdir():
             path.unlink()
         with pytest.raises(errors.StoreError):
             new.commit()
@@ -125,7 +125,7 @@ def test_an_unfinished_file_that_somebody_removed_is_told(
 
 @contextlib.contextmanager
 def writing(store: local.LocalStore, name: str) -> Iterator["subprocess.Popen[str]"]:
-    command = [sys.executable, "-c", WRITER, str(store.folder), name]
+    command = [sys.executable, "-c", WRITER, str(store.directory), name]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             yield process
@@ -178,28 +178,28 @@ def test_a_writer_that_lives_is_not_swept(store: local.LocalStore) -> None:
     assert [facts.key for facts in store.list()] == ["slow"]
 
 
-def test_with_what_is_swept_its_folders_go(store: local.LocalStore) -> None:
+def test_with_what_is_swept_its_directories_go(store: local.LocalStore) -> None:
     store.put("a/kept", b"x")
     for key in ("a/b/c/killed", "a/killed", "other/killed"):
         new = store.writer(key)
         new.write(b"x")
         del new
     assert store.sweep(before=time.time() + 60, prefix="a/") == 2
-    assert sorted(path.name for path in store.folder.iterdir()) == ["a", "other"]
-    assert [path.name for path in (store.folder / "a").iterdir() if path.is_dir()] == []
+    assert sorted(path.name for path in store.directory.iterdir()) == ["a", "other"]
+    assert [path.name for path in (store.directory / "a").iterdir() if path.is_dir()] == []
     assert store.sweep(before=time.time() + 60) == 1
-    assert [path.name for path in store.folder.iterdir()] == ["a"]
+    assert [path.name for path in store.directory.iterdir()] == ["a"]
     assert [facts.key for facts in store.list()] == ["a/kept"]
 
 
-def test_a_folder_that_a_killed_writer_has_made_is_swept(store: local.LocalStore) -> None:
+def test_a_directory_that_a_killed_writer_has_made_is_swept(store: local.LocalStore) -> None:
     """It was killed before it made its file there."""
     store.put("a/kept", b"x")
-    (store.folder / "a" / "b" / "c").mkdir(parents=True)
+    (store.directory / "a" / "b" / "c").mkdir(parents=True)
     assert store.sweep(before=time.time() - 60) == 0
-    assert (store.folder / "a" / "b" / "c").is_dir(), "its writer may be about to go on"
+    assert (store.directory / "a" / "b" / "c").is_dir(), "its writer may be about to go on"
     assert store.sweep(before=time.time() + 60) == 0
-    assert [path.name for path in (store.folder / "a").iterdir() if path.is_dir()] == []
+    assert [path.name for path in (store.directory / "a").iterdir() if path.is_dir()] == []
     assert [facts.key for facts in store.list()] == ["a/kept"]
 
 
@@ -216,7 +216,7 @@ def limited(store: local.LocalStore, story: str) -> str:
         "resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))\n"
         "store = local.LocalStore(Path(sys.argv[1]))\n" + story
     )
-    command = [sys.executable, "-c", program, str(store.folder)]
+    command = [sys.executable, "-c", program, str(store.directory)]
     return subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
@@ -289,7 +289,7 @@ def elsewhere(store: local.LocalStore, story: str, *, number: int = errno.EOPNOT
     )
     tests = str(Path(__file__).parents[2])
     return subprocess.run(
-        [sys.executable, "-c", program, str(store.folder)],
+        [sys.executable, "-c", program, str(store.directory)],
         stdout=subprocess.PIPE,
         text=True,
         check=True,
@@ -338,10 +338,10 @@ def test_a_file_system_that_is_away_may_come_back(store: local.LocalStore) -> No
 
 def test_a_store_is_tried_before_it_is_used(store: local.LocalStore) -> None:
     store.probe()
-    assert not store.folder.exists() or list(store.folder.iterdir()) == []
-    store.folder.parent.mkdir(exist_ok=True)
-    store.folder.rmdir()
-    store.folder.write_text("a file")
+    assert not store.directory.exists() or list(store.directory.iterdir()) == []
+    store.directory.parent.mkdir(exist_ok=True)
+    store.directory.rmdir()
+    store.directory.write_text("a file")
     with pytest.raises(errors.StoreRefused, match="cannot keep the files of jobs"):
         store.probe()
 
@@ -377,12 +377,12 @@ def test_links_into_a_store_are_neither_listed_nor_followed(
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis").write_text("for years")
     store.put("ns/job/input", b"x")
-    job = store.folder / "ns" / "job"
+    job = store.directory / "ns" / "job"
     (job / "out").symlink_to(tmp_path / "mine")
-    (job / "round").symlink_to(store.folder)
+    (job / "round").symlink_to(store.directory)
     (job / "thesis").symlink_to(tmp_path / "mine" / "thesis")
     assert [facts.key for facts in store.list()] == ["ns/job/input"]
-    assert list(store.folders("ns/job/")) == []
+    assert list(store.directories("ns/job/")) == []
     assert port.clear(store, "ns/job/") == 1
     store.sweep(before=time.time() + 60)
     assert (tmp_path / "mine" / "thesis").read_text() == "for years"
@@ -390,12 +390,12 @@ def test_links_into_a_store_are_neither_listed_nor_followed(
 
 def test_the_store_itself_may_be_a_link(store: local.LocalStore, tmp_path: Path) -> None:
     (tmp_path / "large disk").mkdir()
-    store.folder.symlink_to(tmp_path / "large disk")
+    store.directory.symlink_to(tmp_path / "large disk")
     store.probe()
     store.put("ns/job/input", b"x")
     assert [facts.key for facts in store.list()] == ["ns/job/input"]
     store.delete(["ns/job/input"])
-    assert store.folder.is_symlink()
+    assert store.directory.is_symlink()
     assert list((tmp_path / "large disk").iterdir()) == []
 
 
@@ -405,7 +405,7 @@ def test_a_store_that_somebody_removes_is_made_anew(store: local.LocalStore) -> 
     writer.write(b"x")
     upload = growing.append(growing.opened(store, "u"), 0)
     upload.write(b"x")
-    shutil.rmtree(store.folder)
+    shutil.rmtree(store.directory)
     with pytest.raises(errors.ObjectMissing):
         store.read("a/b")
     with pytest.raises(errors.StoreError):
@@ -413,14 +413,14 @@ def test_a_store_that_somebody_removes_is_made_anew(store: local.LocalStore) -> 
     with pytest.raises(errors.ObjectChanged):
         upload.keep()
     assert list(store.list()) == []
-    assert list(store.folders()) == []
+    assert list(store.directories()) == []
     assert store.sweep(before=time.time()) == 0
     store.delete(["a/b"])
     store.put("a/b", b"anew", create=True)
     assert port.read_all(store, "a/b") == b"anew"
 
 
-def test_a_folder_that_is_removed_as_it_is_found_is_made_anew(
+def test_a_directory_that_is_removed_as_it_is_found_is_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """mkdir(2) says that it exists, and then it does not: it was empty, and others came between."""
@@ -432,6 +432,6 @@ def test_a_folder_that_is_removed_as_it_is_found_is_made_anew(
         make(path, *args, **kwargs)
 
     monkeypatch.setattr(Path, "mkdir", mkdir)
-    path, descriptor = folders.open_new(tmp_path / "x" / "y", above=tmp_path)
+    path, descriptor = directories.open_new(tmp_path / "x" / "y", above=tmp_path)
     os.close(descriptor)
     assert path.parent == tmp_path / "x" / "y"

@@ -13,8 +13,8 @@ from kilnwork.kit import ids
 REF = attempts.AttemptRef(ids.TaskId(bytes(16)), 2, 3)
 
 
-def read(folder: Path) -> bytes:
-    return b"".join(file.read_bytes() for file in attempt_logs.files(folder, REF))
+def read(directory: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in attempt_logs.files(directory, REF))
 
 
 def test_output_is_found_by_task_run_and_attempt(tmp_path: Path) -> None:
@@ -34,19 +34,19 @@ def test_output_is_found_by_task_run_and_attempt(tmp_path: Path) -> None:
 def test_what_is_sent_twice_is_kept_once(
     tmp_path: Path, pieces: list[int], restarts: set[int], repeats: list[int]
 ) -> None:
-    folder = tmp_path / str(len(list(tmp_path.iterdir())))
+    directory = tmp_path / str(len(list(tmp_path.iterdir())))
     whole = bytes(number % 251 for number in range(sum(pieces)))
-    logs, end = attempt_logs.AttemptLogs(folder, file_bytes=16), 0
+    logs, end = attempt_logs.AttemptLogs(directory, file_bytes=16), 0
     for number, size in enumerate(pieces):
         if number in restarts:
-            logs = attempt_logs.AttemptLogs(folder, file_bytes=16)
+            logs = attempt_logs.AttemptLogs(directory, file_bytes=16)
         back = repeats[number] if number < len(repeats) else 0
         start, end = max(0, end - back), end + size
         assert logs.append(REF, start, whole[start:end]) == end
         assert logs.kept(REF) == end
-    assert whole.endswith(read(folder))
-    assert len(read(folder)) >= min(len(whole), 16)
-    assert all(file.stat().st_size <= 16 for file in attempt_logs.files(folder, REF))
+    assert whole.endswith(read(directory))
+    assert len(read(directory)) >= min(len(whole), 16)
+    assert all(file.stat().st_size <= 16 for file in attempt_logs.files(directory, REF))
 
 
 def test_a_disk_that_refuses_does_not_stop_the_attempt(tmp_path: Path) -> None:

@@ -276,8 +276,8 @@ class CallStories(RuleBasedStateMachine):
 class JournalWorld(call_world.World):
     """A world whose dispatcher keeps a journal."""
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / "journal.db"
+    def __init__(self, directory: Path) -> None:
+        self.path = directory / "journal.db"
         super().__init__(self.open_journal)
 
     def open_journal(self) -> port.Store:
@@ -292,8 +292,8 @@ class CallCrashStories(CallStories):
     """The same with a real journal, from which the dispatcher starts anew after a SIGKILL."""
 
     def make_world(self) -> call_world.World:
-        self.folder = tempfile.TemporaryDirectory()
-        self.kept = JournalWorld(Path(self.folder.name))
+        self.directory = tempfile.TemporaryDirectory()
+        self.kept = JournalWorld(Path(self.directory.name))
         return self.kept
 
     @rule(lost=st.sampled_from(["nothing", "submit", "kill", "tick"]))
@@ -337,7 +337,7 @@ class CallCrashStories(CallStories):
             super().teardown()
         finally:
             self.kept.journal.close()
-            self.folder.cleanup()
+            self.directory.cleanup()
 
 
 def test_a_restart_keeps_who_ran_what_has_delegated(tmp_path: Path) -> None:

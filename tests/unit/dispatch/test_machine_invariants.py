@@ -331,12 +331,12 @@ class CrashStories(Stories):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = tempfile.TemporaryDirectory()
+        self.directory = tempfile.TemporaryDirectory()
         self.acknowledged: set[tuple[ids.TaskId, int]] = set()
         self.start()
 
     def start(self) -> None:
-        self.store = journal.Journal(Path(self.folder.name) / "journal.db")
+        self.store = journal.Journal(Path(self.directory.name) / "journal.db")
         opened = self.store.open()
         self.memory = memory.Memory(
             lease_s=LEASE_S,
@@ -404,7 +404,7 @@ class CrashStories(Stories):
         finally:
             self.reader.close()
             self.store.close()
-            self.folder.cleanup()
+            self.directory.cleanup()
 
 
 TestStories = Stories.TestCase

@@ -11,11 +11,11 @@ from kilnwork.kit import errors
 COMMON = ["--listen-fd", "0", "--token-file", "/t", "--blobs", "/b"]
 
 
-def test_a_durable_one_is_told_its_folder() -> None:
+def test_a_durable_one_is_told_its_directory() -> None:
     given = settings.from_arguments(
-        [*COMMON, "--folder", "/f", "--idle-seconds", "2.5"], {settings.SYNC_DELAY: "0.005"}
+        [*COMMON, "--directory", "/f", "--idle-seconds", "2.5"], {settings.SYNC_DELAY: "0.005"}
     )
-    assert (given.folder, given.blobs, given.token_file) == (Path("/f"), Path("/b"), Path("/t"))
+    assert (given.directory, given.blobs, given.token_file) == (Path("/f"), Path("/b"), Path("/t"))
     assert (given.listener, given.owner, given.scratch) == (0, None, None)
     assert (given.idle_s, given.sync_delay_s) == (2.5, 0.005)
 
@@ -24,22 +24,25 @@ def test_a_volatile_one_is_told_its_owner() -> None:
     given = settings.from_arguments(
         [*COMMON, "--volatile", "--owner-fd", "1", "--scratch", "/s"], {}
     )
-    assert (given.folder, given.owner, given.scratch) == (None, 1, Path("/s"))
+    assert (given.directory, given.owner, given.scratch) == (None, 1, Path("/s"))
     assert given.idle_s == settings.IDLE_S
 
 
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        ([*COMMON], "either --folder DIR or --volatile"),
-        ([*COMMON, "--folder", "/f", "--volatile"], "either --folder DIR or --volatile"),
+        ([*COMMON], "either --directory DIR or --volatile"),
+        ([*COMMON, "--directory", "/f", "--volatile"], "either --directory DIR or --volatile"),
         ([*COMMON, "--volatile"], "needs --owner-fd"),
-        (["--token-file", "/t", "--blobs", "/b", "--folder", "/f"], "--listen-fd is missing"),
-        ([*COMMON, "--folder"], "--folder needs a value"),
-        ([*COMMON, "--folder", "/f", "--port", "1"], "unknown argument --port"),
-        ([*COMMON, "--folder", "/f", "--idle-seconds", "soon"], "--idle-seconds: 'soon'"),
-        ([*COMMON, "--folder", "/f", "--idle-seconds", "nan"], "--idle-seconds: 'nan'"),
-        ([*COMMON, "--folder", "/f", "--owner-fd", "x"], "--owner-fd: 'x' is no open descriptor"),
+        (["--token-file", "/t", "--blobs", "/b", "--directory", "/f"], "--listen-fd is missing"),
+        ([*COMMON, "--directory"], "--directory needs a value"),
+        ([*COMMON, "--directory", "/f", "--port", "1"], "unknown argument --port"),
+        ([*COMMON, "--directory", "/f", "--idle-seconds", "soon"], "--idle-seconds: 'soon'"),
+        ([*COMMON, "--directory", "/f", "--idle-seconds", "nan"], "--idle-seconds: 'nan'"),
+        (
+            [*COMMON, "--directory", "/f", "--owner-fd", "x"],
+            "--owner-fd: 'x' is no open descriptor",
+        ),
     ],
 )
 def test_what_is_wrong_is_named(arguments: list[str], problem: str) -> None:

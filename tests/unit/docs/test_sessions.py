@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.endpoints import directory
+from kilnwork.endpoints import endpoint_files
 from kilnwork.sdk import home, local, remote
 from support import pages
 
@@ -36,6 +36,6 @@ def test_signatures_and_arguments(function: Callable[..., Any]) -> None:
 
 def test_times_and_files() -> None:
     assert f"the dispatcher leaves after {home.IDLE_S:g} s" in FLOWING
-    files = pages.table(pages.sections(PAGE, 3)["The folder"])
+    files = pages.table(pages.sections(PAGE, 3)["The directory"])
     named = {name for row in files for name in row.key.replace("`", "").split(", ")}
-    assert {directory.FILE, directory.TOKEN, "journal.db", "owner.lock", "blobs"} <= named
+    assert {endpoint_files.FILE, endpoint_files.TOKEN, "journal.db", "owner.lock", "blobs"} <= named

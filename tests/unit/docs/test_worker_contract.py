@@ -9,7 +9,7 @@ from kilnwork.api import attempts, task, worker_variables
 from kilnwork.channel import messages
 from kilnwork.controlplane.node import container
 from kilnwork.kit import ids, sandbox
-from kilnwork.worker import agent, environment, folders
+from kilnwork.worker import agent, directories, environment
 from support import pages
 
 PAGE = (pages.DOCS / "reference" / "worker-contract.md").read_text()
@@ -17,16 +17,16 @@ REF = attempts.AttemptRef(ids.new_task_id(), 1, 1)
 
 
 @pytest.fixture
-def place() -> Iterator[folders.Place]:
+def place() -> Iterator[directories.Place]:
     """A place with input, as a task with inputs gets it."""
-    made = folders.Folders()
+    made = directories.Directories()
     found = made.make(REF, inputs=b"{}")
     yield found
     found.listener.close()
     made.close()
 
 
-def test_every_variable_is_in_the_table(place: folders.Place, tmp_path: Path) -> None:
+def test_every_variable_is_in_the_table(place: directories.Place, tmp_path: Path) -> None:
     account = tmp_path / "var/run/secrets/kubernetes.io/serviceaccount"
     account.mkdir(parents=True)
     (account / "token").write_text("t")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kilnwork.endpoints import directory, resolve
+from kilnwork.endpoints import endpoint_files, resolve
 from kilnwork.kit import errors
 from support import short
 
@@ -22,22 +22,25 @@ def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "share"))
 
 
-def served(folder: Path, **members: Any) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
+def served(directory: Path, **members: Any) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
     found = {"version": "1", "pid": 1, "channel": {"unix": "/run/x.sock"}, **members}
-    (folder / "endpoints.json").write_text(json.dumps(found))
-    (folder / "token").write_text("secret\n")
-    return folder
+    (directory / "endpoints.json").write_text(json.dumps(found))
+    (directory / "token").write_text("secret\n")
+    return directory
 
 
 UP = {"kubernetes": "https://127.0.0.1:7443", "http": "http://127.0.0.1:7444"}
 
 
-def test_a_folder_of_start(tmp_path: Path) -> None:
-    folder = served(tmp_path / "home")
-    endpoint = resolve.resolve(folder)
-    assert (endpoint.directory, endpoint.namespace) == (folder, "default")
-    assert (directory.socket(folder), directory.token(folder)) == ("/run/x.sock", "secret")
+def test_a_directory_of_start(tmp_path: Path) -> None:
+    directory = served(tmp_path / "home")
+    endpoint = resolve.resolve(directory)
+    assert (endpoint.directory, endpoint.namespace) == (directory, "default")
+    assert (endpoint_files.socket(directory), endpoint_files.token(directory)) == (
+        "/run/x.sock",
+        "secret",
+    )
     with pytest.raises(errors.ConfigurationError, match="has no server"):
         endpoint.load()
 
@@ -93,7 +96,7 @@ def test_nothing_known_is_answered_with_what_to_do(where: str | None) -> None:
         resolve.resolve(where)
 
 
-def test_an_empty_folder(tmp_path: Path) -> None:
+def test_an_empty_directory(tmp_path: Path) -> None:
     with pytest.raises(errors.ConfigurationError, match="nobody has served"):
         resolve.resolve(tmp_path)
 
@@ -101,8 +104,8 @@ def test_an_empty_folder(tmp_path: Path) -> None:
 def test_a_socket_of_somebody_else_gets_no_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """A cluster on loopback names a path of its own, where anybody may have put a socket here."""
     server = "https://127.0.0.1:6443"
-    folder = short.folder()
-    path = folder / "channel.sock"
+    directory = short.directory()
+    path = directory / "channel.sock"
     said = {"channel": {"unix": str(path)}}
     assert resolve.local_socket(server, said) is None
     with socket.socket(socket.AF_UNIX) as listening:
@@ -113,4 +116,4 @@ def test_a_socket_of_somebody_else_gets_no_token(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(os, "getuid", lambda: me + 1)
         assert resolve.local_socket(server, said) is None
     path.unlink()
-    folder.rmdir()
+    directory.rmdir()

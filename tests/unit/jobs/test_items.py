@@ -9,7 +9,7 @@ import pytest
 from kilnwork.jobs import items
 from support import index_world
 
-_S = items.State
+_S = items.ItemState
 MAX_MEMORY = 64
 """Bytes an item: 64 MB for a million."""
 
@@ -60,13 +60,13 @@ async def test_an_item_costs_some_bytes(memory_path: Path) -> None:
     """From submission to the end, measured between two jobs of different size."""
     sizes, peaks, costs = (1_000, 20_000), [], []  # apart by more than a process keeps anyway
     for size in sizes:
-        folder = memory_path / str(size)
-        folder.mkdir()
+        directory = memory_path / str(size)
+        directory.mkdir()
         gc.freeze()  # so that other tests' objects do not put off the collection of ours
         gc.collect()
         tracemalloc.start()
         try:
-            costs.append(await index_world.measure(folder, size))
+            costs.append(await index_world.measure(directory, size))
             peaks.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()

@@ -46,10 +46,10 @@ def old_job(row: rows.JobRow) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def age(folder: Path, *, epoch: int) -> Path:
+def age(directory: Path, *, epoch: int) -> Path:
     """Move the jobs of a journal to a database of their own; it was left by a kill."""
-    path, journal = folder / "jobs.db", folder / "journal.db"
-    made = apsw.Connection(str(folder / "made.db"))
+    path, journal = directory / "jobs.db", directory / "journal.db"
+    made = apsw.Connection(str(directory / "made.db"))
     made.pragma("journal_mode", "wal")
     made.wal_autocheckpoint(0)
     made.execute(_OLD)
@@ -67,7 +67,7 @@ def age(folder: Path, *, epoch: int) -> Path:
                 insert(made, "part", (job, part, found.runs[part], found.states[part], b"{}"))
     made.execute("UPDATE companion SET journal = ?", (epoch,))
     for suffix in ("", "-wal"):
-        shutil.copy(folder / f"made.db{suffix}", f"{path}{suffix}")
+        shutil.copy(directory / f"made.db{suffix}", f"{path}{suffix}")
     made.close()
     path.with_name("jobs.db.made").write_text("it was made\n")
     path.with_suffix(".lock").touch()
@@ -80,22 +80,22 @@ def age(folder: Path, *, epoch: int) -> Path:
 Begun = tuple[World, str, str, dict[str, list[tuple[Any, ...]]]]
 
 
-async def begun(folder: Path, *, epoch: int = 1) -> Begun:
+async def begun(directory: Path, *, epoch: int = 1) -> Begun:
     """A world that is stopped with an old database: one job has ended, one has not."""
-    world = await World(folder).start()
+    world = await World(directory).start()
     done = (await world.finished((await world.create(lines(8), key="k", itemsPerPart=4)).id)).id
     half = (await world.create(lines(20), itemsPerPart=4)).id
     await world.running(half, 2)
     await world.until(world._quiet, step=False)
     await world.stop()
-    before = imported(folder)
-    age(folder, epoch=epoch)
+    before = imported(directory)
+    age(directory, epoch=epoch)
     return world, done, half, before
 
 
-def imported(folder: Path) -> dict[str, list[tuple[Any, ...]]]:
-    found = {new: rows_of(folder / "journal.db", new) for new in _TABLES[1:]}
-    jobs = [rows.JobRow._make(values) for values in rows_of(folder / "journal.db", "job")]
+def imported(directory: Path) -> dict[str, list[tuple[Any, ...]]]:
+    found = {new: rows_of(directory / "journal.db", new) for new in _TABLES[1:]}
+    jobs = [rows.JobRow._make(values) for values in rows_of(directory / "journal.db", "job")]
     found["job"] = [
         (*row[:28], msgspec.json.decode(row.progress, type=model.FileProgress), *row[29:])
         for row in jobs
@@ -165,34 +165,34 @@ async def test_killed_anywhere_the_import_gives_the_same(
     """Before and after the commit, and before and after the rename."""
     world, done, half, before = await begun(tmp_path / "first")
     for when in ("before", "after"):
-        folder = shutil.copytree(tmp_path / "first", tmp_path / when)
-        again = World(folder, fuse=AtCommit(when))
+        directory = shutil.copytree(tmp_path / "first", tmp_path / when)
+        again = World(directory, fuse=AtCommit(when))
         again.dispatcher.tasks = dict(world.dispatcher.tasks)
         with pytest.raises(CrashedHere, match=when):
             await again.start()
         await again.stop()
-        assert (imported(folder) == before) == (when == "after")
-        assert (folder / "jobs.db").exists()
+        assert (imported(directory) == before) == (when == "after")
+        assert (directory / "jobs.db").exists()
         await again.restart()
         assert again.view(done).phase == "Succeeded"
         assert again.result(await again.finished(half)) == lines(20)
         await again.stop()
-        assert not (folder / "jobs.db").exists()
+        assert not (directory / "jobs.db").exists()
     for number, _ in enumerate(kills(monkeypatch)):
-        folder = shutil.copytree(tmp_path / "first", tmp_path / f"rename-{number}")
-        again = World(folder)
+        directory = shutil.copytree(tmp_path / "first", tmp_path / f"rename-{number}")
+        again = World(directory)
         again.dispatcher.tasks = dict(world.dispatcher.tasks)
         with pytest.raises(_Stop):
             await again.start()
         again.dispatcher.stop()
-        assert imported(folder) == before
+        assert imported(directory) == before
         monkeypatch.undo()
-        again = World(folder)
+        again = World(directory)
         await again.start()
         assert len(again.jobs.jobs(NS)[0]) == 2
         assert again.view(done).phase == "Succeeded"
         await again.stop()
-        assert not list(folder.glob("jobs.db")) + list(folder.glob("jobs.db-wal"))
+        assert not list(directory.glob("jobs.db")) + list(directory.glob("jobs.db-wal"))
     assert "not imported" not in caplog.text, "all of it was"
 
 

@@ -36,7 +36,7 @@ async def test_a_job_of_one_part_is_published_without_another_task(tmp_path: Pat
         done = await world.finished(view.id)
         assert (done.phase, world.result(done)) == (_P.SUCCEEDED, lines(5))
         assert len(world.dispatcher.ran) == 1
-        assert world.folder_of(done).head("input").bytes == len(lines(5))
+        assert world.directory_of(done).head("input").bytes == len(lines(5))
 
 
 async def test_an_empty_input_has_no_parts_and_an_empty_result(tmp_path: Path) -> None:
@@ -162,7 +162,7 @@ async def test_a_record_that_is_lost_before_the_end_is_made_again(
         view = await world.create(lines(30), itemsPerPart=10)
         await world.until(lambda: world.view(view.id).phase is _P.REDUCING)
         await world.stop()
-        world.folder_of(view).delete(["commits/1-1"])
+        world.directory_of(view).delete(["commits/1-1"])
         await world.restart()
         done = await world.finished(view.id)
         assert (done.phase, done.run, done.progress.records.total) == (_P.SUCCEEDED, 2, 30)
@@ -173,7 +173,7 @@ async def test_a_record_that_is_lost_after_the_end_is_no_shorter_result(tmp_path
     async with World(tmp_path) as world:
         view = await world.create(lines(30), itemsPerPart=10)
         await world.finished(view.id)
-        world.folder_of(view).delete(["commits/2-1"])
+        world.directory_of(view).delete(["commits/2-1"])
         await world.restart()
         shown = await world.jobs.parts(NS, view.id)
         assert [one.state for one in shown] == [model.PartState.SUCCEEDED] * 3

@@ -97,7 +97,7 @@ async def fails_and_is_redriven(world: World) -> None:
 
 async def is_deleted_while_it_runs(world: World) -> None:
     job = await job_of(world, itemsPerPart=5)
-    folder = f"{NS}/{world.view(job).dashed}/"
+    directory = f"{NS}/{world.view(job).dashed}/"
 
     async def delete() -> None:
         if world.jobs.job(NS, job) is not None:
@@ -108,7 +108,9 @@ async def is_deleted_while_it_runs(world: World) -> None:
     assert world.jobs.job(NS, job) is None
 
     async def swept() -> None:
-        await world.until(lambda: not list(world.jobs.store.list(folder)), what="empty folder")
+        await world.until(
+            lambda: not list(world.jobs.store.list(directory)), what="empty directory"
+        )
 
     await stubbornly(world, swept)
     assert all(one.state.final for one in world.dispatcher.tasks.values())
@@ -126,7 +128,7 @@ async def loses_a_result_before_it_is_merged(world: World) -> None:
         )
         view = world.view(job)
         if view.run == 1 and not view.phase.final:
-            world.folder_of(view).delete(["out/2-1-1.ndjson"])
+            world.directory_of(view).delete(["out/2-1-1.ndjson"])
 
     await stubbornly(world, damage, lambda: world.finished(job))
     view = world.view(job)
@@ -144,8 +146,8 @@ SCENARIOS: list[Scenario] = [
 ]
 
 
-async def play(folder: Path, scenario: Scenario, fuse: Fuse) -> None:
-    world = World(folder, fuse=fuse)
+async def play(directory: Path, scenario: Scenario, fuse: Fuse) -> None:
+    world = World(directory, fuse=fuse)
     try:
         await world.start()
     except CrashedHere:

@@ -257,7 +257,7 @@ async def test_a_lost_journal_lets_open_parts_go_on_in_another_run(tmp_path: Pat
 async def test_a_task_that_succeeds_without_a_record_proves_nothing(tmp_path: Path) -> None:
     async with World(tmp_path) as world:
         view = await world.create(lines(20), itemsPerPart=4)
-        folder = world.folder_of(view)
+        directory = world.directory_of(view)
         entry = await _first(world)
         world.dispatcher.begin(entry)
         entry.state = type(entry.state).SUCCESS
@@ -265,8 +265,8 @@ async def test_a_task_that_succeeds_without_a_record_proves_nothing(tmp_path: Pa
         done = await world.finished(view.id)
         assert world.result(done) == lines(20)
         assert done.run == 2
-        assert commits.find(folder, 1, 1) is None
-        assert commits.find(folder, 1, 2) is not None
+        assert commits.find(directory, 1, 1) is None
+        assert commits.find(directory, 1, 2) is not None
 
 
 async def _first(world: World) -> Entry:
@@ -281,7 +281,7 @@ async def test_records_that_do_not_add_up_fail_their_part(tmp_path: Path) -> Non
             part=2, run=1, attempt=1, outcome=_O.SUCCEEDED,
             records=filejobs.Records(total=3, succeeded=3),
         )  # fmt: skip
-        commits.publish(world.folder_of(view), lie)
+        commits.publish(world.directory_of(view), lie)
         done = await world.finished(view.id)
         assert (done.phase, done.parts.failed) == (_P.FAILED, 1)
         assert "4 records, but 3 succeeded" in done.message

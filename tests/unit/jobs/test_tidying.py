@@ -1,4 +1,4 @@
-"""What killed attempts have left in the folder of a job is deleted, and nothing else."""
+"""What killed attempts have left in the directory of a job is deleted, and nothing else."""
 
 import math
 from pathlib import Path
@@ -21,28 +21,30 @@ async def test_what_killed_attempts_have_left_is_deleted(tmp_path: Path) -> None
         world.dispatcher.broken = _first_fails
         job = (await world.create(LINES, itemsPerPart=4)).id
         failed = await world.finished(job)
-        folder = opening.open_store(opening.inside(world.jobs.store.url, *failed.folder.split("/")))
+        directory = opening.open_store(
+            opening.inside(world.jobs.store.url, *failed.directory.split("/"))
+        )
         assert failed.finished is not None
-        named = {facts.key for facts in folder.list()}
+        named = {facts.key for facts in directory.list()}
         for key in ("out/2-1-7.ndjson", "out/2-1-7.errors", "result/1-7.ndjson"):
-            folder.put(key, b"x\n")
-        assert job_directory.tidy(folder, after=0.0, before=failed.finished - 1) == 0
-        assert job_directory.tidy(folder, after=failed.finished, before=math.inf) == 0
-        assert job_directory.tidy(folder, after=0.0, before=math.inf) == 3
-        assert {facts.key for facts in folder.list()} == named
-        folder.put("out/1-2-1.ndjson", b"x\n")
+            directory.put(key, b"x\n")
+        assert job_directory.tidy(directory, after=0.0, before=failed.finished - 1) == 0
+        assert job_directory.tidy(directory, after=failed.finished, before=math.inf) == 0
+        assert job_directory.tidy(directory, after=0.0, before=math.inf) == 3
+        assert {facts.key for facts in directory.list()} == named
+        directory.put("out/1-2-1.ndjson", b"x\n")
         world.dispatcher.broken = lambda work: ""
         await world.jobs.redrive(NS, job)
         await world.until(lambda: world.dispatcher.queued, step=False, what="another run")
-        assert job_directory.tidy(folder, after=0.0, before=math.inf) == 0
+        assert job_directory.tidy(directory, after=0.0, before=math.inf) == 0
         assert world.result(await world.finished(job)) == LINES
-        named = {facts.key for facts in folder.list()}
-        folder.put("out/1-2-9.ndjson", b"x\n")
+        named = {facts.key for facts in directory.list()}
+        directory.put("out/1-2-9.ndjson", b"x\n")
         await world.jobs.upkeep.sweep()
-        assert folder.head("out/1-2-9.ndjson")
+        assert directory.head("out/1-2-9.ndjson")
         world.clock.advance(10 * 365 * 86_400)
         await world.jobs.upkeep.sweep()
-        assert {facts.key for facts in folder.list()} == named - {"out/1-2-1.ndjson"}
+        assert {facts.key for facts in directory.list()} == named - {"out/1-2-1.ndjson"}
 
 
 def test_of_a_deleted_job_not_even_unfinished_files_are_left(tmp_path: Path) -> None:

@@ -326,9 +326,9 @@ def test_parts_together_are_the_whole(
 ) -> None:
     """The result is that of one process that maps the file in order, whatever the parts are."""
     content = b"\n".join(lines) + (ending if lines else b"")
-    folder = tmp_path_factory.mktemp("job")
-    one = part_works.World(folder / "one", content, mapper=mapper).map_all()
-    many = part_works.World(folder / "many", content, mapper=mapper, itemsPerPart=per_part)
+    directory = tmp_path_factory.mktemp("job")
+    one = part_works.World(directory / "one", content, mapper=mapper).map_all()
+    many = part_works.World(directory / "many", content, mapper=mapper, itemsPerPart=per_part)
     assert many.map_all() == one
 
 

@@ -101,7 +101,7 @@ def test_large_outputs_are_the_result_where_they_are(tmp_path: Path, reducer: An
 
 def test_large_outputs_are_verified_too(tmp_path: Path) -> None:
     here = world(tmp_path, LARGE, itemsPerPart=2, mapper={"builtin": "identity"})
-    path = here.store.folder / output_key(here, 2)
+    path = here.store.directory / output_key(here, 2)
     good = path.read_bytes()
     path.write_bytes(good[:-2] + b"!\n")
     damaged(here, 2)
@@ -170,7 +170,7 @@ def test_an_altered_file_is_found_whatever_was_altered(tmp_path: Path, which: st
     chance = random.Random(seed)
     here = world(tmp_path)
     key = output_key(here, 5, of_errors=which == "errors")
-    path = here.store.folder / key
+    path = here.store.directory / key
     good = path.read_bytes()
     at = chance.randrange(len(good))
     for bad in (
@@ -196,7 +196,7 @@ def test_a_commit_that_is_no_success_is_refused(tmp_path: Path) -> None:
     here.map(1)
     commits.give_up(here.store, 2, 1, outcome=filejobs.Outcome.FAILED, message="no", at=1.0)
     damaged(here, 2)
-    (here.store.folder / "commits/2-1").write_bytes(b"{")
+    (here.store.directory / "commits/2-1").write_bytes(b"{")
     damaged(here, 2)
 
 
@@ -287,7 +287,7 @@ def test_an_altered_output_is_found_under_a_reducer_too(tmp_path: Path) -> None:
     """Also if it is after what the reducer looked at."""
     for number, name in enumerate(("first_only", "total")):
         here = world(tmp_path / str(number), reducer={"function": f"{HERE}:{name}"})
-        path = here.store.folder / output_key(here, 12)
+        path = here.store.directory / output_key(here, 12)
         path.write_bytes(path.read_bytes().replace(b"1", b"2"))
         damaged(here, 12)
 

@@ -1,4 +1,4 @@
-"""Mounts are at their paths, or below the folder that the node names."""
+"""Mounts are at their paths, or below the directory that the node names."""
 
 from pathlib import Path
 

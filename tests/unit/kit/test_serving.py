@@ -65,19 +65,19 @@ def run(request: pytest.FixtureRequest) -> Callable[[Awaitable[None]], None]:
 class World:
     """A listener of `served`, plain or with TLS, and connections to it."""
 
-    def __init__(self, folder: Path | None = None, served: asgi.App = app) -> None:
+    def __init__(self, directory: Path | None = None, served: asgi.App = app) -> None:
         self._sockets = serving.bind("127.0.0.1", 0)
         self.port: int = self._sockets.getsockname()[1]
         self.client_tls: ssl.SSLContext | None = None
         tls = None
-        if folder is not None:
+        if directory is not None:
             authority = certificates.Authority()
-            ca = folder / "ca.pem"
+            ca = directory / "ca.pem"
             ca.write_text(authority.pem)
-            server = authority.issue_file("server", folder)
+            server = authority.issue_file("server", directory)
             tls = serving.tls_context(server, server, client_ca=ca)
             self.client_tls = ssl.create_default_context(cafile=str(ca))
-            self.client_tls.load_cert_chain(authority.issue_file("me", folder))
+            self.client_tls.load_cert_chain(authority.issue_file("me", directory))
         self.listener = serving.Listener(served, self._sockets, tls=tls)
 
     async def __aenter__(self) -> Self:

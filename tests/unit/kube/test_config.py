@@ -149,7 +149,9 @@ def test_a_context_may_be_chosen(tmp_path: Path) -> None:
     assert config.load(file, context="y").namespace == "y"
 
 
-def test_default_folder_is_the_last_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_default_directory_is_the_last_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     with pytest.raises(errors.ConfigurationError, match="kiln up"):
         config.load(environ={})
@@ -226,15 +228,15 @@ def test_service_account_of_a_pod(tmp_path: Path) -> None:
     }
     with pytest.raises(errors.ConfigurationError, match="serviceAccountName"):
         config.load(environ=environ)
-    folder = tmp_path / "var/run/secrets/kubernetes.io/serviceaccount"
-    folder.mkdir(parents=True)
+    directory = tmp_path / "var/run/secrets/kubernetes.io/serviceaccount"
+    directory.mkdir(parents=True)
     for name, text in (("token", "t"), ("ca.crt", "ca"), ("namespace", "n\n")):
-        (folder / name).write_text(text)
+        (directory / name).write_text(text)
     assert config.load(environ=environ) == config.Config(
         server="https://10.0.0.1:7443",
         namespace="n",
-        ca_file=folder / "ca.crt",
-        token_file=folder / "token",
+        ca_file=directory / "ca.crt",
+        token_file=directory / "token",
     )
     assert config.in_cluster({**environ, "KUBERNETES_SERVICE_HOST": "::1"}).server == (
         "https://[::1]:7443"
@@ -243,7 +245,7 @@ def test_service_account_of_a_pod(tmp_path: Path) -> None:
         config.in_cluster({})
 
 
-def test_a_kubeconfig_in_a_folder_of_somebody_else(
+def test_a_kubeconfig_in_a_directory_of_somebody_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(_: Path, **__: object) -> None:

@@ -18,23 +18,24 @@ V1, V1BETA1 = config.EXEC_VERSIONS
 
 _PLUGIN = """#!{python}
 import json, os, pathlib, sys
-folder = pathlib.Path(__file__).parent
-runs = folder / "runs"
+directory = pathlib.Path(__file__).parent
+runs = directory / "runs"
 count = int(runs.read_text()) + 1 if runs.exists() else 1
 runs.write_text(str(count))
-(folder / "info").write_text(os.environ["KUBERNETES_EXEC_INFO"])
-(folder / "said").write_text(json.dumps([sys.argv[1:], os.environ.get("LOGIN"), sys.stdin.read()]))
-print((folder / "answer").read_text().replace("COUNT", str(count)))
-sys.exit(int((folder / "code").read_text()) if (folder / "code").exists() else 0)
+(directory / "info").write_text(os.environ["KUBERNETES_EXEC_INFO"])
+said = [sys.argv[1:], os.environ.get("LOGIN"), sys.stdin.read()]
+(directory / "said").write_text(json.dumps(said))
+print((directory / "answer").read_text().replace("COUNT", str(count)))
+sys.exit(int((directory / "code").read_text()) if (directory / "code").exists() else 0)
 """
 
 
 class Plugin:
     """A program that prints what a test told it to, and counts its runs."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.program = folder / "log-in"
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.program = directory / "log-in"
         self.program.write_text(_PLUGIN.format(python=sys.executable))
         self.program.chmod(0o700)
 
@@ -47,11 +48,11 @@ class Plugin:
         document: dict[str, Any] = {"apiVersion": version, "kind": kind}
         if status:
             document["status"] = status
-        (self.folder / "answer").write_text(json.dumps(document))
+        (self.directory / "answer").write_text(json.dumps(document))
 
     @property
     def runs(self) -> int:
-        file = self.folder / "runs"
+        file = self.directory / "runs"
         return int(file.read_text()) if file.exists() else 0
 
 
@@ -71,8 +72,8 @@ def test_a_plugin_is_told_what_it_needs(plugin: Plugin) -> None:
     before = held.at_hand
     assert held.get() == credentials.Credential(token="t")
     assert (before, held.at_hand) == (False, True)
-    assert json.loads((plugin.folder / "said").read_text()) == [["a", "b"], "me", ""]
-    assert json.loads((plugin.folder / "info").read_text()) == {
+    assert json.loads((plugin.directory / "said").read_text()) == [["a", "b"], "me", ""]
+    assert json.loads((plugin.directory / "info").read_text()) == {
         "kind": "ExecCredential",
         "apiVersion": V1,
         "spec": {"interactive": False, "cluster": {"server": "https://h"}},
@@ -138,11 +139,11 @@ def test_a_wrong_answer_is_named(plugin: Plugin, answer: dict[str, Any], text: s
 
 def test_a_plugin_that_fails_is_named(plugin: Plugin) -> None:
     plugin.prints(token="t")
-    (plugin.folder / "code").write_text("3")
+    (plugin.directory / "code").write_text("3")
     with pytest.raises(kit_errors.ConfigurationError, match=r"log-in, which .* exit code 3"):
         _held(plugin).get()
-    (plugin.folder / "code").unlink()
-    (plugin.folder / "answer").write_text("hello s3cret")
+    (plugin.directory / "code").unlink()
+    (plugin.directory / "answer").write_text("hello s3cret")
     with pytest.raises(kit_errors.ConfigurationError, match="did not print") as caught:
         _held(plugin).get()
     assert "s3cret" not in str(caught.value)

@@ -19,12 +19,12 @@ from support import ponds
 FILES = {"a": bytes(range(256)) * 8000, "empty": b""}
 
 
-def certificates(folder: Path) -> Path:
-    folder.mkdir()
+def certificates(directory: Path) -> Path:
+    directory.mkdir()
     pair = certificate.make(now=clock.SystemClock().wall())
-    (folder / "tls.crt").write_bytes(pair.certificate)
-    (folder / "tls.key").write_bytes(pair.key)
-    return folder
+    (directory / "tls.crt").write_bytes(pair.certificate)
+    (directory / "tls.key").write_bytes(pair.key)
+    return directory
 
 
 def made(pair: Path) -> peers.Peers:
@@ -34,12 +34,12 @@ def made(pair: Path) -> peers.Peers:
 class World:
     """A pond that is served, and whoever fetches from it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.kept = ponds.opened(folder / "pond")
+    def __init__(self, directory: Path) -> None:
+        self.kept = ponds.opened(directory / "pond")
         self.manifest: manifest.Manifest = ponds.pin(
             self.kept, ponds.CountingSource(FILES)
         ).manifest
-        self.pair = certificates(folder / "pair")
+        self.pair = certificates(directory / "pair")
         self.served = 0
         self.server = peers.PeerServer(
             self.kept, self.pair, served=self._count, damaged=lambda: None

@@ -11,15 +11,15 @@ from support import scripted_dispatcher, scripted_session, short
 
 
 @pytest.fixture
-def socket_folder() -> Iterator[Path]:
-    made = short.folder()
+def socket_directory() -> Iterator[Path]:
+    made = short.directory()
     yield made
     shutil.rmtree(made)
 
 
 @pytest.fixture
-def dispatcher(socket_folder: Path) -> Iterator[scripted_dispatcher.ScriptedDispatcher]:
-    made = scripted_dispatcher.ScriptedDispatcher(socket_folder)
+def dispatcher(socket_directory: Path) -> Iterator[scripted_dispatcher.ScriptedDispatcher]:
+    made = scripted_dispatcher.ScriptedDispatcher(socket_directory)
     made.start()
     yield made
     made.stop()

@@ -11,7 +11,7 @@ MAIN = """
 import functools, pathlib, subprocess, sys, urllib.parse
 from kilnwork.sdk import pickling
 
-folder, worker = pathlib.Path(sys.argv[1]), sys.argv[2]
+directory, worker = pathlib.Path(sys.argv[1]), sys.argv[2]
 
 @functools.lru_cache(maxsize=4, typed=True)
 def model(name):
@@ -41,8 +41,8 @@ def predict(name):
     return parts, known, urllib.parse.urlsplit("a://b").netloc
 
 for name, function, argument in (("one", predict, "abc"), ("two", model, "abcd")):
-    (folder / name).write_bytes(pickling.pack_by_value(function, function, along=False))
-    subprocess.run([sys.executable, "-c", worker, folder / name, argument], check=True)
+    (directory / name).write_bytes(pickling.pack_by_value(function, function, along=False))
+    subprocess.run([sys.executable, "-c", worker, directory / name, argument], check=True)
 """
 WORKER = """
 import pathlib, sys

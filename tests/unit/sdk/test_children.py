@@ -31,7 +31,7 @@ json.dump({
 
 @pytest.fixture
 def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of modules that children can import."""
+    """A directory of modules that children can import."""
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     (tmp_path / "sleeps.py").write_text("import time\ntime.sleep(60)\n")
     (tmp_path / "fails.py").write_text(
@@ -41,12 +41,12 @@ def modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def launch(folder: Path, module: str, *arguments: str, **more: object) -> children.Launch:
+def launch(directory: Path, module: str, *arguments: str, **more: object) -> children.Launch:
     return children.Launch(
         module=module,
         arguments=arguments,
         environment=dict(os.environ),
-        log=folder / "child.log",
+        log=directory / "child.log",
         **more,  # type: ignore[arg-type]
     )
 

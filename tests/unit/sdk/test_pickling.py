@@ -366,14 +366,14 @@ def packed(function: Callable[..., Any]) -> bytes:
     return pickling.pack_by_value(function, function, along=not pickling.findable(function))
 
 
-def called_elsewhere(folder: Path, data: bytes, argument: str) -> str:
-    (folder / "code").write_bytes(data)
+def called_elsewhere(directory: Path, data: bytes, argument: str) -> str:
+    (directory / "code").write_bytes(data)
     return other_process.run(
         "import sys, pathlib\n"
         "from kilnwork.sdk import pickling\n"
         "function = pickling.load_function(pathlib.Path(sys.argv[1]).read_bytes())\n"
         f"print(function({argument}))",
-        str(folder / "code"),
+        str(directory / "code"),
     )
 
 
@@ -389,14 +389,14 @@ class Point:
 def double(point):
     return Point(point.x * 2)
 
-folder, worker = pathlib.Path(sys.argv[1]), sys.argv[2]
-store = blobs.Blobs(folder, durable=False)
+directory, worker = pathlib.Path(sys.argv[1]), sys.argv[2]
+store = blobs.Blobs(directory, durable=False)
 payload, _ = pickling.pack_arguments((Point(4),), {}, store)
 name = pickling.function_name(double)
-(folder / "code").write_bytes(pickling.pack_by_value(double, double, along=True))
-(folder / "data").write_bytes(payload.data)
-subprocess.run([sys.executable, "-c", worker, folder], check=True)
-reply = pickling.Payload(payload.media_type, (folder / "reply").read_bytes())
+(directory / "code").write_bytes(pickling.pack_by_value(double, double, along=True))
+(directory / "data").write_bytes(payload.data)
+subprocess.run([sys.executable, "-c", worker, directory], check=True)
+reply = pickling.Payload(payload.media_type, (directory / "reply").read_bytes())
 result = pickling.unpack_value(reply, store)
 print(name, type(result) is Point, result.x)
 """
@@ -409,12 +409,12 @@ from kilnwork.sdk import pickling
 class Point:  # another one, to be mistaken for the driver's
     pass
 
-folder = pathlib.Path(sys.argv[1])
-store = blobs.Blobs(folder, durable=False)
-function = pickling.load_function((folder / "code").read_bytes())
-data = pickling.Payload(attempts.PICKLE, (folder / "data").read_bytes())
+directory = pathlib.Path(sys.argv[1])
+store = blobs.Blobs(directory, durable=False)
+function = pickling.load_function((directory / "code").read_bytes())
+data = pickling.Payload(attempts.PICKLE, (directory / "data").read_bytes())
 args, _ = pickling.unpack_arguments(data, store, None)
-(folder / "reply").write_bytes(pickling.pack_value(function(*args), store).data)
+(directory / "reply").write_bytes(pickling.pack_value(function(*args), store).data)
 """
 
 

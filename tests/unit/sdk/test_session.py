@@ -39,7 +39,7 @@ def test_the_welcome_says_where_the_session_is(
     dispatcher: Dispatcher, session: driver.Driver
 ) -> None:
     assert (session.namespace, session.cluster) == ("default", "default")
-    assert session.blobs.folder == dispatcher.blobs
+    assert session.blobs.directory == dispatcher.blobs
     named = opened(dispatcher, namespace="other", cluster="big")
     assert (named.namespace, named.cluster) == ("other", "big")
     named.close()

@@ -1,4 +1,4 @@
-"""Folders and modules travel as they are, and a slot is in one environment at a time."""
+"""Directories and modules travel as they are, and a slot is in one environment at a time."""
 
 import importlib
 import os
@@ -36,7 +36,7 @@ def as_before(kept: blobs.Blobs, cache: Path) -> Iterator[None]:
     assert not {name for name in set(sys.modules) - before[1] if name.startswith("shipped_")}
 
 
-def folder(root: Path, files: dict[str, str]) -> Path:
+def directory(root: Path, files: dict[str, str]) -> Path:
     for name, content in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(content)
@@ -54,9 +54,9 @@ def unpacked(kept: blobs.Blobs, cache: Path, digest: str | None) -> dict[str, st
         }
 
 
-def test_a_folder_is_where_the_call_runs(tmp_path: Path, kept: blobs.Blobs, cache: Path) -> None:
+def test_a_directory_is_where_the_call_runs(tmp_path: Path, kept: blobs.Blobs, cache: Path) -> None:
     files = {"shipped_a.py": "X = 1", "data/in.txt": "hello", "Ümlaut x.txt": ""}
-    shipped = packing.pack(folder(tmp_path / "project", files), kept)
+    shipped = packing.pack(directory(tmp_path / "project", files), kept)
     assert unpacked(kept, cache, shipped.digest) == files
     before = Path.cwd()
     with shipping.enter(shipped.digest, kept, cache):
@@ -72,7 +72,7 @@ def test_nothing_is_shipped_as_nothing(kept: blobs.Blobs, cache: Path) -> None:
     with shipping.enter(None, kept, cache):
         pass
     assert not cache.exists()
-    assert not kept.folder.exists()
+    assert not kept.directory.exists()
 
 
 def test_what_is_not_of_the_program_stays(tmp_path: Path, kept: blobs.Blobs, cache: Path) -> None:
@@ -80,7 +80,7 @@ def test_what_is_not_of_the_program_stays(tmp_path: Path, kept: blobs.Blobs, cac
     ignored = ["results/big.bin", "b/notes.txt", "x.log", "b/y.log", "env/pyvenv.cfg", "env/z.py"]
     files = dict.fromkeys([*kinds, *ignored, "b/keep.py", "keep.txt"], "")
     files[".kilnignore"] = "# a remark\n\n/results/\nb/notes.txt\n*.log\n"
-    shipped = packing.pack(folder(tmp_path / "project", files), kept)
+    shipped = packing.pack(directory(tmp_path / "project", files), kept)
     found = unpacked(kept, cache, shipped.digest)
     assert set(found) == {"b/keep.py", "keep.txt", ".kilnignore"}
 
@@ -90,7 +90,7 @@ def test_tokens_and_keys_of_a_data_directory_stay(
     tmp_path: Path, kept: blobs.Blobs, cache: Path, mark: str
 ) -> None:
     secrets = {f"lib/data/{mark}": "", "lib/data/token": "secret", "lib/data/pki/ca.key": "secret"}
-    root = folder(tmp_path / "project", {"keep.py": "", "lib/keep.py": "", **secrets})
+    root = directory(tmp_path / "project", {"keep.py": "", "lib/keep.py": "", **secrets})
     shipped = packing.pack(root, kept)
     assert set(unpacked(kept, cache, shipped.digest)) == {"keep.py", "lib/keep.py"}
     assert shipped.left_out == (root / "lib" / "data",)
@@ -100,13 +100,13 @@ def test_tokens_and_keys_of_a_data_directory_stay(
 
 def test_the_data_directory_of_a_session_is_known(tmp_path: Path, kept: blobs.Blobs) -> None:
     with kiln.start(tmp_path / "project" / "data", slots=1):
-        shipped = packing.pack(folder(tmp_path / "project", {"keep.py": ""}), kept)
+        shipped = packing.pack(directory(tmp_path / "project", {"keep.py": ""}), kept)
     assert shipped.left_out == (tmp_path / "project" / "data",)
 
 
-def test_equal_folders_are_one_blob(tmp_path: Path, kept: blobs.Blobs) -> None:
-    one = folder(tmp_path / "one", {"b.py": "", "a.py": "1"})
-    two = folder(tmp_path / "two", {"a.py": "1", "b.py": ""})
+def test_equal_directories_are_one_blob(tmp_path: Path, kept: blobs.Blobs) -> None:
+    one = directory(tmp_path / "one", {"b.py": "", "a.py": "1"})
+    two = directory(tmp_path / "two", {"a.py": "1", "b.py": ""})
     os.utime(two / "a.py", (1, 1))
     first = packing.pack(one, kept)
     assert first == packing.pack(two, kept)
@@ -117,7 +117,7 @@ def test_equal_folders_are_one_blob(tmp_path: Path, kept: blobs.Blobs) -> None:
 def test_programs_stay_programs_and_files_private(
     tmp_path: Path, kept: blobs.Blobs, cache: Path
 ) -> None:
-    root = folder(tmp_path / "project", {"run.sh": "#!/bin/sh\necho ran", "data": "x"})
+    root = directory(tmp_path / "project", {"run.sh": "#!/bin/sh\necho ran", "data": "x"})
     (root / "run.sh").chmod(0o755)
     shipped = packing.pack(root, kept)
     with shipping.enter(shipped.digest, kept, cache):
@@ -129,7 +129,7 @@ def test_programs_stay_programs_and_files_private(
 
 
 def test_links_within_stay_links(tmp_path: Path, kept: blobs.Blobs, cache: Path) -> None:
-    root = folder(tmp_path / "project", {"data/v2/x": "2"})
+    root = directory(tmp_path / "project", {"data/v2/x": "2"})
     (root / "data" / "newest").symlink_to("v2")
     (root / "x").symlink_to("data/newest/x")
     shipped = packing.pack(root, kept)
@@ -140,7 +140,7 @@ def test_links_within_stay_links(tmp_path: Path, kept: blobs.Blobs, cache: Path)
 
 @pytest.mark.parametrize("target", ["../outside", "/etc/passwd"])
 def test_links_that_leave_are_refused(tmp_path: Path, kept: blobs.Blobs, target: str) -> None:
-    root = folder(tmp_path / "project", {"a": ""})
+    root = directory(tmp_path / "project", {"a": ""})
     (tmp_path / "outside").write_text("x")
     (root / "link").symlink_to(target)
     with pytest.raises(errors.NotShippable, match=rf"link is a link to {target}.*kilnignore"):
@@ -150,7 +150,7 @@ def test_links_that_leave_are_refused(tmp_path: Path, kept: blobs.Blobs, target:
 
 
 def test_what_is_too_large_is_listed(tmp_path: Path, kept: blobs.Blobs) -> None:
-    root = folder(tmp_path / "project", {"a.py": ""})
+    root = directory(tmp_path / "project", {"a.py": ""})
     for name, size in (("big.bin", packing.MAX_BYTES), ("small.bin", 2 << 20)):
         with (root / name).open("wb") as file:
             file.truncate(size)
@@ -160,24 +160,24 @@ def test_what_is_too_large_is_listed(tmp_path: Path, kept: blobs.Blobs) -> None:
     assert "102 MiB are more than can be shipped (100 MiB)" in text
     assert text.index("100.0 MiB  " + str(root / "big.bin")) < text.index("small.bin")
     assert ".kilnignore" in text
-    assert not kept.folder.exists()
+    assert not kept.directory.exists()
 
 
 def test_strange_files_are_left_out(tmp_path: Path, kept: blobs.Blobs, cache: Path) -> None:
-    root = folder(tmp_path / "project", {"a": "1"})
+    root = directory(tmp_path / "project", {"a": "1"})
     os.mkfifo(root / "pipe")
     assert unpacked(kept, cache, packing.pack(root, kept).digest) == {"a": "1"}
 
 
-def test_no_folder_is_told(tmp_path: Path, kept: blobs.Blobs) -> None:
+def test_no_directory_is_told(tmp_path: Path, kept: blobs.Blobs) -> None:
     with pytest.raises(errors.NotShippable, match="nothing' is no directory"):
         packing.pack(tmp_path / "nothing", kept)
 
 
-def test_folders_that_are_imported_from_are_so_there(
+def test_directories_that_are_imported_from_are_so_there(
     tmp_path: Path, kept: blobs.Blobs, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root = folder(tmp_path / "project", {"src/shipped_p/__init__.py": "X = 3", "lib/y.txt": ""})
+    root = directory(tmp_path / "project", {"src/shipped_p/__init__.py": "X = 3", "lib/y.txt": ""})
     monkeypatch.syspath_prepend(root / "src")
     shipped = packing.pack(root, kept)
     assert shipped.modules == {"src", "shipped_p"}
@@ -198,7 +198,7 @@ def test_modules_are_imported_from_anywhere(
         "shipped_b/data.txt": "d",
         "shipped_c.py": "Y = 2",
     }
-    root = folder(tmp_path / "lib", files)
+    root = directory(tmp_path / "lib", files)
     monkeypatch.syspath_prepend(root)
     module = importlib.import_module("shipped_b.deep")
     shipped = packing.pack(None, kept, modules=[module, "shipped_c"])
@@ -218,7 +218,7 @@ def test_modules_are_imported_from_anywhere(
 def test_a_module_travels_by_its_file_wherever_that_is(
     tmp_path: Path, kept: blobs.Blobs, cache: Path
 ) -> None:
-    root = folder(tmp_path / "somewhere", {"shipped_one.py": "X = 1", "shipped_not.py": "X = 2"})
+    root = directory(tmp_path / "somewhere", {"shipped_one.py": "X = 1", "shipped_not.py": "X = 2"})
     shipped = packing.pack(None, kept, files=[root / "shipped_one.py"])
     assert shipped.modules == {"shipped_one"}
     with shipping.enter(shipped.digest, kept, cache):
@@ -255,7 +255,7 @@ def versions(tmp_path: Path, kept: blobs.Blobs, count: int) -> list[str]:
     found = []
     for number in range(count):
         files = {"shipped_v.py": f"import shipped_w\nX = {number}", "shipped_w/__init__.py": ""}
-        found.append(packing.pack(folder(tmp_path / f"v{number}", files), kept).digest or "")
+        found.append(packing.pack(directory(tmp_path / f"v{number}", files), kept).digest or "")
     return found
 
 
@@ -283,7 +283,7 @@ def test_a_module_that_was_there_before_is_not_taken_for_it(
     tmp_path: Path, kept: blobs.Blobs, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (digest,) = versions(tmp_path, kept, 1)
-    monkeypatch.syspath_prepend(folder(tmp_path / "other", {"shipped_v.py": "X = 99"}))
+    monkeypatch.syspath_prepend(directory(tmp_path / "other", {"shipped_v.py": "X = 99"}))
     assert seen(kept, cache, None) == 99
     assert seen(kept, cache, digest) == 0
     assert seen(kept, cache, None) == 99
@@ -293,12 +293,12 @@ def test_a_module_that_was_there_before_is_not_taken_for_it(
 def test_by_itself_it_is_unpacked_beside_the_blobs(tmp_path: Path, kept: blobs.Blobs) -> None:
     (digest,) = versions(tmp_path, kept, 1)
     with shipping.enter(digest, kept):
-        assert Path.cwd().is_relative_to(kept.folder)
+        assert Path.cwd().is_relative_to(kept.directory)
     assert [blobs.text(entry.digest) for entry in kept.entries()] == [digest]
 
 
-def test_a_cache_may_be_named_from_another_folder(tmp_path: Path, kept: blobs.Blobs) -> None:
-    shipped = packing.pack(folder(tmp_path / "project", {"a": "1"}), kept)
+def test_a_cache_may_be_named_from_another_directory(tmp_path: Path, kept: blobs.Blobs) -> None:
+    shipped = packing.pack(directory(tmp_path / "project", {"a": "1"}), kept)
     (tmp_path / "here").mkdir()
     assert unpacked(kept, tmp_path / "here" / ".." / "cache", shipped.digest) == {"a": "1"}
 

@@ -17,8 +17,8 @@ FOREIGN = f"kiln-{(1 << 30)}-x"
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    made = short.folder()
+def directory() -> Iterator[Path]:
+    made = short.directory()
     yield made
     shutil.rmtree(made)
 
@@ -30,7 +30,7 @@ def age(path: Path) -> float:
     return now
 
 
-def test_old_temporary_folders_that_nobody_holds_are_removed(tmp_path: Path) -> None:
+def test_old_temporary_directories_that_nobody_holds_are_removed(tmp_path: Path) -> None:
     names = (f"{PREFIX}old", f"{PREFIX}held", f"{PREFIX}young", "kiln-w-x", FOREIGN)
     for name in names:
         (tmp_path / name / "blobs").mkdir(parents=True)
@@ -41,16 +41,16 @@ def test_old_temporary_folders_that_nobody_holds_are_removed(tmp_path: Path) -> 
     held = os.open(tmp_path / f"{PREFIX}held", os.O_RDONLY)
     try:
         fcntl.flock(held, fcntl.LOCK_EX)
-        sweeping.temporary_folders(tmp_path, now=now)
+        sweeping.temporary_directories(tmp_path, now=now)
     finally:
         os.close(held)
     left = {path.name for path in tmp_path.iterdir()}
     assert left == {*names, f"{PREFIX}link"} - {f"{PREFIX}old"}
-    sweeping.temporary_folders(tmp_path / "gone", now=now)
+    sweeping.temporary_directories(tmp_path / "gone", now=now)
 
 
-def test_old_folders_of_sockets_without_a_listener_are_removed(folder: Path) -> None:
-    dead, live, young, odd, empty = (folder / f"kiln-{number:016x}" for number in range(5))
+def test_old_directories_of_sockets_without_a_listener_are_removed(directory: Path) -> None:
+    dead, live, young, odd, empty = (directory / f"kiln-{number:016x}" for number in range(5))
     kept = []
     for path in (dead, live, young, odd, empty):
         path.mkdir()
@@ -64,23 +64,23 @@ def test_old_folders_of_sockets_without_a_listener_are_removed(folder: Path) -> 
             made.close()
     (odd / "file").touch()
     now = [age(path) for path in (dead, live, odd, empty)][-1]
-    sweeping.socket_folders(folder, now=now)
-    assert {path.name for path in folder.iterdir()} == {live.name, young.name, odd.name}
+    sweeping.socket_directories(directory, now=now)
+    assert {path.name for path in directory.iterdir()} == {live.name, young.name, odd.name}
     assert (odd / "channel.sock").is_socket(), "nothing of it is touched"
     for made in kept:
         made.close()
 
 
-def test_a_socket_of_somebody_else_is_not_even_connected_to(folder: Path) -> None:
+def test_a_socket_of_somebody_else_is_not_even_connected_to(directory: Path) -> None:
     """The shim of a `kiln up` takes whoever connects for the node of a new server."""
-    theirs = folder / f"kiln-{7:016x}"
+    theirs = directory / f"kiln-{7:016x}"
     theirs.mkdir()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
         listener.bind(str(theirs / "shim.sock"))
         listener.listen()
         listener.setblocking(False)
-        sweeping.socket_folders(folder, now=age(theirs))
+        sweeping.socket_directories(directory, now=age(theirs))
         with pytest.raises(BlockingIOError):
             listener.accept()
-    sweeping.socket_folders(folder, now=age(theirs))
+    sweeping.socket_directories(directory, now=age(theirs))
     assert (theirs / "shim.sock").is_socket()

@@ -12,7 +12,7 @@ import pytest
 from kilnwork.data import blobs, errors
 from kilnwork.sdk import packing, shipping, unpacking
 
-FILE, LINK, FOLDER = stat.S_IFREG | 0o644, stat.S_IFLNK | 0o777, stat.S_IFDIR | 0o755
+FILE, LINK, DIRECTORY = stat.S_IFREG | 0o644, stat.S_IFLNK | 0o777, stat.S_IFDIR | 0o755
 
 Entry = tuple[str, int, bytes]
 
@@ -30,7 +30,7 @@ def archive(*entries: Entry, compression: int = zipfile.ZIP_STORED) -> bytes:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[Path]:
-    """A folder with a secret beside the cache; at the end it is as it was."""
+    """A directory with a secret beside the cache; at the end it is as it was."""
     victim = tmp_path / "victim"
     victim.mkdir()
     (victim / "secret").write_text("secret")
@@ -53,11 +53,11 @@ def entered(world: Path, data: bytes) -> Path:
 @pytest.mark.parametrize(
     ("entries", "text"),
     [
-        ([("work/l", LINK, b"../../../victim"), ("work/l/x", FILE, b"1")], "folder of other"),
-        ([("work/l/x", FILE, b"1"), ("work/l", LINK, b"../../../victim")], "folder of other"),
-        ([("work/l", LINK, b"."), ("work/l/x", FILE, b"1")], "folder of other"),
-        ([("work/f", FILE, b"1"), ("work/f/x", FILE, b"1")], "folder of other"),
-        ([("work/d/", FOLDER, b""), ("work/d", LINK, b"x")], "folder of other"),
+        ([("work/l", LINK, b"../../../victim"), ("work/l/x", FILE, b"1")], "directory of other"),
+        ([("work/l/x", FILE, b"1"), ("work/l", LINK, b"../../../victim")], "directory of other"),
+        ([("work/l", LINK, b"."), ("work/l/x", FILE, b"1")], "directory of other"),
+        ([("work/f", FILE, b"1"), ("work/f/x", FILE, b"1")], "directory of other"),
+        ([("work/d/", DIRECTORY, b""), ("work/d", LINK, b"x")], "directory of other"),
         ([("work/l", LINK, b"../../../victim")], "leads out of it"),
         ([("work/l", LINK, b"../modules")], "leads out of it"),
         ([("work/l", LINK, b"x/../../../victim")], "leads out of it"),
@@ -90,11 +90,11 @@ def entered(world: Path, data: bytes) -> Path:
         ([("work/x", stat.S_IFSOCK | 0o666, b"")], "a socket"),
         ([("work/x", FILE | stat.S_ISUID, b"")], "setuid"),
         ([("work/x", FILE | stat.S_ISGID, b"")], "setuid, setgid"),
-        ([("work/d/", FOLDER | stat.S_ISVTX, b"")], "sticky"),
+        ([("work/d/", DIRECTORY | stat.S_ISVTX, b"")], "sticky"),
         ([("work/x", 0o170000 | 0o644, b"")], "unknown kind"),
         ([("work/d/", LINK, b"..")], "not by both"),
-        ([("work/d", FOLDER, b"")], "not by both"),
-        ([("work/d/", FOLDER, b"content")], "has content"),
+        ([("work/d", DIRECTORY, b"")], "not by both"),
+        ([("work/d/", DIRECTORY, b"content")], "has content"),
     ],
 )
 def test_what_is_never_packed_is_refused(world: Path, entries: list[Entry], text: str) -> None:
@@ -155,13 +155,13 @@ def test_files_that_claim_too_much_are_not_read(world: Path) -> None:
         entered(world, made.getvalue())
 
 
-def test_folders_and_links_within_are_made(world: Path) -> None:
+def test_directories_and_links_within_are_made(world: Path) -> None:
     data = archive(
         ("work/later", LINK, b"d/f"),
         ("work/d/f", FILE | 0o100, b"1"),
         ("work/circle", LINK, b"circle"),
         ("work/nothing", LINK, b"d/none"),
-        ("work/empty/", FOLDER, b""),
+        ("work/empty/", DIRECTORY, b""),
         ("modules/m/up", LINK, b"../n.py"),
         ("work/back\\slash", FILE, b"2"),
     )

@@ -24,8 +24,8 @@ class Here:
 
     in_slot = False
 
-    def __init__(self, folder: Path) -> None:
-        self.blobs = blobs.Blobs(folder, durable=False)
+    def __init__(self, directory: Path) -> None:
+        self.blobs = blobs.Blobs(directory, durable=False)
         self.shares_files = True
         self.link = SimpleNamespace(wake=lambda: None, gather=lambda: None)
 

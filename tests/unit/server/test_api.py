@@ -32,10 +32,10 @@ def view(one: ids.TaskId, name: str, **changed: Any) -> model.TaskView:
 class Journal:
     """A journal in memory."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
         self.views: dict[ids.TaskId, model.TaskView] = {}
-        self.wanted = model.Wanted()
+        self.wanted = model.TaskQuery()
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
         return self.views.get(task)
@@ -49,7 +49,7 @@ class Journal:
         return [v.task for v in known if v.task.hex().endswith(digits)][:limit]
 
     def tasks(
-        self, namespace: str | None, *, wanted: model.Wanted, limit: int, below: int | None
+        self, namespace: str | None, *, wanted: model.TaskQuery, limit: int, below: int | None
     ) -> ports.Page:
         self.wanted = wanted
         found = [v for v in reversed(self.views.values()) if namespace in (None, v.namespace)]
@@ -65,7 +65,7 @@ class Journal:
         ]
 
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
-        return self.folder / f"{run}-{attempt}.log"
+        return self.directory / f"{run}-{attempt}.log"
 
     async def kill(self, task: ids.TaskId) -> None:
         self.change(task, state=task_state.KILLING, reason="Killed")
@@ -211,14 +211,17 @@ class Flows:
         step: str,
         after: str,
         limit: int,
-        state: flow_model.State | None,
+        state: flow_model.InstanceState | None,
     ) -> list[flow_model.InstanceView]:
         """Three shards of `price`."""
         if key.generation != 2:
             raise jobs_errors.NoSuchJob("there is no run")
         made = [
             flow_model.InstanceView(
-                key=f"price[{n}]", step="price", state=flow_model.State.SUCCEEDED, task=f"t{n}"
+                key=f"price[{n}]",
+                step="price",
+                state=flow_model.InstanceState.SUCCEEDED,
+                task=f"t{n}",
             )
             for n in range(3)
         ]
@@ -285,7 +288,7 @@ def app(journal: Journal, outputs: Outputs) -> api.Api:
         flows=Flows(),
         ponds=ponds.Ponds(ledger.Ledger(clock.ManualClock()), Rights(), time=clock.ManualClock()),
         channel="/run/channel.sock",
-        blobs=journal.folder / "blobs",
+        blobs=journal.directory / "blobs",
         worker_dir="/work",
         time=clock.ManualClock(),
     )
@@ -411,11 +414,11 @@ async def test_lists_are_paged(app: api.Api) -> None:
 async def test_filters_of_a_list_go_to_the_journal(app: api.Api, journal: Journal) -> None:
     query = "state=Failed&declared=false&parent=a&function=pkg.mod:fn"
     assert (await Exchange(app, f"{TASKS}?{query}").run()).status == 200
-    assert journal.wanted == model.Wanted(
+    assert journal.wanted == model.TaskQuery(
         state=task.State.FAILED, declared=False, parent=A, function="pkg.mod:fn"
     )
     assert (await Exchange(app, TASKS).run()).status == 200
-    assert journal.wanted == model.Wanted()
+    assert journal.wanted == model.TaskQuery()
 
 
 @pytest.mark.parametrize(

@@ -8,19 +8,19 @@ import pytest
 from kilnwork.api import attempts, task, worker_variables
 from kilnwork.channel import messages
 from kilnwork.kit import ids
-from kilnwork.worker import environment, errors, folders
+from kilnwork.worker import directories, environment, errors
 
 REF = attempts.AttemptRef(ids.new_task_id(), 2, 3)
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> folders.Place:
-    made = folders.Folders()
+def place(tmp_path: Path) -> directories.Place:
+    made = directories.Directories()
     found = made.make(REF, inputs=None)
     found.listener.close()
     made.close()
     (tmp_path / "work").mkdir()
-    return folders.Place(tmp_path / "work", tmp_path / "socket", found.listener, None)
+    return directories.Place(tmp_path / "work", tmp_path / "socket", found.listener, None)
 
 
 def run(*env: task.EnvVar) -> messages.Run:
@@ -28,13 +28,13 @@ def run(*env: task.EnvVar) -> messages.Run:
 
 
 def account(mounts: Path) -> None:
-    folder = mounts / "var/run/secrets/kubernetes.io/serviceaccount"
-    folder.mkdir(parents=True)
-    (folder / "token").write_text("hush-hush")
+    directory = mounts / "var/run/secrets/kubernetes.io/serviceaccount"
+    directory.mkdir(parents=True)
+    (directory / "token").write_text("hush-hush")
 
 
 def test_the_specs_env_wins_over_the_pods_and_loses_against_the_contract(
-    place: folders.Place, tmp_path: Path
+    place: directories.Place, tmp_path: Path
 ) -> None:
     pod = {"A": "pod", "B": "pod", "KILN_TOKEN_FILE": "/token", "KILN_CONTAINER_ID": "c"}
     given = environment.Environment(pod, mounts=tmp_path, pod_uid="u")
@@ -53,7 +53,7 @@ def test_the_specs_env_wins_over_the_pods_and_loses_against_the_contract(
 
 
 def test_each_attempt_has_its_own_directory_for_outputs_of_its_set(
-    place: folders.Place, tmp_path: Path
+    place: directories.Place, tmp_path: Path
 ) -> None:
     pod = {worker_variables.OUTPUTS: str(tmp_path)}
     given = environment.Environment(pod, mounts=tmp_path, pod_uid="u")
@@ -65,14 +65,18 @@ def test_each_attempt_has_its_own_directory_for_outputs_of_its_set(
     assert worker_variables.OUTPUTS not in none
 
 
-def test_directory_of_outputs_that_is_gone_is_told(place: folders.Place, tmp_path: Path) -> None:
+def test_directory_of_outputs_that_is_gone_is_told(
+    place: directories.Place, tmp_path: Path
+) -> None:
     pod = {worker_variables.OUTPUTS: str(tmp_path / "gone")}
     given = environment.Environment(pod, mounts=tmp_path, pod_uid="u")
     with pytest.raises(errors.CannotStartHere, match="directory of its outputs"):
         given.for_attempt(run(), place)
 
 
-def test_without_an_account_there_is_no_kubernetes(place: folders.Place, tmp_path: Path) -> None:
+def test_without_an_account_there_is_no_kubernetes(
+    place: directories.Place, tmp_path: Path
+) -> None:
     pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     found = environment.Environment(pod, mounts=tmp_path, pod_uid="u").for_attempt(run(), place)
     assert not any(name.startswith("KUBE") for name in found)
@@ -82,7 +86,7 @@ def test_without_an_account_there_is_no_kubernetes(place: folders.Place, tmp_pat
     ("host", "server"), [("10.0.0.1", "https://10.0.0.1:443"), ("fd00::1", "https://[fd00::1]:443")]
 )
 def test_an_account_becomes_a_kubeconfig_as_json(
-    place: folders.Place, tmp_path: Path, host: str, server: str
+    place: directories.Place, tmp_path: Path, host: str, server: str
 ) -> None:
     account(tmp_path)
     pod = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": "443"}

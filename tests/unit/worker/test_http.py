@@ -56,19 +56,19 @@ async def hang_up(writer: asyncio.StreamWriter) -> None:
 
 @pytest.fixture
 async def site() -> AsyncIterator[Site]:
-    folder = short.folder()
+    directory = short.directory()
     listener = socket.socket(socket.AF_UNIX)
     listener.setblocking(False)
-    listener.bind(str(folder / "s"))
+    listener.bind(str(directory / "s"))
     listener.listen()
-    made = Site(folder / "s")
+    made = Site(directory / "s")
     server = http.Server(made.answer)
     await server.start(listener)
     yield made
     await server.close()
     listener.close()
-    (folder / "s").unlink(missing_ok=True)
-    folder.rmdir()
+    (directory / "s").unlink(missing_ok=True)
+    directory.rmdir()
 
 
 GET = b"GET /a HTTP/1.1\r\nHost: t\r\n\r\n"

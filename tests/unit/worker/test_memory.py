@@ -14,7 +14,7 @@ OUTSIDE = "/kubepods/pod1/abc"
 
 
 def process(tmp_path: Path, cgroup: str, mount: str) -> Path:
-    """A folder like /proc/PID."""
+    """A directory like /proc/PID."""
     made = tmp_path / "process"
     made.mkdir()
     (made / "cgroup").write_text(cgroup)
@@ -22,10 +22,10 @@ def process(tmp_path: Path, cgroup: str, mount: str) -> Path:
     return made
 
 
-def write(folder: Path, **files: str) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+def write(directory: Path, **files: str) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
-        (folder / f"memory.{name}").write_text(text)
+        (directory / f"memory.{name}").write_text(text)
 
 
 def version_1(tmp_path: Path, root: str = "/") -> Path:
@@ -59,8 +59,8 @@ def test_version_1(tmp_path: Path) -> None:
     )
     write(own.parent, limit_in_bytes="9223372036854771712\n", usage_in_bytes="5000\n")
     groups = memory.groups(found_by)
-    assert [group.folder for group in groups][:2] == [own, own.parent]
-    assert groups[-1].folder == tmp_path / "memory"
+    assert [group.directory for group in groups][:2] == [own, own.parent]
+    assert groups[-1].directory == tmp_path / "memory"
     assert [group.limit() for group in groups[:2]] == [1000, None]
     assert groups[0].used(precise_from=901) == 900
     assert groups[0].used(precise_from=900) == 600

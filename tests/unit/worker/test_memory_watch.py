@@ -28,23 +28,24 @@ ctypes.PyDLL(None).pthread_exit(None)
 
 
 class World:
-    """A cgroup of version 2 that is files in a folder, and candidates that are real processes."""
+    """A cgroup of version 2 that is files in a directory, and candidates that are real
+    processes."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
-        self.folder = folder
+    def __init__(self, directory: Path, stack: ExitStack) -> None:
+        self.directory = directory
         self.stack = stack
         self.clock = clock.ManualClock()
         self.candidates: list[memory_watch.Candidate] = []
         self.ended: list[tuple[int, str]] = []
         self.processes: list[subprocess.Popen[bytes]] = []
-        (folder / "own").mkdir()
-        (folder / "cgroup").write_text("0::/own\n")
-        (folder / "mountinfo").write_text(f"1 1 0:1 / {folder} rw - cgroup2 cgroup2 rw\n")
+        (directory / "own").mkdir()
+        (directory / "cgroup").write_text("0::/own\n")
+        (directory / "mountinfo").write_text(f"1 1 0:1 / {directory} rw - cgroup2 cgroup2 rw\n")
         self.say(max="max", current="0", events="oom_kill 0", stat="inactive_file 0")
 
     def say(self, **files: str) -> None:
         for name, text in files.items():
-            (self.folder / "own" / f"memory.{name}").write_text(f"{text}\n")
+            (self.directory / "own" / f"memory.{name}").write_text(f"{text}\n")
 
     def candidate(self, mib: int, *, program: str = "") -> int:
         """A process that uses so much, and then does what a program says; its number."""
@@ -75,7 +76,7 @@ class World:
             candidates or (lambda: self.candidates),
             stated=stated,
             share=share,
-            groups=memory.groups(self.folder),
+            groups=memory.groups(self.directory),
             clock=self.clock,
         )
 

@@ -75,11 +75,11 @@ def test_the_limit_is_inclusive(tmp_path: Path) -> None:
 
 
 def test_no_regular_file(tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
+    (tmp_path / "directory").mkdir()
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "zero").symlink_to("/dev/zero")
     (tmp_path / "loop").symlink_to("loop")
-    for name in ("folder", "pipe", "zero", "loop"):
+    for name in ("directory", "pipe", "zero", "loop"):
         with pytest.raises(errors.BadResult):
             results.read(tmp_path / name, output_type="json")
 

@@ -61,7 +61,7 @@ def test_where_slots_run_and_import(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "message"),
     [
-        ("KILN_WORKDIR", "/no/such/folder", "which is no folder here"),
+        ("KILN_WORKDIR", "/no/such/directory", "which is no directory here"),
         ("KILN_OWNER_FD", "9999", "must be the number of an open descriptor"),
         ("KILN_OWNER_FD", "x", "must be the number of an open descriptor"),
         ("KILN_MEMORY_LIMIT", "1Gi", "must be a number of bytes"),
@@ -85,25 +85,25 @@ FAR = {
 
 def test_a_dispatcher_over_the_network() -> None:
     environment = dict(FAR)
-    settings.name_folder(environment)
+    settings.name_directory(environment)
     found = settings.from_environment({**environment, sandbox.VARIABLE: "/data/root"})
     assert found.remote is not None
     assert (found.remote.host, found.remote.port) == ("kilnwork.kilnwork-system.svc", 7443)
     assert found.remote.ca_file == Path("/data/root" + FAR["KILN_CA_FILE"])
-    assert found.remote.folder.parent == Path("/tmp")
-    assert found.channel == str(found.remote.folder / "channel")
+    assert found.remote.directory.parent == Path("/tmp")
+    assert found.channel == str(found.remote.directory / "channel")
     assert settings.from_environment(environment).channel == found.channel
 
 
 def test_sockets_of_the_relay_have_short_paths() -> None:
     environment = {**FAR, "TMPDIR": "/very" * 20}
-    settings.name_folder(environment)
+    settings.name_directory(environment)
     assert len(settings.from_environment(environment).channel) < 60
 
 
 def test_nothing_is_named_for_a_dispatcher_on_this_machine() -> None:
     environment = dict(GIVEN)
-    settings.name_folder(environment)
+    settings.name_directory(environment)
     assert environment == GIVEN
 
 
@@ -115,7 +115,7 @@ def test_a_place_that_is_none(channel: str) -> None:
 
 def test_a_ca_that_is_missing_is_named() -> None:
     environment = {**FAR, "KILN_CA_FILE": ""}
-    settings.name_folder(environment)
+    settings.name_directory(environment)
     with pytest.raises(errors.ConfigurationError, match="KILN_CA_FILE is not set"):
         settings.from_environment(environment)
 

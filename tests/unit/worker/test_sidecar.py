@@ -26,12 +26,12 @@ IDLE = (
 class Sidecar:
     """One process; the volume that it shares with others is `directory`."""
 
-    def __init__(self, folder: Path, **more: str) -> None:
-        self.directory = folder / "d"
+    def __init__(self, directory: Path, **more: str) -> None:
+        self.directory = directory / "d"
         self.directory.mkdir(exist_ok=True)
-        self.message = folder / "message"
+        self.message = directory / "message"
         self.message.touch()
-        self.folder = folder
+        self.home = directory
         self.variables = {
             "PATH": os.environ["PATH"],
             "KILN_CONTRACT_DIR": str(self.directory),
@@ -45,19 +45,19 @@ class Sidecar:
             "KILN_CLUSTER": "default",
             "KILN_OUTPUT_TYPE": "json",
             "KILN_CHANNEL": "unix:/nowhere",
-            "KILN_BLOBS": str(folder / "blobs"),
+            "KILN_BLOBS": str(directory / "blobs"),
             "KILN_GRACE_SECONDS": "2",
             "KILN_MESSAGE_BYTES": "4096",
             **more,
         }
-        with (folder / "log").open("ab") as log:
+        with (directory / "log").open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-c", IDLE], env=self.variables, stdout=log, stderr=log
             )
 
     def wait_ready(self) -> None:
         def look() -> bool:
-            assert self.process.poll() is None, (self.folder / "log").read_text()
+            assert self.process.poll() is None, (self.home / "log").read_text()
             return (self.directory / "socket").exists()
 
         waiting.wait_until(look, what="the socket is there")

@@ -33,7 +33,7 @@ _STRICT = "Strict"
     multiple=True,
     required=True,
     metavar="FILE|DIR|-",
-    help="YAML or JSON file, folder of them, or - for standard input; may be repeated.",
+    help="YAML or JSON file, directory of them, or - for standard input; may be repeated.",
     shell_complete=completing.files,
 )
 @options.target

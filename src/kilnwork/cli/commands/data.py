@@ -36,7 +36,7 @@ _WAIT_S = 20
 @click.option(
     "--fetch",
     metavar="SOURCE",
-    help="Bring a snapshot of a source, or of kiln:JOB/FOLDER, to all nodes.",
+    help="Bring a snapshot of a source, or of kiln:JOB/DIRECTORY, to all nodes.",
 )
 @click.option("--path", "paths", multiple=True, metavar="PATH", help="Only this file; repeatable.")
 @click.option("--glob", metavar="PATTERN", help="Only files that fit, such as **/*.csv.")
@@ -54,8 +54,8 @@ def command(pond: str | None, form: str | None, **asked: Any) -> None:
     kiln data lake --release tomorrow
 
     --fetch makes a lease: the data stays on the nodes until --release. HITS are files that were
-    wanted and on the node already; FETCHED came from sources. A file job has the folders results,
-    parts, errors and input.
+    wanted and on the node already; FETCHED came from sources. A file job has the directories
+    results, parts, errors and input.
     """
     acts = [name for name in ("snapshots", "leases", "fetch", "release") if asked[name]]
     if len(acts) > 1:
@@ -137,7 +137,7 @@ def _source(given: str) -> tuple[str, dict[str, Any]]:
         found = job_files.parse_uri(given)
     except ValueError as error:
         raise click.UsageError(f"--fetch: {error}") from error
-    return found.folder, {"files": found.job, "path": found.folder}
+    return found.directory, {"files": found.job, "path": found.directory}
 
 
 async def _release(s: session.Session, pond: str, lease: str) -> None:

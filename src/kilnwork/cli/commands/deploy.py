@@ -38,7 +38,7 @@ from kilnwork.sdk import job_manifests
 @click.option(
     "--working-dir",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A folder that goes along: workers import from it, and run in it.",
+    help="A directory that goes along: workers import from it, and run in it.",
 )
 @options.output("name", "json", "yaml")
 def command(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from kilnwork.cli import errors, folders, options, progress
+from kilnwork.cli import directories, errors, options, progress
 from kilnwork.controlplane import lock
 from kilnwork.kit import paths, processes
 
@@ -17,7 +17,7 @@ _LOOK_S = 0.05
 @click.command()
 @click.option(
     "--data",
-    type=folders.Folder(),
+    type=directories.Directory(),
     help="Data directory of the server; default ${XDG_DATA_HOME:-~/.local/share}/kilnwork.",
 )
 @click.option(
@@ -33,29 +33,29 @@ def command(data: Path | None, timeout: float, force: bool) -> None:  # noqa: FB
 
     Nothing is lost: objects, results and logs stay; unfinished tasks go on at the next `kiln up`.
     """
-    folder = (data or paths.data_dir()).absolute()
+    directory = (data or paths.data_dir()).absolute()
     try:
-        server = lock.holder(folder)
+        server = lock.holder(directory)
     except OSError as error:
         raise errors.Unusable(
-            f"data directory {folder} cannot be read: {error.strerror}. Correct --data, or ask "
+            f"data directory {directory} cannot be read: {error.strerror}. Correct --data, or ask "
             "its owner"
         ) from error
     if server is None:
-        click.echo(f"no server runs on {folder}")
+        click.echo(f"no server runs on {directory}")
         return
     for number in (signal.SIGTERM, signal.SIGINT) if force else (signal.SIGTERM,):
-        _signal(server.pid, number, folder)
+        _signal(server.pid, number, directory)
     asyncio.run(_wait(server, timeout_s=timeout))
-    click.echo(f"the server on {folder} has stopped (pid {server.pid})")
+    click.echo(f"the server on {directory} has stopped (pid {server.pid})")
 
 
-def _signal(pid: int, number: int, folder: Path) -> None:
+def _signal(pid: int, number: int, directory: Path) -> None:
     try:
         os.kill(pid, number)
     except PermissionError as error:
         raise errors.Refused(
-            f"the server on {folder} (pid {pid}) belongs to another user: ask them, or root"
+            f"the server on {directory} (pid {pid}) belongs to another user: ask them, or root"
         ) from error
     except ProcessLookupError:
         return

@@ -126,7 +126,7 @@ def _label(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
     type=click.Choice(settings.STORAGES),
     default="pvc",
     show_default=True,
-    help="Where the journal is: a claim, a folder that ends with the Pod, a folder of the node.",
+    help="Where the journal is: a claim, or a directory of the Pod or of the node.",
 )
 @click.option(
     "--storage-size", type=QUANTITY, default="10Gi", show_default=True, help="Size of the claim."
@@ -134,7 +134,7 @@ def _label(ctx: click.Context, param: click.Parameter, value: Any) -> Any:
 @click.option(
     "--storage-class", metavar="NAME", help="Class of the claim; default that of the cluster."
 )
-@click.option("--host-path", metavar="DIR", help="The folder for --storage hostPath.")
+@click.option("--host-path", metavar="DIR", help="The directory for --storage hostPath.")
 @click.option("--node-selector", type=PAIR, multiple=True, help="A label that its node must have.")
 @click.option(
     "--toleration", "tolerations", type=TOLERATION, multiple=True, help="A taint to put up with."

@@ -15,7 +15,7 @@ import click
 from kilnwork import version
 from kilnwork.api import manager
 from kilnwork.cli import (
-    folders,
+    directories,
     foreground,
     keeping,
     limits,
@@ -49,7 +49,7 @@ _DATA = Path("/var/lib/kilnwork")
 )
 @click.option(
     "--data",
-    type=folders.Folder(),
+    type=directories.Directory(),
     default=_DATA,
     show_default=True,
     help="Journal, blobs, logs and the certificate authority; must outlive the process.",
@@ -137,7 +137,7 @@ def _settings(**given: Any) -> in_cluster.Settings:
 
 
 def _mounted(data: Path) -> Path:
-    """On nodes whose containers see the host's file system, volumes are below another folder."""
+    """On nodes whose containers see the host's file system, volumes are below another directory."""
     inside = sandbox.found(data, os.environ)
     return inside if inside.is_dir() else data
 

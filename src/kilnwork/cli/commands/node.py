@@ -15,7 +15,7 @@ import click
 import uvloop
 
 from kilnwork.api import names
-from kilnwork.cli import exits, folders, foreground, options, progress
+from kilnwork.cli import directories, exits, foreground, options, progress
 from kilnwork.controlplane.node import registration, removal, virtual
 from kilnwork.kit import clock, paths
 from kilnwork.kube import config
@@ -50,12 +50,12 @@ TAINT = options.Parsed("taint", _taint)
     help="Port for logs and exec; default a free one.",
 )
 @click.option(
-    "--data", type=folders.Folder(), help="Data directory; default one for each node's name."
+    "--data", type=directories.Directory(), help="Data directory; default one for each node's name."
 )
 @click.option(
     "--workdir",
-    type=folders.Folder(exists=True),
-    help="Where containers run that name no folder; default the current directory.",
+    type=directories.Directory(exists=True),
+    help="Where containers run that name no directory; default the current directory.",
 )
 @click.option(
     "--taint",
@@ -114,7 +114,7 @@ def command(  # noqa: PLR0913 - one for each option
     chosen = name or names.dns_label(socket.gethostname())
     settings = virtual.Settings(
         name=chosen,
-        folder=(data or paths.data_dir() / "nodes" / chosen).absolute(),
+        directory=(data or paths.data_dir() / "nodes" / chosen).absolute(),
         workdir=(workdir or Path.cwd()).absolute(),
         address=address or facing(kube.server),
         port=port,
@@ -137,7 +137,7 @@ def _make(kube: config.Config, settings: virtual.Settings) -> virtual.VirtualNod
 
 def _say_ready(node: virtual.VirtualNode) -> None:
     click.echo(
-        f"node {node.settings.name} is ready, port {node.port} (data: {node.settings.folder})"
+        f"node {node.settings.name} is ready, port {node.port} (data: {node.settings.directory})"
     )
     sys.stdout.flush()
 

@@ -18,10 +18,10 @@ from kilnwork.api import kinds as api_kinds
 from kilnwork.api import task as api_task
 from kilnwork.cli import (
     completing,
+    directories,
     downloading,
     errors,
     file_names,
-    folders,
     job_logs,
     job_names,
     job_objects,
@@ -59,7 +59,9 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
     with contextlib.suppress(dispatch_errors.DispatchError):
         reader = queries.Queries(journal)
         try:
-            found, _ = reader.tasks(_NAMESPACE, wanted=model.Wanted(), limit=_OFFERED, below=None)
+            found, _ = reader.tasks(
+                _NAMESPACE, wanted=model.TaskQuery(), limit=_OFFERED, below=None
+            )
         finally:
             reader.close()
         names = dict.fromkeys(view.name or ids.task_text(view.task) for view in found)
@@ -72,8 +74,8 @@ def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> li
 @options.target
 @click.option("-o", "--output", default=downloading.STDOUT, metavar="FILE",
               help="Write it there; default standard output.")  # fmt: skip
-@click.option("--data", "--from", "directory", type=folders.Folder(), metavar="FOLDER",
-              help="Of a kiln.start(FOLDER), whether that runs or not.")  # fmt: skip
+@click.option("--data", "--from", "directory", type=directories.Directory(), metavar="DIRECTORY",
+              help="Of a kiln.start(DIRECTORY), whether that runs or not.")  # fmt: skip
 def command(name: str, output: str, directory: Path | None) -> None:
     """Bring the result of a task that has succeeded, as the bytes that it is.
 
@@ -267,7 +269,7 @@ def _abbreviated(reader: queries.Queries, name: str) -> model.TaskView | None:
 
 def _newest(reader: queries.Queries) -> str:
     """What there is instead: ids are seen nowhere else."""
-    found, _ = reader.tasks(_NAMESPACE, wanted=model.Wanted(), limit=_SHOWN, below=None)
+    found, _ = reader.tasks(_NAMESPACE, wanted=model.TaskQuery(), limit=_SHOWN, below=None)
     shown = [f"{ids.task_text(v.task)} ({v.function or v.name}, {v.state})" for v in found]
     return f"; the newest are {', '.join(shown)}" if shown else ""
 

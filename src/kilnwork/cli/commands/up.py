@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from kilnwork import version
-from kilnwork.cli import folders, foreground, keeping, limits, manager_options
+from kilnwork.cli import directories, foreground, keeping, limits, manager_options
 from kilnwork.cli.wiring import embedded
 from kilnwork.kit import paths
 from kilnwork.server.jobs import source
@@ -29,12 +29,12 @@ from kilnwork.server.jobs import source
 )
 @click.option(
     "--data",
-    type=folders.Folder(),
+    type=directories.Directory(),
     help="Data directory; default ${XDG_DATA_HOME:-~/.local/share}/kilnwork.",
 )
 @click.option(
     "--workdir",
-    type=folders.Folder(exists=True),
+    type=directories.Directory(exists=True),
     help="Where tasks run; default the current directory.",
 )
 @click.option(

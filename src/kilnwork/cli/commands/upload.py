@@ -10,11 +10,11 @@ from kilnwork.api import filejobs, kinds
 from kilnwork.api import task as api_task
 from kilnwork.cli import (
     completing,
+    directories,
     downloading,
     errors,
     exits,
     file_jobs,
-    folders,
     following,
     mappers,
     options,
@@ -63,7 +63,9 @@ _PROGRAM = "kilnwork.program"
 )
 @click.option("--reducer", metavar="MAPPER", help="Gets the merged results; default keeps them.")
 @click.option("--reducer-command", metavar="TEXT", help="The same as a program.")
-@click.option("--working-dir", type=folders.Folder(exists=True), help="Workers get this folder.")
+@click.option(
+    "--working-dir", type=directories.Directory(exists=True), help="Workers get this directory."
+)
 @click.option(
     "--format",
     "form",

@@ -65,7 +65,7 @@ class Settings:
     absence_s: float = manager.ABSENCE_S
     adopt: bool = False
     files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
-    keep: retention.Limits = field(default_factory=retention.Limits)
+    keep: retention.RetentionLimits = field(default_factory=retention.RetentionLimits)
     allowed_kinds: tuple[str, ...] = ()
     ponds: bool = False
 
@@ -117,7 +117,8 @@ class Server:
     async def start(self, *, say: steps.Say) -> None:
         """Be the leader and ready when this returns; whatever happens, call `stop` afterwards.
 
-        Raises KilnError that a person can act on: folder or port in use, a right that is missing.
+        Raises KilnError that a person can act on: directory or port in use, a right that is
+        missing.
         """
         await self._steps.start(say=say)
 
@@ -143,7 +144,7 @@ class Server:
         except OSError as error:
             raise errors.ConfigurationError(
                 f"data directory {data} cannot be used: {error.strerror or error}; "
-                "name a folder that you may write with --data"
+                "name a directory that you may write with --data"
             ) from error
 
         async def release() -> None:

@@ -22,8 +22,8 @@ POND_LABEL = "kilnwork.dev/pond"
 """On Secret and Pods: the pond, in its short form. The annotation of this name has the whole."""
 
 CONTAINER = "agent"
-SECRET_FOLDER = "/var/run/secrets/kilnwork.dev/pond"  # noqa: S105 - a path
-SOURCES_FOLDER = "/var/run/secrets/kilnwork.dev/sources"
+SECRET_DIRECTORY = "/var/run/secrets/kilnwork.dev/pond"  # noqa: S105 - a path
+SOURCES_DIRECTORY = "/var/run/secrets/kilnwork.dev/sources"
 DEFAULT_ROOT = "/var/lib/kilnwork/ponds"
 ABSENCE_S = 60
 """How long an agent on this machine outlives its server: as long as workers wait for one."""
@@ -205,15 +205,15 @@ def _env(pond: data_pond.DataPond, settings: Settings, node: str) -> list[dict[s
         "KILN_NAMESPACE": pond.metadata.namespace,
         "KILN_POND": pond.metadata.name,
         "KILN_NODE": node,
-        "KILN_TOKEN_FILE": f"{SECRET_FOLDER}/{pond_certificate.TOKEN_KEY}",
+        "KILN_TOKEN_FILE": f"{SECRET_DIRECTORY}/{pond_certificate.TOKEN_KEY}",
         "KILN_POND_PATH": root(pond, settings),
-        "KILN_POND_CERTIFICATES": SECRET_FOLDER,
-        "KILN_POND_SECRETS": SOURCES_FOLDER,
+        "KILN_POND_CERTIFICATES": SECRET_DIRECTORY,
+        "KILN_POND_SECRETS": SOURCES_DIRECTORY,
     }
     if settings.local:
         values["KILN_POND_ABSENCE_S"] = f"{ABSENCE_S}"
     if settings.ca is not None:
-        values["KILN_CA_FILE"] = f"{SECRET_FOLDER}/{pond_certificate.CA_KEY}"
+        values["KILN_CA_FILE"] = f"{SECRET_DIRECTORY}/{pond_certificate.CA_KEY}"
     address = {"fieldRef": {"fieldPath": "status.podIP"}}
     return [
         *({"name": name, "value": value} for name, value in values.items()),
@@ -232,7 +232,7 @@ def _volumes(
     ]
     mounts: list[dict[str, Any]] = [
         {"name": _VOLUME, "mountPath": where},
-        {"name": "secret", "mountPath": SECRET_FOLDER, "readOnly": True},
+        {"name": "secret", "mountPath": SECRET_DIRECTORY, "readOnly": True},
     ]
     read_only = {} if settings.local else {"readOnly": True}
     for index, source in enumerate(pond.spec.sources):
@@ -242,7 +242,7 @@ def _volumes(
         if source.secret_name is not None:
             secret = {"secretName": source.secret_name, "optional": True, "defaultMode": 256}
             volumes.append({"name": f"secret-{index}", "secret": secret})
-            at = f"{SOURCES_FOLDER}/{source.name}"
+            at = f"{SOURCES_DIRECTORY}/{source.name}"
             mounts.append({"name": f"secret-{index}", "mountPath": at, "readOnly": True})
     return volumes, mounts
 

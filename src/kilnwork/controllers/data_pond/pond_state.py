@@ -141,9 +141,9 @@ class PondState:
         return found
 
     def _output_pin(self, node: str, lease: str, names: tuple[str, ...], glob: str) -> _Pinning:
-        folder = self.outputs_directory(lease)
+        directory = self.outputs_directory(lease)
         ordered = pond_messages.SourceOrder(
-            name=lease, uri=f"file://{parse.quote(folder)}", glob=glob, attempts=names
+            name=lease, uri=f"file://{parse.quote(directory)}", glob=glob, attempts=names
         )
         return _Pinning(source=ordered, expected="", node=node, bound=True)
 

@@ -13,7 +13,7 @@ from kilnwork.api import job, job_config, job_expansion, kinds, meta, task_clust
 from kilnwork.controllers import ports, status_writer, tools, wakes
 from kilnwork.controllers.job import arrivals, dependencies, plan, status
 from kilnwork.jobs import errors as jobs_errors
-from kilnwork.jobs import index_model, turns
+from kilnwork.jobs import index_model, start_queue
 from kilnwork.kube import errors, events, queue
 
 Key = tuple[str, str]
@@ -26,7 +26,7 @@ class _Memory(msgspec.Struct):
     held: status.Hold | None = None
     refused: tuple[int, str] = (0, "")
     """Why it cannot be used, and in which object generation: another one is looked at anew."""
-    told: turns.Hold | msgspec.UnsetType | None = msgspec.UNSET
+    told: start_queue.Hold | msgspec.UnsetType | None = msgspec.UNSET
     """What the engine was told that it waits for; UNSET: nothing yet."""
 
 

@@ -60,7 +60,7 @@ _CLIENT_AUTH = oid.ExtendedKeyUsageOID.CLIENT_AUTH
 
 
 class Pki:
-    """The certificates in one folder. Call `prepare` before the paths are used."""
+    """The certificates in one directory. Call `prepare` before the paths are used."""
 
     def __init__(
         self, directory: Path, *, clock: clocks.Clock, server_names: Sequence[str] = ()
@@ -188,7 +188,7 @@ class Pki:
         except (OSError, ValueError, TypeError) as error:
             raise errors.ConfigurationError(
                 f"the CA in {self._directory} cannot be read ({error}); "
-                "remove that folder to get new certificates"
+                "remove that directory to get new certificates"
             ) from error
 
     def _prepare_leaf(self, pair: KeyPair, wanted: _Wanted) -> None:

@@ -1,7 +1,7 @@
 """Service-account tokens of Pods: asked for by TokenRequest, bound to the Pod, renewed in time.
 
 Used by the reconciler before the first start of a container and then at 80 % of each token's life.
-A token goes to a file in the private folder of its Pod and nowhere else.
+A token goes to a file in the private directory of its Pod and nowhere else.
 """
 
 from kilnwork.api import resource
@@ -20,13 +20,13 @@ class Accounts:
         self._client = kube
         self._ca = ca
 
-    async def write(self, pod: pods.Pod, folder: volumes.PodFolder) -> float:
+    async def write(self, pod: pods.Pod, directory: volumes.PodDirectory) -> float:
         """Write fresh files for the Pod; gives the seconds until they should be renewed.
 
         Raises `NotYet` if there is no such account.
         """
         token, renew_s = await self.token(pod, inputs.TokenWant("", LIFE_S))
-        folder.write_account(token=token, ca=self._ca, namespace=pod.metadata.namespace)
+        directory.write_account(token=token, ca=self._ca, namespace=pod.metadata.namespace)
         return renew_s
 
     async def token(self, pod: pods.Pod, want: inputs.TokenWant) -> tuple[str, float]:

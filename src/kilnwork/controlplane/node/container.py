@@ -54,7 +54,7 @@ class Record(NamedTuple):
     """
 
     id: str
-    folder: str
+    directory: str
     pid: int = 0
     started: int = 0
     boot: str = ""
@@ -78,7 +78,7 @@ class Order(NamedTuple):
     argv: list[str]
     env: dict[str, str]
     cwd: str
-    folder: str
+    directory: str
     stdin: bool = False
     stdin_once: bool = False
     tty: bool = False
@@ -92,10 +92,10 @@ def valid_id(text: str) -> bool:
 
 
 class Records:
-    """The folder with one JSON file for each container that was not forgotten."""
+    """The directory with one JSON file for each container that was not forgotten."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
 
     def save(self, record: Record) -> None:
         """Replace the file of this container; raises OSError."""
@@ -110,7 +110,7 @@ class Records:
     def load(self) -> list[Record]:
         """All records; a file that cannot be read is removed (it was never complete)."""
         found = []
-        for path in sorted(self._folder.glob("*.json")):
+        for path in sorted(self._directory.glob("*.json")):
             try:
                 found.append(Record(**json.loads(path.read_text())))
             except (OSError, ValueError, TypeError):
@@ -118,17 +118,17 @@ class Records:
         return found
 
     def _path(self, container: str) -> Path:
-        return self._folder / f"{container.replace('/', '.')}.json"
+        return self._directory / f"{container.replace('/', '.')}.json"
 
 
 def root(record: Record) -> Path:
-    """The folder under which it finds its mounts, `FOLDER/root`."""
-    return Path(record.folder) / "root"
+    """The directory under which it finds its mounts, `DIRECTORY/root`."""
+    return Path(record.directory) / "root"
 
 
 def log_path(record: Record) -> Path:
-    """The container's log, `FOLDER/NUMBER.log`."""
-    return Path(record.folder) / f"{record.number}.log"
+    """The container's log, `DIRECTORY/NUMBER.log`."""
+    return Path(record.directory) / f"{record.number}.log"
 
 
 def lost(record: Record, now: float) -> Record:
@@ -166,7 +166,7 @@ class Container:
         self._again_s = _AGAIN_S
         self._surroundings: tuple[dict[str, str], str] | None = None
         self._log = cri_log.LogWriter(log_path(record), now=now)
-        self._stdio = stdio.Stdio(Path(record.folder), record.number)
+        self._stdio = stdio.Stdio(Path(record.directory), record.number)
         self.pipes = self._stdio.pipes
         """Reading ends of the output with the stream's name; the shim closes them."""
         self.listeners: list[Callable[[str, bytes], None]] = []
@@ -205,7 +205,7 @@ class Container:
         )
 
     def _execute(self, order: Order) -> int:
-        Path(order.folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+        Path(order.directory).mkdir(mode=0o700, parents=True, exist_ok=True)
         ends = self._stdio.open(stdin=order.stdin, once=order.stdin_once, tty=order.tty)
         env = {"TERM": TERM, **order.env} if order.tty else order.env
         try:
@@ -229,7 +229,7 @@ class Container:
         return child.pid
 
     def surroundings(self) -> tuple[dict[str, str], str]:
-        """Environment and folder for more processes in it; raises OSError once it has ended.
+        """Environment and directory for more processes in it; raises OSError once it has ended.
 
         Of one that was adopted they are read from its first process (proc(5)).
         """
@@ -384,7 +384,7 @@ def explain(argv: list[str], env: Mapping[str, str], cwd: str, *, error: Excepti
     if not isinstance(error, OSError):
         return f'exec: "{program}": {error}'
     if error.filename == cwd and not os.path.isdir(cwd):  # noqa: PTH112 - a str
-        return f'working directory "{cwd}" is not a folder on this node'
+        return f'working directory "{cwd}" is not a directory on this node'
     if error.errno == errno.ENOENT and "/" not in program:
         return f'exec: "{program}": executable file not found in PATH "{env.get("PATH", "")}"'
     text = f'exec: "{program}": {os.strerror(error.errno or 0).lower()}'

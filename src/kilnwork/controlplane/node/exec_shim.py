@@ -7,7 +7,7 @@ process has ended, `{"event": "ended", "code": …}` follows and the connection 
 that closes it first hangs up: the process group gets the signal that `hangup` names, SIGHUP
 for a person, as on a terminal that goes away.
 
-The process has the environment and the folder of the container, and its marker: it ends with it.
+The process has the environment and the directory of the container, and its marker: it ends with it.
 Standard library only, as all of the shim.
 """
 

@@ -26,7 +26,7 @@ class Held:
 
     uid: str
     key: objects.Key
-    folder: volumes.PodFolder
+    directory: volumes.PodDirectory
     views: dict[str, lifecycle.View] = field(default_factory=dict)
     written: dict[str, Any] | None = None
     seen: str = ""

@@ -38,8 +38,8 @@ class Facts(NamedTuple):
     """What is the same for all containers of this node.
 
     `env` is the base of every environment (PATH, HOME), `service_env` what Pods with a service
-    account get besides. `workdir` is where containers run that name no folder. `capacity`: of the
-    node, as resource quantities; what a container without limits has. `mounts_accounts`: give a
+    account get besides. `workdir` is where containers run that name no directory. `capacity`: of
+    the node, as resource quantities; what a container without limits has. `mounts_accounts`: give a
     Pod the files of its service account although no volume of it says so, as needed by API servers
     without the ServiceAccount admission (the embedded one). `uid`, `gid`: of all processes.
     """

@@ -2,7 +2,7 @@
 
 Started by `controlplane.cluster` (or by anybody with a client and certificates): the API server is
 reached over HTTP only. Containers outlive a SIGKILL of the process that this runs in; the next
-`LocalNode` on the same folder takes them over. Linux only.
+`LocalNode` on the same directory takes them over. Linux only.
 """
 
 import asyncio
@@ -61,16 +61,17 @@ _LOOK_S = 0.01
 class Settings(NamedTuple):
     """Where and as whom the node runs.
 
-    `folder` (DIR) gets `pods` and `shim`; `run_dir` is the short private folder for `shim.sock`.
-    `workdir` is where containers run that name no folder. `path`: PATH of containers, None for the
-    bin folder of this Python before our own PATH. `patience_s`: how long containers go on without
-    a server. `labels` and `taints`: of the Node. `mounts_accounts`: see `inputs.Facts`.
-    `on_remove` is called when the Node is marked with `registration.REMOVE`, `on_taken` when
-    another process runs it: call `end_untold` then. `seizes`: take the name from whoever has it.
+    `directory` (DIR) gets `pods` and `shim`; `run_dir` is the short private directory for
+    `shim.sock`. `workdir` is where containers run that name no directory. `path`: PATH of
+    containers, None for the bin directory of this Python before our own PATH. `patience_s`: how
+    long containers go on without a server. `labels` and `taints`: of the Node. `mounts_accounts`:
+    see `inputs.Facts`. `on_remove` is called when the Node is marked with `registration.REMOVE`,
+    `on_taken` when another process runs it: call `end_untold` then. `seizes`: take the name from
+    whoever has it.
     """
 
     name: str
-    folder: Path
+    directory: Path
     run_dir: Path
     workdir: Path
     certificates: kubelet.Certificates
@@ -97,8 +98,8 @@ class LocalNode:
         self._settings = settings
         self._removed = False
         self._now = time or clock.SystemClock()
-        self._pods = settings.folder / "pods"
-        self._links = volumes.links_folder(settings.run_dir, self._pods)
+        self._pods = settings.directory / "pods"
+        self._links = volumes.links_directory(settings.run_dir, self._pods)
         self._cache: cache.Cache[pods.Pod] = cache.Cache()
         self._queue = queue.WorkQueue(time=self._now)
         self._recorder = events.Recorder(
@@ -106,7 +107,7 @@ class LocalNode:
         )
         self._reconciler = reconciler.Reconciler(self._tools(kube))
         self._shim = supervisor.Supervisor(
-            settings.folder / "shim",
+            settings.directory / "shim",
             settings.run_dir / "shim.sock",
             on_ended=self._reconciler.on_ended,
             on_opened=self._reconciler.on_opened,
@@ -120,7 +121,7 @@ class LocalNode:
             self._server.port,
             labels=settings.labels,
             taints=settings.taints,
-            holder=node_lease.holder(settings.folder, platform.node()),
+            holder=node_lease.holder(settings.directory, platform.node()),
         )
         self._registration = registration.Registration(
             kube,
@@ -159,7 +160,7 @@ class LocalNode:
             run_inside=run_inside,
             preparer=preparing.Preparer(kube, accounts, known, self._now),
             teller=telling.Teller(kube, self._recorder, known.address, self._now),
-            folder=self._pods,
+            directory=self._pods,
             links=self._links,
             now=self._now,
         )

@@ -2,8 +2,8 @@
 
 Used by `registration`. As the kubelet's it is in `kube-node-lease`, owned by the Node, and renewed
 every ten seconds (KEP-589, https://kubernetes.io/docs/concepts/architecture/leases/). The kubelet's
-names the node as holder; ours names who runs the node, as client-go's elections do: one folder on
-one machine, so that whoever comes back to the folder has the name again at once.
+names the node as holder; ours names who runs the node, as client-go's elections do: one directory
+on one machine, so that whoever comes back to the directory has the name again at once.
 """
 
 import asyncio
@@ -46,9 +46,9 @@ class Standing(enum.Enum):
     """Of somebody who has renewed not long ago."""
 
 
-def holder(folder: Path, machine: str, *, new_uid: ids.NewUid = ids.new_uid) -> str:
-    """Who runs a node from this folder: the same for ever."""
-    path = folder / _IDENTITY
+def holder(directory: Path, machine: str, *, new_uid: ids.NewUid = ids.new_uid) -> str:
+    """Who runs a node from this directory: the same for ever."""
+    path = directory / _IDENTITY
     with contextlib.suppress(FileNotFoundError):
         return path.read_text().strip()
     made = election.identity(machine, new_uid=new_uid)

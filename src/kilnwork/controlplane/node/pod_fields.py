@@ -285,7 +285,7 @@ _VOLUMES = [
     *_honoured("spec.volumes[].name", "spec.volumes[].projected.defaultMode"),
     *_honoured(*(f"spec.volumes[].{kind}" for kind in _OFFERED), whole=True),
     *_honoured(*(f"spec.volumes[].projected.sources[].{k}" for k in _PROJECTED), whole=True),
-    *_ignored("spec.volumes[].emptyDir.medium", reason="it is on the disk of the data folder"),
+    *_ignored("spec.volumes[].emptyDir.medium", reason="it is on the disk of the data directory"),
     *_ignored("spec.volumes[].emptyDir.sizeLimit", reason="nothing bounds it but the disk"),
     *_refused(
         *(f"spec.volumes[].{kind}" for kind in _NOT_OFFERED),

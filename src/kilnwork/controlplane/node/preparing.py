@@ -58,18 +58,18 @@ class Preparer(NamedTuple):
         if known.renew_at is None or self.now.monotonic() >= known.renew_at:
             await self.fill(pod, known)
         found = await self._find(recipe.wanted(of), pod.metadata.namespace)
-        root = known.folder.mount_point(of.name)
+        root = known.directory.mount_point(of.name)
         if isinstance(of, pods.EphemeralContainer):
             recipe.check_ephemeral(pod, of)
         done = recipe.make(pod, of, found=found, facts=self.facts, root=root)
-        known.folder.link(of.name, done.links)
-        termination.make_file(known.folder.root(of.name), of)
+        known.directory.link(of.name, done.links)
+        termination.make_file(known.directory.root(of.name), of)
         return container.Order(
             id=f"{known.uid}/{of.name}/{number}",
             argv=done.argv,
             env=done.env,
             cwd=done.cwd,
-            folder=str(known.folder.container(of.name)),
+            directory=str(known.directory.container(of.name)),
             stdin=of.stdin,
             stdin_once=of.stdin_once,
             tty=of.tty,
@@ -85,9 +85,9 @@ class Preparer(NamedTuple):
             tokens[want], renew_s = await self.accounts.token(pod, want)
             soonest_s = min(soonest_s, renew_s)
         if self._gives_account(pod):
-            soonest_s = min(soonest_s, await self.accounts.write(pod, known.folder))
+            soonest_s = min(soonest_s, await self.accounts.write(pod, known.directory))
         context = sources.Context(pod, found, tokens, self.facts)
-        known.folder.fill(sources.volume(v, context) for v in pod.spec.volumes or ())
+        known.directory.fill(sources.volume(v, context) for v in pod.spec.volumes or ())
         for volume in pod.spec.volumes or ():
             if (host := sources.host_path(volume)) is not None:
                 volumes.check_host(str(volume["name"]), host)

@@ -2,8 +2,8 @@
 
 Pure: the objects and tokens that the Pod names are looked up by the caller (`wanted`, `tokens`) and
 handed in. Used by the reconciler before each start; `sources` makes the files of volumes, `volumes`
-carries them out. What users name (keys, paths, volumes) is data: a path that would leave its folder
-makes the Pod fail, it is never followed.
+carries them out. What users name (keys, paths, volumes) is data: a path that would leave its
+directory makes the Pod fail, it is never followed.
 """
 
 import functools
@@ -39,7 +39,7 @@ class Link(NamedTuple):
     """A mount: what is found at `path` (relative to the container's root).
 
     `sub` is relative to the volume, and made if `makes`. An empty `volume` means the service
-    account's files. `host`: the folder or file of the machine that the volume is, if it is one.
+    account's files. `host`: the directory or file of the machine that the volume is, if it is one.
     """
 
     path: str

@@ -49,7 +49,7 @@ class Tools:
     run_inside: probing.RunInside
     preparer: preparing.Preparer
     teller: telling.Teller
-    folder: Path
+    directory: Path
     links: Path
     now: clock.Clock
 
@@ -158,7 +158,7 @@ class Reconciler:
         self._tools.queue.add(of.key)
 
     def _new(self, uid: str, key: objects.Key) -> held.Held:
-        made = held.Held(uid, key, self._folder(uid))
+        made = held.Held(uid, key, self._directory(uid))
         self._held[uid] = made
         self._keyed.setdefault(key, set()).add(uid)
         return made
@@ -214,10 +214,10 @@ class Reconciler:
             self._tools.queue.add(of.key)
 
     def clean(self, uids: Collection[str]) -> None:
-        """Remove the folders of Pods that are neither in `uids` nor held."""
-        for path in self._tools.folder.iterdir():
+        """Remove the directories of Pods that are neither in `uids` nor held."""
+        for path in self._tools.directory.iterdir():
             if path.name not in uids and path.name not in self._held:
-                self._folder(path.name).remove()
+                self._directory(path.name).remove()
 
     # What is done
 
@@ -255,8 +255,8 @@ class Reconciler:
             if last is None:
                 record = lifecycle.recall(pod, name, wall=self._tools.now.wall())
                 if record is not None:
-                    folder = str(of.folder.container(name))
-                    of.change(name, last=record._replace(folder=folder))
+                    directory = str(of.directory.container(name))
+                    of.change(name, last=record._replace(directory=directory))
             elif of.view(name).running:
                 started = wanted.startup_probe is None or bool(shown.get("started"))
                 ready = wanted.readiness_probe is None or bool(shown.get("ready"))
@@ -344,8 +344,8 @@ class Reconciler:
                 of.change(wanted.name, started=True)
             self._tools.queue.add(of.key)
 
-    def _folder(self, uid: str) -> volumes.PodFolder:
-        return volumes.PodFolder(self._tools.folder, uid, links=self._tools.links)
+    def _directory(self, uid: str) -> volumes.PodDirectory:
+        return volumes.PodDirectory(self._tools.directory, uid, links=self._tools.links)
 
     async def _tend(self, pod: pods.Pod, of: held.Held) -> float | None:
         """Probe what runs; make files anew that are due. When to look again."""
@@ -403,7 +403,7 @@ class Reconciler:
             await self._tools.link().forget(record.id)
         if self._held.pop(of.uid, None) is not None:
             self._drop_key(of)
-        await asyncio.to_thread(of.folder.remove)
+        await asyncio.to_thread(of.directory.remove)
 
     async def _forget(self, record: container.Record) -> None:
         await self._tools.link().forget(record.id)

@@ -1,9 +1,9 @@
 """The shim: parent and subreaper of every container process, so that they outlive the server.
 
-Started by `shim_link.launch` as `python -S -P -m …shim` with the package's folder in PYTHONPATH (no
-site-packages: it stays small and starts in milliseconds), in a session of its own. One a data
-folder, which a lock ensures. It serves one node at a time on a Unix socket: a request is one JSON
-object a line, `{"n": 1, "do": "start", …}`, answered by `{"n": 1, …}`; between answers it says
+Started by `shim_link.launch` as `python -S -P -m …shim` with the package's directory in PYTHONPATH
+(no site-packages: it stays small and starts in milliseconds), in a session of its own. One a data
+directory, which a lock ensures. It serves one node at a time on a Unix socket: a request is one
+JSON object a line, `{"n": 1, "do": "start", …}`, answered by `{"n": 1, …}`; between answers it says
 `{"event": "ended", "container": {…}}`. A connection becomes the node's when it says `hello`; one
 that begins with `exec` or `attach` is of its own (`exec_shim`, `attach_shim`), any other is closed.
 
@@ -43,19 +43,19 @@ _WAITING = 1024
 _TICK_S = 5.0
 
 LOCK = "lock"
-"""In its folder: names the pid of the shim."""
+"""In its directory: names the pid of the shim."""
 
 LOCKED = 3
-"""Exit code when another shim holds the folder."""
+"""Exit code when another shim holds the directory."""
 
 
 class Shim:
     """The loop: signals, the node's connection, output pipes, deadlines. One thread."""
 
     def __init__(
-        self, folder: Path, socket_path: Path, *, patience_s: float, now: clock.Clock
+        self, directory: Path, socket_path: Path, *, patience_s: float, now: clock.Clock
     ) -> None:
-        self._records = containers.Records(folder)
+        self._records = containers.Records(directory)
         self._socket_path = socket_path
         self._patience_s = patience_s
         self._now = now
@@ -230,7 +230,7 @@ class Shim:
         if held is None:
             if self._leaving:
                 raise ValueError("the shim is leaving")
-            record = containers.Record(order.id, order.folder, boot=containers.boot_id())
+            record = containers.Record(order.id, order.directory, boot=containers.boot_id())
             self._records.save(record)
             held = self._held[order.id] = containers.Container(record, now=self._now)
             held.start(order)
@@ -386,13 +386,13 @@ def note(text: str) -> None:
 
 
 def main() -> int:
-    """Run as a process with arguments FOLDER SOCKET PATIENCE; no argparse, to stay small."""
-    folder, socket_path, patience = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
+    """Run as a process with arguments DIRECTORY SOCKET PATIENCE; no argparse, to stay small."""
+    directory, socket_path, patience = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
     os.umask(0o077)
-    if not locks.OwnerLock(folder / LOCK).take():
+    if not locks.OwnerLock(directory / LOCK).take():
         return LOCKED
     processes.become_subreaper()
-    Shim(folder, socket_path, patience_s=patience, now=clock.SystemClock()).run()
+    Shim(directory, socket_path, patience_s=patience, now=clock.SystemClock()).run()
     return 0
 
 

@@ -33,13 +33,13 @@ class Opened(NamedTuple):
     pid: int | None
 
 
-def launch(folder: Path, socket_path: Path, *, patience_s: float = shim.PATIENCE_S) -> int:
+def launch(directory: Path, socket_path: Path, *, patience_s: float = shim.PATIENCE_S) -> int:
     """Start a shim in a session of its own; its pid, which the caller must wait for (`reap`)."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     argv = [sys.executable, "-S", "-P", "-m", "kilnwork.controlplane.node.shim"]
-    argv += [str(folder), str(socket_path), f"{patience_s:g}"]
+    argv += [str(directory), str(socket_path), f"{patience_s:g}"]
     source = Path(kilnwork.__file__).parent.parent
-    log = (str(folder / "shim.log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    log = (str(directory / "shim.log"), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     return os.posix_spawn(
         sys.executable,
         argv,
@@ -150,9 +150,9 @@ class Link:
 
 
 async def open_or_launch(
-    folder: Path, socket_path: Path, *, patience_s: float, on_ended: OnEnded
+    directory: Path, socket_path: Path, *, patience_s: float, on_ended: OnEnded
 ) -> Opened:
-    """A link to the shim of this folder, which is started if none runs; raises `ShimAway`.
+    """A link to the shim of this directory, which is started if none runs; raises `ShimAway`.
 
     One that is just ending, or of another version, is waited for and replaced.
     """
@@ -165,9 +165,11 @@ async def open_or_launch(
             return Opened(link, known, pid)
         except errors.ShimAway as error:
             if loop.time() > deadline:
-                raise errors.ShimAway(f"the shim does not start: see {folder}/shim.log") from error
-        if pid is None or reap(pid):  # it may have found the folder locked: try again
-            pid = launch(folder, socket_path, patience_s=patience_s)
+                raise errors.ShimAway(
+                    f"the shim does not start: see {directory}/shim.log"
+                ) from error
+        if pid is None or reap(pid):  # it may have found the directory locked: try again
+            pid = launch(directory, socket_path, patience_s=patience_s)
         await asyncio.sleep(_LOOK_S)
 
 

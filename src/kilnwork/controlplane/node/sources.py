@@ -1,7 +1,7 @@
 """From the volumes of a Pod to the files in them. Pure: what they name is handed in.
 
 Used by `recipe` and the reconciler; `volumes` carries it out. Keys and paths are data: what would
-leave its folder makes the Pod fail, it is never followed.
+leave its directory makes the Pod fail, it is never followed.
 """
 
 import base64
@@ -24,7 +24,7 @@ _TOKEN_S = 3600
 
 
 class File(NamedTuple):
-    """One file of a volume; `path` is relative to the volume's folder and stays inside."""
+    """One file of a volume; `path` is relative to the volume's directory and stays inside."""
 
     path: str
     content: bytes
@@ -257,8 +257,8 @@ def inside(path: str) -> str:
     """`path` in its shortest form; `Unsupported` if it is empty, absolute or climbs with `..`."""
     parts = path.split("/")
     if path.startswith("/") or ".." in parts or "\0" in path:
-        raise errors.Unsupported(f'path "{path}" leaves its folder')
+        raise errors.Unsupported(f'path "{path}" leaves its directory')
     normal = posixpath.normpath(path) if path else "."
     if normal == ".":
-        raise errors.Unsupported(f'path "{path}" names no file or folder')
+        raise errors.Unsupported(f'path "{path}" names no file or directory')
     return normal

@@ -16,10 +16,10 @@ STREAMS = ("stdout", "stderr")
 
 
 class Stdio:
-    """The shim's ends. `folder` gets the named pipes, `NUMBER.stdout` and `NUMBER.stderr`."""
+    """The shim's ends. `directory` gets the named pipes, `NUMBER.stdout` and `NUMBER.stderr`."""
 
-    def __init__(self, folder: Path, number: int) -> None:
-        self._folder = folder
+    def __init__(self, directory: Path, number: int) -> None:
+        self._directory = directory
         self._number = number
         self.pipes: dict[int, str] = {}
         """Reading ends of the output with the stream's name; the shim closes them."""
@@ -96,7 +96,7 @@ class Stdio:
             self._input = -1
 
     def _path(self, stream: str) -> Path:
-        return self._folder / f"{self._number}.{stream}"
+        return self._directory / f"{self._number}.{stream}"
 
 
 def close(descriptors: tuple[int, ...] | list[int]) -> None:

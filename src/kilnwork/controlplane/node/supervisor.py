@@ -25,18 +25,18 @@ _REAP_S = 0.01
 
 
 class Supervisor:
-    """One shim folder and the link to whichever shim serves it now."""
+    """One shim directory and the link to whichever shim serves it now."""
 
     def __init__(
         self,
-        folder: Path,
+        directory: Path,
         socket_path: Path,
         *,
         on_ended: shim_link.OnEnded,
         on_opened: OnOpened,
         patience_s: float = shim.PATIENCE_S,
     ) -> None:
-        self._folder = folder
+        self._directory = directory
         self._socket_path = socket_path
         self._on_ended = on_ended
         self._on_opened = on_opened
@@ -98,7 +98,7 @@ class Supervisor:
 
     async def _open(self) -> None:
         opened = await shim_link.open_or_launch(
-            self._folder,
+            self._directory,
             self._socket_path,
             patience_s=self._patience_s,
             on_ended=self._on_ended,
@@ -106,7 +106,7 @@ class Supervisor:
         if opened.pid is not None:
             self._pids.add(opened.pid)
         self._link = opened.link
-        holder = locks.holder(self._folder / shim.LOCK)
+        holder = locks.holder(self._directory / shim.LOCK)
         self._shim = None if holder is None else processes.identify(holder)
         self._on_opened(opened.known)
 

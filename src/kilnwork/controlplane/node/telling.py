@@ -142,8 +142,8 @@ class Teller(NamedTuple):
             return {"phase": "Failed"} if pod.metadata.finalizers else None
         facts = statuses.Facts(self.address, self.now.wall(), of.written, leaving)
         if leaving and begun and not lifecycle.over(pod, of.views):
-            # The next process on this folder goes on with it. But a worker ends when it hears that
-            # the ephemeral containers of its attempts have.
+            # The next process on this directory goes on with it. But a worker ends when it hears
+            # that the ephemeral containers of its attempts have.
             if not pod.ephemeral_containers:
                 return None
             ended = statuses.status(pod, of.views, facts)[statuses.EPHEMERAL]

@@ -1,8 +1,8 @@
 """Our node attached to somebody else's API server: a virtual node, as virtual-kubelet's are.
 
 Used by `kiln node`. Puts a client, a serving certificate and `local.LocalNode` together, in a
-folder that only one process has at a time. Images are labels there as everywhere on our nodes, so
-the Node is tainted: only Pods that tolerate it come.
+directory that only one process has at a time. Images are labels there as everywhere on our nodes,
+so the Node is tainted: only Pods that tolerate it come.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class Settings(NamedTuple):
     """
 
     name: str
-    folder: Path
+    directory: Path
     workdir: Path
     address: str
     port: int = 0
@@ -90,7 +90,7 @@ class VirtualNode:
         self._taken = False
         self.settings = settings
         self._now = time or clock.SystemClock()
-        self._lock = lock.DirectoryLock(settings.folder)
+        self._lock = lock.DirectoryLock(settings.directory)
         self._exits = contextlib.AsyncExitStack()
         self._started = False
         self._node: local.LocalNode
@@ -104,7 +104,7 @@ class VirtualNode:
         """Be Ready when this returns. Raises KilnError; nothing runs on after a failure."""
         say(f"registering node {self.settings.name}")
         async with contextlib.AsyncExitStack() as exits:
-            self._open_folder(exits)
+            self._open_directory(exits)
             kube = await exits.enter_async_context(
                 client.Client(self._kube, user_agent="kiln-node", time=self._now)
             )
@@ -122,8 +122,8 @@ class VirtualNode:
             kube,
             self.settings.name,
             self.settings.address,
-            self.settings.folder / _CERTIFICATE,
-            self.settings.folder / _KEY,
+            self.settings.directory / _CERTIFICATE,
+            self.settings.directory / _KEY,
             self._node.reload_certificate,
             self._now,
         )
@@ -171,23 +171,23 @@ class VirtualNode:
                 self._on_removed()
                 return
 
-    def _open_folder(self, exits: contextlib.AsyncExitStack) -> None:
-        folder = self.settings.folder
+    def _open_directory(self, exits: contextlib.AsyncExitStack) -> None:
+        directory = self.settings.directory
         try:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._lock.acquire()
             exits.callback(self._lock.release)
             own_certificate.ensure(
-                folder / _CERTIFICATE,
-                folder / _KEY,
+                directory / _CERTIFICATE,
+                directory / _KEY,
                 name=self.settings.name,
                 address=self.settings.address,
                 now=self._now,
             )
         except OSError as error:
             raise errors.ConfigurationError(
-                f"data directory {folder} cannot be used: {error.strerror or error}; "
-                "name a folder that you may write with --data"
+                f"data directory {directory} cannot be used: {error.strerror or error}; "
+                "name a directory that you may write with --data"
             ) from error
 
     async def _client_ca(self, kube: client.Client) -> Path:
@@ -208,17 +208,17 @@ class VirtualNode:
                 "who may ask this node for logs is not known, since the kubeconfig names no CA: "
                 "name the CA of client certificates with --client-ca-file"
             )
-        path = self.settings.folder / "client-ca.crt"
+        path = self.settings.directory / "client-ca.crt"
         paths.write_private(path, text.encode())
         return path
 
     def _local_settings(self, client_ca: Path) -> local.Settings:
         chosen = self.settings
-        shown = (chosen.folder / _CERTIFICATE, chosen.folder / _KEY)
+        shown = (chosen.directory / _CERTIFICATE, chosen.directory / _KEY)
         return local.Settings(
             name=chosen.name,
-            folder=chosen.folder,
-            run_dir=paths.runtime_dir(chosen.folder),
+            directory=chosen.directory,
+            run_dir=paths.runtime_dir(chosen.directory),
             workdir=chosen.workdir,
             certificates=kubelet.Certificates(*shown, client_ca),
             address=chosen.address,

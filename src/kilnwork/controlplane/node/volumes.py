@@ -1,4 +1,4 @@
-"""Volumes of a Pod on disk: folders, files of Secrets and ConfigMaps, and the links to them.
+"""Volumes of a Pod on disk: directories, files of Secrets and ConfigMaps, and the links to them.
 
 Carries out a `recipe.Recipe` below `DIR/pods/UID` (mode 0700):
 `volumes/NAME` holds each volume, `account` the service account's files, `containers/NAME` the logs
@@ -23,8 +23,8 @@ _LONGEST_RUN_DIR = 50
 """What is left for a socket's path in a container is 40 bytes."""
 
 
-class PodFolder:
-    """Where one Pod keeps things on this node. `links`: folder of the short links."""
+class PodDirectory:
+    """Where one Pod keeps things on this node. `links`: directory of the short links."""
 
     def __init__(self, base: Path, uid: str, *, links: Path) -> None:
         self.path = base / uid
@@ -37,7 +37,7 @@ class PodFolder:
         return self.path / "containers" / name
 
     def root(self, name: str) -> Path:
-        """The folder under which a container finds its mounts."""
+        """The directory under which a container finds its mounts."""
         return self.container(name) / "root"
 
     def mount_point(self, name: str) -> Path:
@@ -50,8 +50,8 @@ class PodFolder:
 
         Raises `NotYet` or OSError.
         """
-        for folder in (self.path, self.root(name)):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for directory in (self.path, self.root(name)):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         paths.make_private(self._links)
         _point(self.mount_point(name), self.root(name))
         for link in links:
@@ -59,12 +59,12 @@ class PodFolder:
 
     def fill(self, volumes: Iterable[sources.Volume]) -> None:
         """Make the files of volumes as they should be; repeatable. Raises OSError."""
-        for folder in (self.path, self._volumes):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for directory in (self.path, self._volumes):
+            directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         for volume in volumes:
             self._fill(volume)
 
-    def _folder_of(self, link: recipe.Link) -> Path:
+    def _directory_of(self, link: recipe.Link) -> Path:
         if link.host:
             return Path(link.host)
         return self._volumes / link.volume if link.volume else self.account
@@ -85,25 +85,25 @@ class PodFolder:
         shutil.rmtree(self.path, ignore_errors=True)
 
     def _fill(self, volume: sources.Volume) -> None:
-        folder = self._volumes / volume.name
-        folder.mkdir(mode=0o777, exist_ok=True)
+        directory = self._volumes / volume.name
+        directory.mkdir(mode=0o777, exist_ok=True)
         if volume.files is None:
             return
         wanted = {file.path.split("/")[0] for file in volume.files}
-        for entry in folder.iterdir():
+        for entry in directory.iterdir():
             if entry.name not in wanted:
                 _discard(entry)
         for file in volume.files:
-            path = folder / file.path
+            path = directory / file.path
             path.parent.mkdir(parents=True, exist_ok=True)
             paths.write_private(path, file.content)
             path.chmod(file.mode)
 
     def _link(self, path: Path, link: recipe.Link) -> None:
-        folder = self._folder_of(link)
-        target = folder / link.sub if link.sub else folder
+        directory = self._directory_of(link)
+        target = directory / link.sub if link.sub else directory
         if link.sub:
-            if not target.resolve().is_relative_to(folder.resolve()):
+            if not target.resolve().is_relative_to(directory.resolve()):
                 raise errors.NotYet(f'subPath "{link.sub}" leaves volume "{link.volume}"')
             if link.makes:
                 target.mkdir(parents=True, exist_ok=True)
@@ -113,11 +113,11 @@ class PodFolder:
         _point(path, target)
 
 
-def links_folder(run_dir: Path, pods_folder: Path) -> Path:
-    """Where the short links of a node are: in its folder for sockets unless that is long."""
+def links_directory(run_dir: Path, pods_directory: Path) -> Path:
+    """Where the short links of a node are: in its directory for sockets unless that is long."""
     if len(os.fsencode(run_dir)) <= _LONGEST_RUN_DIR:
         return run_dir / "m"
-    digest = hashlib.sha256(os.fsencode(pods_folder.resolve())).hexdigest()[:16]
+    digest = hashlib.sha256(os.fsencode(pods_directory.resolve())).hexdigest()[:16]
     return Path("/tmp") / f"kiln-m-{digest}"  # noqa: S108  0700, owner checked, name is no secret
 
 

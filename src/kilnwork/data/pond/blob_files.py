@@ -61,8 +61,8 @@ class BlobFiles:
     def scan(self) -> None:
         """Learn what is there."""
         self._sizes.clear()
-        for folder in _entries(self.root / "blobs"):
-            for entry in _entries(Path(folder.path)):
+        for directory in _entries(self.root / "blobs"):
+            for entry in _entries(Path(directory.path)):
                 with contextlib.suppress(ValueError, FileNotFoundError):
                     self._sizes[bytes.fromhex(entry.name)] = entry.stat().st_size
         self.used = sum(self._sizes.values())
@@ -175,15 +175,15 @@ class BlobFiles:
     def sync(self) -> None:
         """Have the disk know the names of all blobs. Raises OSError; nothing is forgotten then."""
         with self._lock:
-            folders, self._unsynced = self._unsynced, set()
+            directories, self._unsynced = self._unsynced, set()
         try:
-            for folder in folders:
-                disks.sync_folder(folder)
-            if folders:
-                disks.sync_folder(self.root / "blobs")
+            for directory in directories:
+                disks.sync_directory(directory)
+            if directories:
+                disks.sync_directory(self.root / "blobs")
         except OSError:
             with self._lock:
-                self._unsynced |= folders
+                self._unsynced |= directories
             raise
 
     def add(self, path: Path, digest: bytes, size: int) -> None:
@@ -318,9 +318,9 @@ def _changed_at(entry: os.DirEntry[str]) -> int:
         return 0
 
 
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
+def _entries(directory: Path) -> list[os.DirEntry[str]]:
     try:
-        with os.scandir(folder) as found:
+        with os.scandir(directory) as found:
             return list(found)
     except (FileNotFoundError, NotADirectoryError):
         return []

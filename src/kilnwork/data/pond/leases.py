@@ -66,16 +66,16 @@ def check(lease: Lease) -> None:
 
 
 class LeaseFiles:
-    """The leases below `folder`, `NAMESPACE/NAME.json`; kept in memory."""
+    """The leases below `directory`, `NAMESPACE/NAME.json`; kept in memory."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
         self._leases: dict[tuple[str, str], Lease] = {}
 
     def scan(self) -> None:
         """Learn what is there; a file that is none of ours is left alone."""
         self._leases.clear()
-        for path in sorted(self._folder.glob("*/*.json")):
+        for path in sorted(self._directory.glob("*/*.json")):
             with contextlib.suppress(msgspec.MsgspecError, errors.LeaseRefused, OSError):
                 lease = msgspec.json.decode(path.read_bytes(), type=Lease)
                 check(lease)
@@ -114,4 +114,4 @@ class LeaseFiles:
         return frozenset(digest for lease in self for digest in lease.digests)
 
     def _path(self, namespace: str, name: str) -> Path:
-        return self._folder / namespace / f"{name}.json"
+        return self._directory / namespace / f"{name}.json"

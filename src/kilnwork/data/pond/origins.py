@@ -108,8 +108,8 @@ class FileSource:
                 if not selection.glob or globs.matches(selection.glob, path):
                     yield self._listed(path, self.root / path)
 
-    def _walk(self, folder: Path, prefix: str) -> Iterator[str]:
-        with os.scandir(folder) as entries:
+    def _walk(self, directory: Path, prefix: str) -> Iterator[str]:
+        with os.scandir(directory) as entries:
             for entry in entries:
                 path = f"{prefix}{entry.name}"
                 if entry.is_dir(follow_symlinks=False):

@@ -13,20 +13,20 @@ from kilnwork.data import errors
 from kilnwork.data.pond import origins
 from kilnwork.kit import file_paths
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class OutputSource:
-    """The files of some attempts (`origins.Source`). `folder`: of the run's outputs; `attempts`:
+    """The files of some attempts (`origins.Source`). `directory`: of the run's outputs; `attempts`:
     names of directories in it, of which one that is missing is an attempt that wrote nothing."""
 
-    def __init__(self, name: str, folder: Path, attempts: Sequence[str]) -> None:
+    def __init__(self, name: str, directory: Path, attempts: Sequence[str]) -> None:
         for attempt in attempts:
             if "/" in attempt or file_paths.problem(attempt):
                 raise errors.SourceRefused(f"output {name}: {attempt!r} is no attempt of a task")
         self.name = name
-        self._folder, self._attempts = folder, tuple(attempts)
+        self._directory, self._attempts = directory, tuple(attempts)
         self._where: dict[str, str] = {}
         """The attempt that has written a file, by its path."""
 
@@ -44,12 +44,12 @@ class OutputSource:
                     )
                 found[one.path], where[one.path] = one, attempt
         if not found:
-            raise errors.SourceMissing(f"output {self.name} has no file in {self._folder}")
+            raise errors.SourceMissing(f"output {self.name} has no file in {self._directory}")
         self._where = where
         return sorted(found.values())
 
     def _of_attempt(self, attempt: str, selection: origins.Selection) -> Sequence[origins.Listed]:
-        source = origins.FileSource(self.name, self._folder / attempt, below=1)
+        source = origins.FileSource(self.name, self._directory / attempt, below=1)
         try:
             return source.list(selection)
         except errors.SourceMissing:
@@ -57,12 +57,12 @@ class OutputSource:
 
     def open(self, path: str, *, offset: int, stamp: str) -> origins.Content:
         """Read a file of `list`, whatever has become of the directories around it meanwhile."""
-        *folders, name = (self._where[path], *path.split("/"))
-        with origins.explained(self._folder / self._where[path] / path):
-            at = os.open(self._folder, _FOLDER)
+        *directories, name = (self._where[path], *path.split("/"))
+        with origins.explained(self._directory / self._where[path] / path):
+            at = os.open(self._directory, _DIRECTORY)
             try:
-                for folder in folders:
-                    inner = os.open(folder, _FOLDER, dir_fd=at)
+                for directory in directories:
+                    inner = os.open(directory, _DIRECTORY, dir_fd=at)
                     os.close(at)
                     at = inner
                 descriptor = os.open(name, _FILE, dir_fd=at)

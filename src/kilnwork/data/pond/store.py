@@ -38,7 +38,16 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _IGNORED = ("owner.lock", "lost+found")
 """What may be in a directory that becomes a pond: our lock, and what a new file system has."""
 
-_FOLDERS = ("blobs", "partial", "quarantine", "snapshots", "leases", "runs", "outputs", "sources")
+_DIRECTORIES = (
+    "blobs",
+    "partial",
+    "quarantine",
+    "snapshots",
+    "leases",
+    "runs",
+    "outputs",
+    "sources",
+)
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +113,7 @@ class PondStore:
             self._owner.release()
             raise
         self._make_identity()
-        for name in _FOLDERS:
+        for name in _DIRECTORIES:
             mode = 0o755 if name in ("runs", "blobs", "outputs") else 0o700
             (self.root / name).mkdir(mode=mode, exist_ok=True)
         self.blobs.scan()
@@ -121,7 +130,7 @@ class PondStore:
         whoever opens it next. The directory itself stays where it cannot be removed: it is
         mounted. Raises OSError."""
         with self._lock:
-            for name in _FOLDERS:
+            for name in _DIRECTORIES:
                 trees.remove(self.root / name)
                 if (self.root / name).exists():
                     shutil.rmtree(self.root / name)  # raises, and says why

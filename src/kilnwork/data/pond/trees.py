@@ -78,7 +78,7 @@ def make(
     else:
         _make_anew(run, name, blobs=blobs, files=files, access=access)
     _close(run / name, access)
-    disks.sync_folder(run)
+    disks.sync_directory(run)
     paths.write_private(_marker_path(run, name), msgspec.json.encode(wanted), durable=True)
     _marker_path(run, name).chmod(0o444)
     return wanted
@@ -107,9 +107,9 @@ def withdraw(
 
 def remove(path: Path) -> None:
     """Remove a tree, or a run with all its trees."""
-    for folder, _, _ in os.walk(path):
+    for directory, _, _ in os.walk(path):
         with contextlib.suppress(FileNotFoundError):
-            os.chmod(folder, _OPEN)  # noqa: PTH101 - as os.walk has it
+            os.chmod(directory, _OPEN)  # noqa: PTH101 - as os.walk has it
     shutil.rmtree(path, ignore_errors=True)
 
 
@@ -142,7 +142,7 @@ class _Filling:
         for file in files:
             path = top / file.path
             if path.parent not in made:
-                _make_folders(top, path.parent)
+                _make_directories(top, path.parent)
                 made.add(path.parent)
             blob = _blob(self._blobs, file)
             if not _is_there(path, file, blob, access=self._access):
@@ -205,12 +205,12 @@ def _blob(blobs: Path, file: manifest.File) -> Path:
     return blobs / name[:2] / name
 
 
-def _make_folders(top: Path, folder: Path) -> None:
+def _make_directories(top: Path, directory: Path) -> None:
     """Make them, and open those that are there."""
-    if folder != top:
-        _make_folders(top, folder.parent)
-    folder.mkdir(mode=_OPEN, exist_ok=True)
-    folder.chmod(_OPEN)
+    if directory != top:
+        _make_directories(top, directory.parent)
+    directory.mkdir(mode=_OPEN, exist_ok=True)
+    directory.chmod(_OPEN)
 
 
 def _complete(top: Path, files: Sequence[manifest.File], blobs: Path) -> bool:
@@ -220,8 +220,8 @@ def _complete(top: Path, files: Sequence[manifest.File], blobs: Path) -> bool:
 def _close(top: Path, access: str) -> None:
     if access == COPY:
         return
-    for folder, _, _ in os.walk(top):
-        os.chmod(folder, _CLOSED)  # noqa: PTH101 - as os.walk has it
+    for directory, _, _ in os.walk(top):
+        os.chmod(directory, _CLOSED)  # noqa: PTH101 - as os.walk has it
 
 
 def _marker_path(run: Path, name: str) -> Path:

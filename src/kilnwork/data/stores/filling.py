@@ -31,7 +31,7 @@ _AWAY = frozenset(
 
 
 class Filling:
-    """A file that is being written, from byte `at` on. `store`: its folder; `key`: for messages.
+    """A file that is being written, from byte `at` on. `store`: its directory; `key`: for messages.
 
     `looks`: nothing is written when only the room is left that belongs to records and the journal.
     """

@@ -2,8 +2,8 @@
 
 Used by the server for uploads that are resumable by offset (draft-ietf-httpbis-resumable-upload).
 What is told to be there is on disk; of two who append at the same offset one wins. Where a store is
-a folder, that is one file (`local_growing`). No cloud lets an object grow from any process, so
-there, each stretch that came is an object of its own, `FOLDER/OFFSET`, created once: whoever
+a directory, that is one file (`local_growing`). No cloud lets an object grow from any process, so
+there, each stretch that came is an object of its own, `DIRECTORY/OFFSET`, created once: whoever
 completes the upload copies it.
 """
 
@@ -22,9 +22,9 @@ _DIGITS = 19
 
 
 class Growing(Protocol):
-    """What has come of an upload, below a folder of a store."""
+    """What has come of an upload, below a directory of a store."""
 
-    folder: str
+    directory: str
     """Key without slash at its end, below which nothing else is."""
 
     def size(self) -> int:
@@ -47,11 +47,11 @@ class Growing(Protocol):
         ...
 
 
-def opened(store: port.Store, folder: str) -> Growing:
-    port.check_key(folder)
+def opened(store: port.Store, directory: str) -> Growing:
+    port.check_key(directory)
     if isinstance(store, local.LocalStore):
-        return local_growing.LocalGrowing(store, folder)
-    return Pieces(store, folder)
+        return local_growing.LocalGrowing(store, directory)
+    return Pieces(store, directory)
 
 
 def append(growing: Growing, offset: int, *, piece_bytes: int = PIECE_BYTES) -> "Appender":
@@ -59,7 +59,8 @@ def append(growing: Growing, offset: int, *, piece_bytes: int = PIECE_BYTES) -> 
     size = growing.size()
     if offset != size:
         raise errors.ObjectChanged(
-            f"{growing.folder} has {size} bytes, so it cannot go on at {offset}: send from {size}"
+            f"{growing.directory} has {size} bytes, so it cannot go on at {offset}: send from "
+            f"{size}"
         )
     return Appender(growing, offset, piece_bytes)
 
@@ -67,8 +68,8 @@ def append(growing: Growing, offset: int, *, piece_bytes: int = PIECE_BYTES) -> 
 class Pieces:
     """A `Growing` in any store."""
 
-    def __init__(self, store: port.Store, folder: str) -> None:
-        self.store, self.folder = store, folder
+    def __init__(self, store: port.Store, directory: str) -> None:
+        self.store, self.directory = store, directory
 
     def size(self) -> int:
         return sum(facts.bytes for facts in self._pieces())
@@ -82,15 +83,15 @@ class Pieces:
                 yield from reading
 
     def clear(self) -> None:
-        port.clear(self.store, self.folder + "/")
+        port.clear(self.store, self.directory + "/")
 
     def stretch(self, offset: int) -> port.Writer:
-        return self.store.writer(f"{self.folder}/{offset:0{_DIGITS}}", create=True)
+        return self.store.writer(f"{self.directory}/{offset:0{_DIGITS}}", create=True)
 
     def _pieces(self) -> Iterator[port.Facts]:
         """Those that follow each other without a gap."""
         size = 0
-        for facts in self.store.list(self.folder + "/"):
+        for facts in self.store.list(self.directory + "/"):
             if int(facts.key.rpartition("/")[2]) != size:
                 return
             size += facts.bytes
@@ -126,8 +127,8 @@ class Appender:
                     new.commit()
                 except errors.ObjectExists as error:
                     raise errors.ObjectChanged(
-                        f"somebody else has written to {self._growing.folder} meanwhile: ask how "
-                        "much is there, and send from there"
+                        f"another client has written to {self._growing.directory} meanwhile: ask "
+                        "how much is there, and send from there"
                     ) from error
         return self.offset
 

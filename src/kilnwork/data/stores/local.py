@@ -1,11 +1,11 @@
-"""A store that is a folder on this machine: `file:///FOLDER`.
+"""A store that is a directory on this machine: `file:///DIRECTORY`.
 
 Opened by `opening`. An object is a file of its key's path, mode 0600. It is written under a name of
 its own beside its place (`.new-…`, locked by its writer) and synced, then linked there if it is to
-be created, else renamed there; then the folder is synced. So a reader sees all of it or nothing,
-whoever is killed when. Replacing and deleting happen under a lock of the folder (`.lock`, flock):
-comparing etags and replacing are one step for all processes. An etag is the file's time in
-nanoseconds, which we set so that it rises, and its size. Folders that become empty are removed.
+be created, else renamed there; then the directory is synced. So a reader sees all of it or nothing,
+whoever is killed when. Replacing and deleting happen under a lock of the directory (`.lock`,
+flock): comparing etags and replacing are one step for all processes. An etag is the file's time in
+nanoseconds, which we set so that it rises, and its size. Directories that become empty are removed.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from pathlib import Path
 from urllib import parse
 
 from kilnwork.data import disks, ending, errors
-from kilnwork.data.stores import filling, folders, port
+from kilnwork.data.stores import directories, filling, port
 from kilnwork.kit import clock as clocks
 
 _PROBE = "_probe"
@@ -29,24 +29,25 @@ PIECE_BYTES = 1 << 20
 
 
 class LocalStore:
-    """See the module; a `port.Store` that `port.Sweeps`. `folder` is made with the first object."""
+    """See the module; a `port.Store` that `port.Sweeps`. `directory` is made with the first
+    object."""
 
-    def __init__(self, folder: Path, *, clock: clocks.Clock | None = None) -> None:
-        self.folder = folder
-        self.url = "file://" + parse.quote(str(folder.absolute()))
+    def __init__(self, directory: Path, *, clock: clocks.Clock | None = None) -> None:
+        self.directory = directory
+        self.url = "file://" + parse.quote(str(directory.absolute()))
         self.clock = clock or clocks.SystemClock()
 
     def head(self, key: str) -> port.Facts:
         path = self.path(key)
-        with filling.explained(self.folder, key):
+        with filling.explained(self.directory, key):
             return _facts(key, _regular(path.stat()))
 
     def read(self, key: str, *, start: int = 0, end: int | None = None) -> "LocalReading":
         """As `Store.read`."""
         path = self.path(key)
-        with filling.explained(self.folder, key):
+        with filling.explained(self.directory, key):
             descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            return LocalReading(descriptor, key, folder=self.folder, start=start, end=end)
+            return LocalReading(descriptor, key, directory=self.directory, start=start, end=end)
 
     def put(
         self, key: str, data: port.Data, *, create: bool = False, if_match: str | None = None
@@ -61,45 +62,47 @@ class LocalStore:
 
     def list(self, prefix: str = "", *, after: str = "") -> Iterator[port.Facts]:
         base, slash, _ = port.check_prefix(prefix).rpartition("/")
-        with filling.explained(self.folder, prefix):
-            yield from _walk(self.folder / base, base + slash, prefix=prefix, after=after)
+        with filling.explained(self.directory, prefix):
+            yield from _walk(self.directory / base, base + slash, prefix=prefix, after=after)
 
-    def folders(self, prefix: str = "") -> Iterator[str]:
-        for name in folders.names(self.folder / port.check_folder(prefix)):
+    def directories(self, prefix: str = "") -> Iterator[str]:
+        for name in directories.names(self.directory / port.check_directory(prefix)):
             if name.endswith("/") and any(self.list(prefix + name)):
                 yield name[:-1]
 
     def delete(self, keys: Iterable[str]) -> None:
-        by_folder: dict[Path, list[Path]] = defaultdict(list)
+        by_directory: dict[Path, list[Path]] = defaultdict(list)
         for key in keys:
             path = self.path(key)
-            by_folder[path.parent].append(path)
-        for folder, paths in by_folder.items():
+            by_directory[path.parent].append(path)
+        for directory, paths in by_directory.items():
             with (
-                filling.explained(self.folder, str(folder)),
+                filling.explained(self.directory, str(directory)),
                 contextlib.suppress(FileNotFoundError),
             ):
-                with folders.locked(folder):
+                with directories.locked(directory):
                     for path in paths:
                         path.unlink(missing_ok=True)
-                    disks.sync_folder(folder)
-                    gone = folders.remove_empty(folder)
+                    disks.sync_directory(directory)
+                    gone = directories.remove_empty(directory)
                 if gone:
-                    self._remove_parents(folder.parent)
+                    self._remove_parents(directory.parent)
 
     def sweep(self, *, before: float, prefix: str = "") -> int:
         """As `Sweeps.sweep`. Whoever still writes holds a lock, however long it pauses."""
         count = 0
-        for place, _, names in os.walk(self.folder / port.check_folder(prefix), topdown=False):
-            folder = Path(place)
-            left = [folder / name for name in names if name.startswith(folders.UNFINISHED)]
-            with filling.explained(self.folder, place), contextlib.suppress(FileNotFoundError):
-                # A writer that is killed may also leave a folder in which it has made nothing.
-                empty = folders.is_empty(folder) and folder.stat().st_mtime < before
+        for place, _, names in os.walk(
+            self.directory / port.check_directory(prefix), topdown=False
+        ):
+            directory = Path(place)
+            left = [directory / name for name in names if name.startswith(directories.UNFINISHED)]
+            with filling.explained(self.directory, place), contextlib.suppress(FileNotFoundError):
+                # A writer that is killed may also leave a directory in which it has made nothing.
+                empty = directories.is_empty(directory) and directory.stat().st_mtime < before
                 gone = sum(_discard(path, before=before) for path in left)
                 count += gone
                 if gone or empty:
-                    self._remove_parents(folder)
+                    self._remove_parents(directory)
         return count
 
     def probe(self) -> None:
@@ -121,31 +124,31 @@ class LocalStore:
             return  # it will be told to whoever writes
         except errors.StoreError as error:
             raise errors.StoreRefused(
-                f"{self.folder} cannot keep the files of jobs: {error}. It must be a folder that "
-                "this user may write to, on a file system with flock and rename (a local disk, or "
-                "NFS of version 4 with locks)"
+                f"{self.directory} cannot keep the files of jobs: {error}. It must be a directory "
+                "that this user may write to, on a file system with flock and rename (a local "
+                "disk, or NFS of version 4 with locks)"
             ) from error
 
     def path(self, key: str) -> Path:
         """Where the object is, or would be. Raises `BadKey`."""
-        return self.folder / port.check_key(key)
+        return self.directory / port.check_key(key)
 
-    def _remove_parents(self, folder: Path) -> None:
-        """Remove folders that are empty now, up to the store's own."""
-        while folder != self.folder and folder.is_relative_to(self.folder):
-            with folders.locked(folder):
-                if not folders.remove_empty(folder):
+    def _remove_parents(self, directory: Path) -> None:
+        """Remove directories that are empty now, up to the store's own."""
+        while directory != self.directory and directory.is_relative_to(self.directory):
+            with directories.locked(directory):
+                if not directories.remove_empty(directory):
                     return
-            folder = folder.parent
+            directory = directory.parent
 
 
 class LocalReading(ending.Closes):
     """A `port.Reading`."""
 
     def __init__(
-        self, descriptor: int, key: str, *, folder: Path, start: int, end: int | None
+        self, descriptor: int, key: str, *, directory: Path, start: int, end: int | None
     ) -> None:
-        self._descriptor, self._folder = descriptor, folder
+        self._descriptor, self._directory = descriptor, directory
         self.piece_bytes = PIECE_BYTES
         self.start = self.end = 0
         self.facts = _facts(key, _regular(os.fstat(descriptor)))
@@ -156,12 +159,12 @@ class LocalReading(ending.Closes):
     def __iter__(self) -> Iterator[bytes]:
         at = self.start
         while at < self.end:
-            with filling.explained(self._folder, self.facts.key):
+            with filling.explained(self._directory, self.facts.key):
                 piece = os.pread(self._descriptor, min(self.piece_bytes, self.end - at), at)
             if not piece:
                 raise errors.StoreRefused(
                     f"{self.facts.key} ends at byte {at} of {self.facts.bytes}: somebody cut it "
-                    "short in its folder"
+                    "short in its directory"
                 )
             at += len(piece)
             yield piece
@@ -193,9 +196,11 @@ class LocalWriter(ending.Aborts):
         self._create = create
         self._if_match = if_match
         self._target = store.path(key)
-        with filling.explained(store.folder, key):
-            self._new, self._descriptor = folders.open_new(self._target.parent, above=store.folder)
-        self._filling = filling.Filling(store.folder, key, self._descriptor, looks=looks)
+        with filling.explained(store.directory, key):
+            self._new, self._descriptor = directories.open_new(
+                self._target.parent, above=store.directory
+            )
+        self._filling = filling.Filling(store.directory, key, self._descriptor, looks=looks)
 
     @property
     def bytes(self) -> int:
@@ -205,11 +210,11 @@ class LocalWriter(ending.Aborts):
         self._filling.write(piece)
 
     def commit(self) -> port.Facts:
-        with filling.explained(self._store.folder, self._key):
+        with filling.explained(self._store.directory, self._key):
             os.fsync(self._descriptor)
             found = self._created() if self._create else self._replace()
             self.abort()
-            disks.sync_folder(self._target.parent)
+            disks.sync_directory(self._target.parent)
             return _facts(self._key, found)
 
     def abort(self) -> None:
@@ -221,15 +226,15 @@ class LocalWriter(ending.Aborts):
     def _created(self) -> os.stat_result:
         """Link it, which two cannot do; without links look and rename, as one step."""
         self._stamp(0)
-        if not folders.linked(self._new, self._target):
-            with folders.locked(self._target.parent):
+        if not directories.linked(self._new, self._target):
+            with directories.locked(self._target.parent):
                 if self._target.exists():
                     raise FileExistsError(errno.EEXIST, "there is one")
                 self._new.rename(self._target)
         return os.fstat(self._descriptor)
 
     def _replace(self) -> os.stat_result:
-        with folders.locked(self._target.parent):
+        with directories.locked(self._target.parent):
             try:
                 old = self._target.stat()
             except FileNotFoundError:
@@ -238,7 +243,7 @@ class LocalWriter(ending.Aborts):
             if expected is not None and (old is None or _etag(old) != expected):
                 now = "is gone" if old is None else f"has etag {_etag(old)}"
                 raise errors.ObjectChanged(
-                    f"{self._key} in {self._store.folder} {now}, not {expected}: read it again, "
+                    f"{self._key} in {self._store.directory} {now}, not {expected}: read it again, "
                     "then decide anew"
                 )
             self._stamp(old.st_mtime_ns if old else 0)
@@ -272,21 +277,21 @@ def _discard(path: Path, *, before: float) -> bool:
     return False
 
 
-def _walk(folder: Path, base: str, *, prefix: str, after: str) -> Iterator[port.Facts]:
-    for name in folders.names(folder):
+def _walk(directory: Path, base: str, *, prefix: str, after: str) -> Iterator[port.Facts]:
+    for name in directories.names(directory):
         key = base + name
         if name.endswith("/"):
             passed = after > key and not after.startswith(key)
             if not passed and (key.startswith(prefix) or prefix.startswith(key)):
-                yield from _walk(folder / name, key, prefix=prefix, after=after)
+                yield from _walk(directory / name, key, prefix=prefix, after=after)
         elif key.startswith(prefix) and key > after:
             with contextlib.suppress(FileNotFoundError):
-                yield _facts(key, (folder / name).stat())
+                yield _facts(key, (directory / name).stat())
 
 
 def _regular(found: os.stat_result) -> os.stat_result:
     if not stat.S_ISREG(found.st_mode):
-        raise FileNotFoundError(errno.ENOENT, "a folder is no object")
+        raise FileNotFoundError(errno.ENOENT, "a directory is no object")
     return found
 
 

@@ -1,9 +1,9 @@
 """An upload that goes on where it stopped, in a local store: one file that is written on.
 
-Used by `growing`. `FOLDER/bytes` is the file, `FOLDER/kept` says how many of its bytes are on disk
-and told; what is behind them is nobody's, and cut off before more is written. Whoever begins to
-append writes `kept` anew, by which it has another etag: who appended before can write no more,
-since each write looks at that etag under the folder's lock. Once all is there, `link` gives the
+Used by `growing`. `DIRECTORY/bytes` is the file, `DIRECTORY/kept` says how many of its bytes are on
+disk and told; what is behind them is nobody's, and cut off before more is written. Whoever begins
+to append writes `kept` anew, by which it has another etag: who appended before can write no more,
+since each write looks at that etag under the directory's lock. Once all is there, `link` gives the
 file a second name, so that a job has it for an input without a copy; nothing is appended then.
 """
 
@@ -13,14 +13,15 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from kilnwork.data import ending, errors
-from kilnwork.data.stores import filling, folders, local, port
+from kilnwork.data.stores import directories, filling, local, port
 
 _BYTES, _KEPT = "bytes", "kept"
 _SEALED = "sealed"
 
 
 class Kept(NamedTuple):
-    """What `FOLDER/kept` says: so many bytes, and whether they are all. `etag`: "" without it."""
+    """What `DIRECTORY/kept` says: so many bytes, and whether they are all. `etag`: "" without
+    it."""
 
     bytes: int = 0
     sealed: bool = False
@@ -30,9 +31,9 @@ class Kept(NamedTuple):
 class LocalGrowing:
     """A `growing.Growing`."""
 
-    def __init__(self, store: local.LocalStore, folder: str) -> None:
+    def __init__(self, store: local.LocalStore, directory: str) -> None:
         self.store = store
-        self.folder = folder
+        self.directory = directory
         self._last = ""
         """Etag of `kept` as the last stretch left it, for the next one; "" when that has it."""
 
@@ -55,7 +56,7 @@ class LocalGrowing:
                 yield from reading
 
     def clear(self) -> None:
-        port.clear(self.store, self.folder + "/")
+        port.clear(self.store, self.directory + "/")
 
     def stretch(self, offset: int) -> "Stretch":
         """The next bytes, from `offset` on. Raises `ObjectChanged` unless so many are there."""
@@ -68,7 +69,7 @@ class LocalGrowing:
 
     def open(self) -> int:
         """A descriptor of the file, to read all of it. Raises `StoreError`."""
-        with filling.explained(self.store.folder, self._key(_BYTES)):
+        with filling.explained(self.store.directory, self._key(_BYTES)):
             return os.open(self.store.path(self._key(_BYTES)), os.O_RDONLY | os.O_CLOEXEC)
 
     def link(self, key: str) -> bool:
@@ -79,17 +80,17 @@ class LocalGrowing:
         """
         kept = self._kept()
         if not kept.etag:
-            raise errors.ObjectMissing(f"there is no {self.folder} in {self.store.folder}")
+            raise errors.ObjectMissing(f"there is no {self.directory} in {self.store.directory}")
         if not kept.sealed:
             self._say(kept.bytes, last=kept.etag, sealed=True)
         source = self.store.path(self._key(_BYTES))
-        with filling.explained(self.store.folder, key):
+        with filling.explained(self.store.directory, key):
             if source.stat().st_size != kept.bytes:
                 with self._locked():
                     os.truncate(
                         source, kept.bytes
                     )  # of somebody who was killed; nobody has read it
-            return folders.link(source, self.store.path(key), above=self.store.folder)
+            return directories.link(source, self.store.path(key), above=self.store.directory)
 
     def keep(self, size: int, *, mine: str) -> None:
         """So many bytes are on disk; `mine`: as with `writing`. Raises `ObjectChanged`."""
@@ -123,14 +124,14 @@ class LocalGrowing:
     def changed(self) -> errors.ObjectChanged:
         """What is raised when others append, too."""
         return errors.ObjectChanged(
-            f"somebody else has written to {self.folder} meanwhile: ask how much is there, and "
+            f"somebody else has written to {self.directory} meanwhile: ask how much is there, and "
             "send from there"
         )
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
         try:
-            with folders.locked(self.store.path(self.folder)):
+            with directories.locked(self.store.path(self.directory)):
                 yield
         except FileNotFoundError as error:  # it was removed
             raise self.changed() from error
@@ -144,8 +145,8 @@ class LocalGrowing:
             return Kept()
         except ValueError as error:
             raise errors.ObjectDamaged(
-                f"{self._key(_KEPT)} in {self.store.folder} is no number: delete the upload, and "
-                "send it again"
+                f"{self._key(_KEPT)} in {self.store.directory} is no number: delete the upload, "
+                "and send it again"
             ) from error
 
     def _kept_etag(self) -> str:
@@ -155,7 +156,7 @@ class LocalGrowing:
             return ""
 
     def _key(self, name: str) -> str:
-        return f"{self.folder}/{name}"
+        return f"{self.directory}/{name}"
 
 
 class Stretch(ending.Aborts):
@@ -164,11 +165,11 @@ class Stretch(ending.Aborts):
     def __init__(self, growing: LocalGrowing, offset: int, mine: str) -> None:
         self._descriptor = -1
         self._growing, self._offset, self._mine = growing, offset, mine
-        store, key = growing.store, growing.folder
-        with filling.explained(store.folder, key), growing.writing(mine):
+        store, key = growing.store, growing.directory
+        with filling.explained(store.directory, key), growing.writing(mine):
             self._descriptor = growing.open_to_write()
             os.ftruncate(self._descriptor, offset)  # what somebody else wrote and never told
-        self._filling = filling.Filling(store.folder, key, self._descriptor, at=offset)
+        self._filling = filling.Filling(store.directory, key, self._descriptor, at=offset)
 
     @property
     def bytes(self) -> int:
@@ -180,8 +181,8 @@ class Stretch(ending.Aborts):
 
     def commit(self) -> port.Facts:
         """As `Writer.commit`: it is on disk, and told."""
-        key, size = self._growing.folder, self._filling.at
-        with filling.explained(self._growing.store.folder, key):
+        key, size = self._growing.directory, self._filling.at
+        with filling.explained(self._growing.store.directory, key):
             os.fsync(self._descriptor)
         self._growing.keep(size, mine=self._mine)
         self._close()

@@ -1,4 +1,4 @@
-"""Which store a URL means: `file:///FOLDER`, or `kiln:NAMESPACE/JOB` through the manager.
+"""Which store a URL means: `file:///DIRECTORY`, or `kiln:NAMESPACE/JOB` through the manager.
 
 Used by the server, which makes the URLs, and by slots, which are given them with their parts.
 """
@@ -24,7 +24,7 @@ def open_store(url: str) -> port.Store:
             )
         return remote.RemoteStore(url, manager.connector, spool=manager.spool)
     raise errors.StoreRefused(
-        f"{url!r} names no store: write file:///FOLDER or kiln:NAMESPACE/FOLDER"
+        f"{url!r} names no store: write file:///DIRECTORY or kiln:NAMESPACE/DIRECTORY"
     )
 
 

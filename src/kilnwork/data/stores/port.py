@@ -1,10 +1,10 @@
 """What a store of files promises; every implementation passes tests/contract/test_object_stores.py.
 
 Used by whoever reads or writes objects. The promises are those that S3, Azure Blob Storage, Google
-Cloud Storage and a folder can all keep: conditional writes as of RFC 9110 §13 (`If-None-Match: *`,
-`If-Match`), ranges, uploads in pieces that nobody sees before they are complete, and listing in the
-order of names. There is no rename, no append and no locking. All methods block, may be called from
-any thread, and raise `errors.StoreError` and nothing else.
+Cloud Storage and a directory can all keep: conditional writes as of RFC 9110 §13 (`If-None-Match:
+*`, `If-Match`), ranges, uploads in pieces that nobody sees before they are complete, and listing in
+the order of names. There is no rename, no append and no locking. All methods block, may be called
+from any thread, and raise `errors.StoreError` and nothing else.
 """
 
 import contextlib
@@ -83,7 +83,8 @@ class Writer(contextlib.AbstractContextManager["Writer", None], Protocol):
 
 
 class Store(Protocol):
-    """Objects by key, `names/joined/by/slashes` (see `check_key`); no key is the folder of another.
+    """Objects by key, `names/joined/by/slashes` (see `check_key`); no key is the directory of
+    another.
 
     What was written is on disk, or as safe as the store makes it, when a call returns.
     """
@@ -119,7 +120,7 @@ class Store(Protocol):
         keys. Those written or deleted meanwhile may be among them or not."""
         ...
 
-    def folders(self, prefix: str = "") -> Iterator[str]:
+    def directories(self, prefix: str = "") -> Iterator[str]:
         """The different next names of keys that go on below `prefix`, which is "" or ends with a
         slash; in ascending order, without slashes."""
         ...
@@ -133,8 +134,8 @@ class Sweeps(Protocol):
     """A store that can be left with unfinished objects of writers that were killed."""
 
     def sweep(self, *, before: float, prefix: str = "") -> int:
-        """Remove what killed writers left below a folder (`prefix` is "" or ends with a slash), if
-        they wrote nothing since `before` (wall clock, seconds); returns how many. Others must be
+        """Remove what killed writers left below a directory (`prefix` is "" or ends with a slash),
+        if they wrote nothing since `before` (wall clock, seconds); returns how many. Others must be
         left to the cloud's lifecycle rules."""
         ...
 
@@ -171,12 +172,12 @@ def check_key(key: str) -> str:
     return key
 
 
-def check_folder(prefix: str) -> str:
-    """`prefix`, if `Store.folders` takes it. Raises `BadKey`."""
+def check_directory(prefix: str) -> str:
+    """`prefix`, if `Store.directories` takes it. Raises `BadKey`."""
     if prefix:
         check_key(prefix.removesuffix("/"))
         if not prefix.endswith("/"):
-            raise errors.BadKey(f"{prefix!r} is no folder: write {prefix + '/'!r}")
+            raise errors.BadKey(f"{prefix!r} is no directory: write {prefix + '/'!r}")
     return prefix
 
 

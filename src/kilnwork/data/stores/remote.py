@@ -1,4 +1,5 @@
-"""The store of a manager that shares no folder with us: `kiln:NAMESPACE` or `kiln:NAMESPACE/JOB`.
+"""The store of a manager that shares no directory with us: `kiln:NAMESPACE` or
+`kiln:NAMESPACE/JOB`.
 
 Opened by `opening`, in slots whose link goes over the network; `server.objects` is the other end
 and says what who may. Requests are repeated while the manager is away (`endpoints.client`); a
@@ -43,7 +44,7 @@ _NAMES = msgspec.json.Decoder(list[str])
 
 
 class RemoteStore:
-    """See the module; a `port.Store`. `spool`: folder of temporary files, None: the system's."""
+    """See the module; a `port.Store`. `spool`: directory of temporary files, None: the system's."""
 
     def __init__(
         self,
@@ -54,9 +55,9 @@ class RemoteStore:
         patience_s: float = 60.0,
     ) -> None:
         self.url = url
-        namespace, _, folder = url.removeprefix("kiln:").partition("/")
+        namespace, _, directory = url.removeprefix("kiln:").partition("/")
         port.check_key(namespace)
-        self._root = f"{folder}/" if port.check_folder(folder and folder + "/") else ""
+        self._root = f"{directory}/" if port.check_directory(directory and directory + "/") else ""
         self._path = f"{PATH}/{namespace}"
         self.spool = spool
         what = f"{self._path}/{self._root}"
@@ -94,8 +95,8 @@ class RemoteStore:
                 return
             last = page[-1].key
 
-    def folders(self, prefix: str = "") -> Iterator[str]:
-        query = {"folders": self._root + port.check_folder(prefix)}
+    def directories(self, prefix: str = "") -> Iterator[str]:
+        query = {"directories": self._root + port.check_directory(prefix)}
         yield from _NAMES.decode(self._listed(query))
 
     def delete(self, keys: Iterable[str]) -> None:
@@ -309,7 +310,7 @@ class RemoteWriter(ending.Aborts):
             kind = errors.StoreFull if error.errno in filling.NO_ROOM else errors.StoreRefused
             raise kind(
                 f"{self._key} cannot be kept in {self._store.spool or 'a temporary file'} until it "
-                f"is whole: {error.strerror or error}. Set the worker's TMPDIR to a folder with "
+                f"is whole: {error.strerror or error}. Set the worker's TMPDIR to a directory with "
                 "room for the largest output of a part; nothing of it was left behind"
             ) from error
 

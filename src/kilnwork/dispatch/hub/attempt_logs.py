@@ -52,7 +52,7 @@ def _skew(newer: Path) -> Path:
 class AttemptLogs:
     """The writing side. Remembers how far each attempt's output is kept until it is forgotten.
 
-    Without a folder nothing is kept, and output counts as if it were.
+    Without a directory nothing is kept, and output counts as if it were.
     """
 
     def __init__(self, logs_dir: Path | None, *, file_bytes: int = FILE_BYTES) -> None:

@@ -38,7 +38,8 @@ class _Sighting(NamedTuple):
 
 
 class Collector:
-    """The collector of all namespaces, which are folders in `root`; one for a root at a time."""
+    """The collector of all namespaces, which are directories in `root`; one for a root at a
+    time."""
 
     def __init__(self, root: Path, referenced: Referenced, *, clock: clocks.Clock) -> None:
         self._root = root
@@ -50,15 +51,15 @@ class Collector:
         """One look at all blobs; how many were removed. Takes seconds where there are many."""
         sightings, self._sightings = self._sightings, {}
         removed = 0
-        for folder in sorted(self._root.iterdir()) if self._root.is_dir() else ():
+        for directory in sorted(self._root.iterdir()) if self._root.is_dir() else ():
             try:
-                removed += self._collect(folder, sightings)
+                removed += self._collect(directory, sightings)
             except OSError as error:
                 log.warning("blobs cannot be collected", extra={"error": str(error)})
         return removed
 
-    def _collect(self, folder: Path, sightings: dict[tuple[str, bytes], _Sighting]) -> int:
-        kept = blobs.Blobs(folder, durable=False, time=self._clock)
+    def _collect(self, directory: Path, sightings: dict[tuple[str, bytes], _Sighting]) -> int:
+        kept = blobs.Blobs(directory, durable=False, time=self._clock)
         before = self._clock.wall() - KEEP_S
         kept.discard_unfinished(before=before)
         old = (entry for entry in kept.entries() if entry.modified < before)
@@ -69,10 +70,10 @@ class Collector:
                 if entry.digest in used:
                     if entry.aside:
                         kept.touch(entry.digest)
-                elif self._seen_twice(folder.name, entry, sightings):
+                elif self._seen_twice(directory.name, entry, sightings):
                     removed += kept.discard(entry.digest, before=before)
         if removed:
-            log.info("blobs removed", extra={"namespace": folder.name, "blobs": removed})
+            log.info("blobs removed", extra={"namespace": directory.name, "blobs": removed})
         return removed
 
     def _seen_twice(

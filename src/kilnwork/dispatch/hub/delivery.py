@@ -35,7 +35,7 @@ without it."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """What a Welcome says. `blobs`: root of the folders of blobs by namespace."""
+    """What a Welcome says. `blobs`: root of the directories of blobs by namespace."""
 
     lease_s: float
     renew_s: float

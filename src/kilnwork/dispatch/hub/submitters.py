@@ -13,7 +13,7 @@ import msgspec
 from kilnwork.api import attempts, calls, reasons
 from kilnwork.channel import messages
 from kilnwork.dispatch import errors, model
-from kilnwork.dispatch.hub import attempt_logs, child_requests, commits, links, retrying
+from kilnwork.dispatch.hub import attempt_logs, child_requests, commits, links, retry_requests
 from kilnwork.dispatch.machine import inputs
 from kilnwork.kit import coroutines
 
@@ -31,7 +31,7 @@ class Submitters:
         core: commits.Core,
         logs: attempt_logs.AttemptLogs,
         *,
-        retries: retrying.Retrying,
+        retries: retry_requests.RetryRequests,
         background: coroutines.Crew,
         variables: Callable[[links.Link, messages.AskVariables], None],
     ) -> None:

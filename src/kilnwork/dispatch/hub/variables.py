@@ -36,7 +36,8 @@ NOWHERE = "this dispatcher has no Secrets and no ConfigMaps: kiln.start(secrets=
 
 
 class VariableSource(Protocol):
-    """Where Secrets and ConfigMaps are read. Implemented above: `cli.wiring`, `dispatch.home`."""
+    """Where Secrets and ConfigMaps are read. Implemented above: `cli.wiring`,
+    `dispatch.process`."""
 
     async def read(self, namespace: str, source: variables.Source) -> Mapping[str, bytes] | None:
         """Return the data of an object, None if there is none. Raises KilnError if nobody can tell

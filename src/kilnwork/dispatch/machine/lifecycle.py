@@ -147,7 +147,8 @@ def resume(mem: memory.Memory, task: records.Task, now: inputs.Moment) -> None:
 
 
 def _hold(mem: memory.Memory, task: records.Task) -> None:
-    task.reason, task.message = _R.SUSPENDED, "spec.suspend is true"
+    task.reason = _R.SUSPENDED
+    task.message = "spec.suspend is true" if task.declared else "`kiln suspend` holds it back"
     mem.mark(task)
 
 

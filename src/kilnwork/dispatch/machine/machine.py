@@ -187,9 +187,16 @@ class Machine:
                     f"run {past.run} of {submission.namespace}/{submission.name} succeeded; "
                     "running it again needs force"
                 )
+            self._keep(submission.task)
         self._submit_new(inputs.SubmitNew((submission,)), now)
         if item.earlier is not None:
             families.take_over(self.memory, self.memory.tasks[submission.task], item.earlier)
+
+    def _keep(self, task: ids.TaskId) -> None:
+        """Let no prune delete a task of which a new run begins: all its rows would go."""
+        self.memory.pins.pin((task,))
+        if self.memory.pins.is_retiring(task):
+            self.memory.batch.forgotten.pop(task, None)
 
     def _submit_new(self, item: inputs.SubmitNew, now: inputs.Moment) -> None:
         mem, spec = self.memory, None

@@ -57,7 +57,7 @@ class _Place(msgspec.Struct, frozen=True):
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
     """What the executors of objects have in common. `accounts`: the ServiceAccounts there are.
-    `blobs`: folder of large results, by namespace."""
+    `blobs`: directory of large results, by namespace."""
 
     kinds: served.Kinds
     objects: follower.Follower

@@ -24,7 +24,8 @@ _R = reasons.Reason
 class PodExecutor:
     """`port.Executor`, `port.Watching`, `port.Logging`. `pods`: what a reflector knows of Pods with
     the labels `template.MANAGED`; `changed` is told by it. `beside`: of the sidecar that each Pod
-    gets. `blobs`: folder of large results, by namespace. `read_log`: for Pods of this machine."""
+    gets. `blobs`: directory of large results, by namespace. `read_log`: for Pods of this
+    machine."""
 
     name = template.EXECUTOR
 

@@ -51,7 +51,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """What the manager puts into the sidecar.
 
     `channel`, `ca`: as of worker Pods; here the PEM is in the environment, as it is no secret.
-    `blobs`: folder of the manager's blobs, None where the sidecar hands them over by HTTP.
+    `blobs`: directory of the manager's blobs, None where the sidecar hands them over by HTTP.
     """
 
     image: str

@@ -42,7 +42,7 @@ class FlowRow(NamedTuple):
 
 
 class FlowTables:
-    """Reads what is on disk. `blobs`: the folder of large values, by namespace."""
+    """Reads what is on disk. `blobs`: the directory of large values, by namespace."""
 
     def __init__(self, select: tables.Select, blobs: Path) -> None:
         self._select, self._blobs = select, blobs

@@ -46,7 +46,7 @@ class JobDocument(Document, frozen=True, kw_only=True):
     `status`: `Not Started`, `Pending`, `Complete` or `Failed`, as the source system had it; `phase`
     says more. `completions`: parts, and the merge of their results as one more; `succeeded`: those
     of them that are done, equal once the result is there. `active`, `failed`: parts.
-    `warnings`: what was asked for and changes nothing. `storageBlobPrefix`: its folder in the
+    `warnings`: what was asked for and changes nothing. `storageBlobPrefix`: its directory in the
     store. `runningOnAci`: only where the server was asked to be as the source system.
     """
 
@@ -111,7 +111,7 @@ class PartDocument(Document, frozen=True, kw_only=True):
 
 
 class ManifestFile(FileFacts, frozen=True, kw_only=True):
-    """A file of the store: `key`, below the folder of the job."""
+    """A file of the store: `key`, below the directory of the job."""
 
     key: str
 
@@ -175,7 +175,7 @@ def job(view: model.JobView, *, now: float, compat: source.Source | None) -> Job
         parts=parts.total,
         completions=parts.total + 1,
         storage_container="jobs" if compat is None else compat.container,
-        storage_blob_prefix=view.folder,
+        storage_blob_prefix=view.directory,
         execution_location="cluster",
         running_on_aci=None if compat is None else False,
         namespace=view.namespace,

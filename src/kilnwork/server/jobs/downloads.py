@@ -61,7 +61,7 @@ class Downloads:
         request.only()
         view = await self._shared.job(request, "get")
         small = self._shared.jobs.small_input(view.namespace, view.id)
-        key = f"{view.folder}/{model.FOLDER_INPUT}"
+        key = f"{view.directory}/{model.DIRECTORY_INPUT}"
         await self._send(
             request, response, [pieces.Piece(key, view.progress.bytes, view.progress.sha256, small)]
         )

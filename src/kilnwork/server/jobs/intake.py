@@ -22,17 +22,17 @@ MIB = 1 << 20
 class Room:
     """Whether a body whose length is known will fit, before its first byte is asked for.
 
-    Only a folder can tell. What comes without a length, or beside others, is stopped by the store
-    itself, which leaves the journal its room; what is small goes into the journal's rows.
+    Only a directory can tell. What comes without a length, or beside others, is stopped by the
+    store itself, which leaves the journal its room; what is small goes into the journal's rows.
     """
 
     def __init__(self, store: port.Store) -> None:
-        self._folder = store.folder if isinstance(store, local.LocalStore) else None
+        self._directory = store.directory if isinstance(store, local.LocalStore) else None
 
     def free(self) -> int | None:
         """Bytes that may still be stored; None: nobody can tell."""
         try:
-            return None if self._folder is None else disks.usable_bytes(self._folder)
+            return None if self._directory is None else disks.usable_bytes(self._directory)
         except FileNotFoundError:  # it is made with the first object
             return None
 

@@ -188,7 +188,7 @@ async def _copy(
 
 def of_file(view: model.JobView, found: filejobs.StoredFile) -> Piece:
     """A file that a job has written."""
-    return Piece(f"{view.folder}/{found.key}", found.bytes, found.sha256)
+    return Piece(f"{view.directory}/{found.key}", found.bytes, found.sha256)
 
 
 def _tag(pieces: Sequence[Piece]) -> str:

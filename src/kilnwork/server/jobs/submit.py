@@ -66,7 +66,7 @@ class _Coming:
     @property
     def place(self) -> str:
         """Key of the input in the store."""
-        return f"{self.namespace}/{self.id.dashed}/{model.FOLDER_INPUT}"
+        return f"{self.namespace}/{self.id.dashed}/{model.DIRECTORY_INPUT}"
 
     def key(self, fingerprint: bytes) -> model.Key | None:
         """The idempotency key, None if the client gave none."""

@@ -14,7 +14,7 @@ from kilnwork.data import errors as data_errors
 from kilnwork.data.stores import growing, port
 from kilnwork.server import errors
 
-FOLDER = "_uploads"
+DIRECTORY = "_uploads"
 """In the store, beside the namespaces, none of which begins so."""
 
 KEEP_S = 24 * 3600
@@ -50,9 +50,9 @@ class Kept(NamedTuple):
         return self.state.complete and self.offset == self.state.length
 
     @property
-    def folder(self) -> str:
+    def directory(self) -> str:
         """Of all that is kept of it."""
-        return _folder(self.namespace, self.id)
+        return _directory(self.namespace, self.id)
 
 
 class Uploads:
@@ -70,7 +70,7 @@ class Uploads:
         if not _ID.fullmatch(ref):
             return None
         try:
-            with self._store.read(f"{_folder(namespace, ref)}/{_STATE}") as reading:
+            with self._store.read(f"{_directory(namespace, ref)}/{_STATE}") as reading:
                 state = msgspec.json.decode(b"".join(reading), type=State)
         except (data_errors.ObjectMissing, msgspec.MsgspecError):
             return None
@@ -83,14 +83,14 @@ class Uploads:
 
     def list(self, namespace: str) -> Iterator[Kept]:
         """Those of a namespace, in the order of ids."""
-        for name in list(self._store.folders(f"{FOLDER}/{namespace}/")):
+        for name in list(self._store.directories(f"{DIRECTORY}/{namespace}/")):
             found = self.find(namespace, name)
             if found is not None:
                 yield found
 
     def all(self) -> Iterator[Kept]:
         """Those of all namespaces."""
-        for namespace in list(self._store.folders(f"{FOLDER}/")):
+        for namespace in list(self._store.directories(f"{DIRECTORY}/")):
             yield from self.list(namespace)
 
     def save(self, upload: Kept, state: State) -> Kept:
@@ -98,7 +98,7 @@ class Uploads:
         and NotFound."""
         try:
             facts = self._store.put(
-                f"{upload.folder}/{_STATE}",
+                f"{upload.directory}/{_STATE}",
                 msgspec.json.encode(state),
                 create=not upload.etag,
                 if_match=upload.etag or None,
@@ -114,22 +114,22 @@ class Uploads:
 
     def remove(self, upload: Kept) -> None:
         """All that is kept of it. What a job has taken stays with the job."""
-        port.clear(self._store, upload.folder + "/")
+        port.clear(self._store, upload.directory + "/")
 
     def forget(self, *, before: float) -> int:
         """Remove what nothing has come for since a moment (wall clock, seconds), and what cannot be
         read; returns how many."""
         count = 0
-        for namespace in list(self._store.folders(f"{FOLDER}/")):
-            for name in list(self._store.folders(f"{FOLDER}/{namespace}/")):
+        for namespace in list(self._store.directories(f"{DIRECTORY}/")):
+            for name in list(self._store.directories(f"{DIRECTORY}/{namespace}/")):
                 upload = self.find(namespace, name)
                 if upload is None or upload.touched < before:
-                    port.clear(self._store, _folder(namespace, name) + "/")
+                    port.clear(self._store, _directory(namespace, name) + "/")
                     count += 1
         return count
 
     def _upload(self, namespace: str, name: str, state: State) -> Kept:
-        place = f"{_folder(namespace, name)}/data"
+        place = f"{_directory(namespace, name)}/data"
         return Kept(name, namespace, state, growing.opened(self._store, place), 0, state.created)
 
 
@@ -149,5 +149,5 @@ def lacking(upload: Kept) -> errors.Conflict:
     )
 
 
-def _folder(namespace: str, name: str) -> str:
-    return f"{FOLDER}/{namespace}/{name}"
+def _directory(namespace: str, name: str) -> str:
+    return f"{DIRECTORY}/{namespace}/{name}"

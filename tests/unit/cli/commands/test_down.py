@@ -12,7 +12,7 @@ def test_nothing_to_stop_is_no_error(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out == f"no server runs on {tmp_path}\n"
 
 
-def test_a_folder_that_cannot_be_read_is_refused_in_words(
+def test_a_directory_that_cannot_be_read_is_refused_in_words(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
@@ -21,9 +21,9 @@ def test_a_folder_that_cannot_be_read_is_refused_in_words(
 
 
 @pytest.mark.parametrize("command", ["up", "down"])
-def test_an_empty_folder_name_is_not_the_current_folder(
+def test_an_empty_directory_name_is_not_the_current_directory(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`--data "$UNSET"` must not spread a server's files over whatever folder one is in."""
+    """`--data "$UNSET"` must not spread a server's files over whatever directory one is in."""
     assert main.main([command, "--data", ""]) == exits.Exit.USAGE
-    assert "a folder's name is missing" in capsys.readouterr().err
+    assert "a directory's name is missing" in capsys.readouterr().err

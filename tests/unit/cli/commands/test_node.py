@@ -1,5 +1,6 @@
 """`kiln node`: what is refused before anything is started, and the address that it finds itself."""
 
+import signal
 import socket
 from pathlib import Path
 
@@ -54,6 +55,7 @@ def test_an_api_server_that_is_away_is_named_and_nothing_is_left(
     options = ["--data", str(data), "--client-ca-file", str(certificate), "--name", "n"]
     assert main.main(["node", "--kubeconfig", str(path), *options]) == exits.Exit.FAILED
     assert "cannot reach https://127.0.0.1:1" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_a_ca_that_is_none_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,7 +8,7 @@ from kilnwork.cli import exits, main
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in.jsonl").write_text("1\n")
     return tmp_path
@@ -27,13 +27,13 @@ def test_more_than_one_file_is_told_of_programs(
     assert f"one FILE is uploaded, so what is {words[0]!r}? A program comes after --" in said
 
 
-def test_a_folder_and_nothing_are_no_files(
-    folder: Path, capsys: pytest.CaptureFixture[str]
+def test_a_directory_and_nothing_are_no_files(
+    directory: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (folder / "logs").mkdir()
+    (directory / "logs").mkdir()
     said = refusal(capsys, "logs", "--mapper", "identity")
     assert said == (
-        "error: logs: it is a folder: name a file in it, or send several as one: "
+        "error: logs: it is a directory: name a file in it, or send several as one: "
         "cat logs/* | kiln upload - …\n"
     )
     said = refusal(capsys, "no.jsonl", "--mapper", "identity")
@@ -48,9 +48,9 @@ def test_a_name_that_no_file_can_have_is_refused(capsys: pytest.CaptureFixture[s
 
 @pytest.mark.parametrize("name", ["in.jsonl", "./in.jsonl", "link.jsonl"])
 def test_a_result_does_not_replace_its_input(
-    folder: Path, capsys: pytest.CaptureFixture[str], name: str
+    directory: Path, capsys: pytest.CaptureFixture[str], name: str
 ) -> None:
-    (folder / "link.jsonl").symlink_to("in.jsonl")
+    (directory / "link.jsonl").symlink_to("in.jsonl")
     said = refusal(capsys, "in.jsonl", "--mapper", "identity", "-o", name)
     assert said == f"error: -o {name}: that is the file to upload: name another one\n"
-    assert (folder / "in.jsonl").read_text() == "1\n"
+    assert (directory / "in.jsonl").read_text() == "1\n"

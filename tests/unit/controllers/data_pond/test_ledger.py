@@ -205,7 +205,7 @@ def test_without_a_pond_a_pin_waits(world: World) -> None:
         (data_pond.SnapshotSource(inline={}), "from.inline"),
         (data_pond.SnapshotSource(inline={"../a": ""}), "from.inline"),
         (data_pond.SnapshotSource(inline={"a": "x" * 600_000}), "600,000 bytes"),
-        (data_pond.SnapshotSource(files="2026-11-1", path="out"), "no 'out'"),
+        (data_pond.SnapshotSource(files="2026-11-1", path="out"), "not 'out'"),
         (data_pond.SnapshotSource(files=""), "names no file job"),
         (data_pond.SnapshotSource(source="work", path="../x"), "from.path"),
         (data_pond.SnapshotSource(uri="kiln:2026-11-2"), "not below"),

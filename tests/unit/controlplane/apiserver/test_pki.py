@@ -54,16 +54,16 @@ async def test_mutual_tls_works_with_strict_checks(made: pki.Pki) -> None:
 
 
 def test_files_are_private(made: pki.Pki) -> None:
-    folder = made.ca_certificate.parent
-    assert folder.stat().st_mode & 0o777 == 0o700
-    assert {f.stat().st_mode & 0o777 for f in folder.iterdir()} == {0o600}
+    directory = made.ca_certificate.parent
+    assert directory.stat().st_mode & 0o777 == 0o700
+    assert {f.stat().st_mode & 0o777 for f in directory.iterdir()} == {0o600}
 
 
 def test_second_start_changes_nothing(made: pki.Pki) -> None:
-    folder = made.ca_certificate.parent
-    before = {f.name: f.read_bytes() for f in folder.iterdir()}
+    directory = made.ca_certificate.parent
+    before = {f.name: f.read_bytes() for f in directory.iterdir()}
     made.prepare()
-    assert {f.name: f.read_bytes() for f in folder.iterdir()} == before
+    assert {f.name: f.read_bytes() for f in directory.iterdir()} == before
 
 
 def test_server_certificate_is_renewed_by_the_same_ca(
@@ -113,7 +113,7 @@ def test_unusable_ca_key_is_an_error_with_a_remedy(made: pki.Pki, content: str |
         key.unlink()
     else:
         key.write_text(content)
-    with pytest.raises(errors.ConfigurationError, match="remove that folder"):
+    with pytest.raises(errors.ConfigurationError, match="remove that directory"):
         made.prepare()
 
 

@@ -11,8 +11,8 @@ from kilnwork.kit import clock
 NOW = clock.ManualClock()
 
 
-def ensure(folder: Path, *, name: str = "n1", address: str = "10.0.0.5") -> bytes:
-    certificate, key = folder / "c.crt", folder / "c.key"
+def ensure(directory: Path, *, name: str = "n1", address: str = "10.0.0.5") -> bytes:
+    certificate, key = directory / "c.crt", directory / "c.key"
     own_certificate.ensure(certificate, key, name=name, address=address, now=NOW)
     return certificate.read_bytes()
 

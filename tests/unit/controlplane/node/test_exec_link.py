@@ -23,7 +23,7 @@ class Bench:
     """A shim with one container that sleeps."""
 
     def __init__(self) -> None:
-        self.base = short.folder()
+        self.base = short.directory()
         self.id = f"{ids.new_uid()}/main/0"
         self.ended: list[container.Record] = []
         self.link: shim_link.Link
@@ -94,7 +94,7 @@ async def all_of(output: exec_io.Output) -> bytes:
     return b"".join(pieces)
 
 
-async def test_it_has_the_environment_and_folder_of_the_container(bench: Bench) -> None:
+async def test_it_has_the_environment_and_directory_of_the_container(bench: Bench) -> None:
     code, output = await bench.run("sh", "-c", "echo $COLOUR; pwd; echo fault >&2; exit 3")
     assert code == 3
     assert output.decode().split("\n") == ["blue green", str(bench.base), "fault", ""]

@@ -28,10 +28,10 @@ class Nobody:
 class World:
     """One container with a log, its node's server, and the certificates of one CA."""
 
-    def __init__(self, folder: Path) -> None:
-        self.certificates = pki.Pki(folder / "pki", clock=clock.SystemClock())
+    def __init__(self, directory: Path) -> None:
+        self.certificates = pki.Pki(directory / "pki", clock=clock.SystemClock())
         self.certificates.prepare()
-        self.path = folder / "0.log"
+        self.path = directory / "0.log"
         self.log = cri_log.LogWriter(self.path, now=clock.ManualClock())
         self.runs = True
         pair = self.certificates.node("n1")

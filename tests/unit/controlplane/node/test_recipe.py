@@ -206,7 +206,7 @@ def test_a_missing_object_of_a_volume_names_both() -> None:
 
 
 @pytest.mark.parametrize("path", ["../x", "/x", "a/../../x", "", ".", "a\0b", "a/.."])
-def test_a_path_that_leaves_its_folder_is_refused(path: str) -> None:
+def test_a_path_that_leaves_its_directory_is_refused(path: str) -> None:
     with pytest.raises(errors.Unsupported):
         sources.inside(path)
 

@@ -36,10 +36,10 @@ open('started', 'w').close()
 
 
 class Bench:
-    """A folder, a shim on it, and what it reported."""
+    """A directory, a shim on it, and what it reported."""
 
     def __init__(self) -> None:
-        self.base = short.folder()
+        self.base = short.directory()
         self.uid = ids.new_uid()
         self.ended: dict[str, container.Record] = {}
         self.link: shim_link.Link | None = None
@@ -64,7 +64,7 @@ class Bench:
                 argv=list(argv),
                 env={"PATH": os.environ["PATH"], **env},
                 cwd=str(self.base),
-                folder=str(self.base / "logs"),
+                directory=str(self.base / "logs"),
             )
         )
 
@@ -158,7 +158,7 @@ async def test_a_missing_working_directory_is_explained(bench: Bench) -> None:
         f"{bench.uid}/main/0", ["true"], {"PATH": "/bin"}, "/no/such", str(bench.base / "logs")
     )
     record = await bench.link.start(order)
-    assert record.message == 'working directory "/no/such" is not a folder on this node'
+    assert record.message == 'working directory "/no/such" is not a directory on this node'
 
 
 async def test_the_same_container_is_not_started_twice(bench: Bench) -> None:
@@ -341,7 +341,7 @@ def test_one_whose_process_ends_as_it_leaves_is_let_go_once(tmp_path: Path) -> N
     assert not made._selector.get_map()
 
 
-async def test_a_second_shim_on_the_folder_is_refused(bench: Bench) -> None:
+async def test_a_second_shim_on_the_directory_is_refused(bench: Bench) -> None:
     second = shim_link.launch(bench.base / "shim", bench.base / "other")
     _, status = os.waitpid(second, 0)
     assert os.waitstatus_to_exitcode(status) == shim.LOCKED

@@ -8,10 +8,10 @@ from kilnwork.controlplane.node import errors, pods, recipe, sources, volumes
 
 
 def prepare(
-    folder: volumes.PodFolder, *links: recipe.Link, files: tuple[sources.File, ...] = ()
+    directory: volumes.PodDirectory, *links: recipe.Link, files: tuple[sources.File, ...] = ()
 ) -> None:
-    folder.fill((sources.Volume("conf", files), sources.Volume("data", None)))
-    folder.link("main", links)
+    directory.fill((sources.Volume("conf", files), sources.Volume("data", None)))
+    directory.link("main", links)
 
 
 def data(path: str, sub: str = "") -> recipe.Link:
@@ -19,93 +19,93 @@ def data(path: str, sub: str = "") -> recipe.Link:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> volumes.PodFolder:
-    return volumes.PodFolder(tmp_path, "uid", links=tmp_path / "m")
+def directory(tmp_path: Path) -> volumes.PodDirectory:
+    return volumes.PodDirectory(tmp_path, "uid", links=tmp_path / "m")
 
 
-def test_files_have_their_modes_in_a_private_folder(folder: volumes.PodFolder) -> None:
+def test_files_have_their_modes_in_a_private_directory(directory: volumes.PodDirectory) -> None:
     files = (sources.File("a", b"1", 0o644), sources.File("x/b", b"2", 0o600))
-    prepare(folder, recipe.Link("etc/conf", "conf"), files=files)
-    mounted = folder.root("main") / "etc/conf"
+    prepare(directory, recipe.Link("etc/conf", "conf"), files=files)
+    mounted = directory.root("main") / "etc/conf"
     assert (mounted / "a").read_bytes() == b"1"
     assert (mounted / "a").stat().st_mode & 0o777 == 0o644
     assert (mounted / "x/b").stat().st_mode & 0o777 == 0o600
-    assert folder.path.stat().st_mode & 0o777 == 0o700
+    assert directory.path.stat().st_mode & 0o777 == 0o700
 
 
 def test_a_container_knows_its_mounts_by_a_short_path(
-    folder: volumes.PodFolder, tmp_path: Path
+    directory: volumes.PodDirectory, tmp_path: Path
 ) -> None:
-    prepare(folder, data("v"))
-    short = folder.mount_point("main")
+    prepare(directory, data("v"))
+    short = directory.mount_point("main")
     assert short.parent == tmp_path / "m"
-    assert short.resolve() == folder.root("main").resolve()
+    assert short.resolve() == directory.root("main").resolve()
     (short / "v" / "f").write_text("x")
-    folder.remove()
+    directory.remove()
     assert list(tmp_path.iterdir()) == []
-    long = volumes.links_folder(tmp_path / ("x" * 60), tmp_path)
+    long = volumes.links_directory(tmp_path / ("x" * 60), tmp_path)
     assert len(str(long / short.name)) + len("/var/run/kilnwork/socket") < 107
-    assert volumes.links_folder(Path("/run/k"), tmp_path) == Path("/run/k/m")
+    assert volumes.links_directory(Path("/run/k"), tmp_path) == Path("/run/k/m")
 
 
-def test_a_second_start_renews_files_and_keeps_empty_dirs(folder: volumes.PodFolder) -> None:
+def test_a_second_start_renews_files_and_keeps_empty_dirs(directory: volumes.PodDirectory) -> None:
     link = (recipe.Link("conf", "conf"), data("data"))
-    prepare(folder, *link, files=(sources.File("old", b"1", 0o644),))
-    (folder.root("main") / "data" / "kept").write_text("x")
-    prepare(folder, *link, files=(sources.File("new", b"2", 0o644),))
-    assert [p.name for p in (folder.root("main") / "conf").iterdir()] == ["new"]
-    assert (folder.root("main") / "data" / "kept").read_text() == "x"
+    prepare(directory, *link, files=(sources.File("old", b"1", 0o644),))
+    (directory.root("main") / "data" / "kept").write_text("x")
+    prepare(directory, *link, files=(sources.File("new", b"2", 0o644),))
+    assert [p.name for p in (directory.root("main") / "conf").iterdir()] == ["new"]
+    assert (directory.root("main") / "data" / "kept").read_text() == "x"
 
 
-def test_a_sub_path_of_an_empty_dir_is_made(folder: volumes.PodFolder) -> None:
-    prepare(folder, data("a", "x/y"))
-    (folder.root("main") / "a" / "f").write_text("1")
-    assert (folder.path / "volumes/data/x/y/f").read_text() == "1"
+def test_a_sub_path_of_an_empty_dir_is_made(directory: volumes.PodDirectory) -> None:
+    prepare(directory, data("a", "x/y"))
+    (directory.root("main") / "a" / "f").write_text("1")
+    assert (directory.path / "volumes/data/x/y/f").read_text() == "1"
 
 
-def test_a_sub_path_that_is_not_there_waits(folder: volumes.PodFolder) -> None:
+def test_a_sub_path_that_is_not_there_waits(directory: volumes.PodDirectory) -> None:
     with pytest.raises(errors.NotYet, match='subPath "nope" is not in volume "conf"'):
-        prepare(folder, recipe.Link("a", "conf", "nope"))
+        prepare(directory, recipe.Link("a", "conf", "nope"))
 
 
 def test_a_sub_path_through_a_link_out_of_the_volume_is_refused(
-    folder: volumes.PodFolder, tmp_path: Path
+    directory: volumes.PodDirectory, tmp_path: Path
 ) -> None:
-    prepare(folder, data("data"))
-    (folder.root("main") / "data" / "out").symlink_to(tmp_path)
+    prepare(directory, data("data"))
+    (directory.root("main") / "data" / "out").symlink_to(tmp_path)
     with pytest.raises(errors.NotYet, match="leaves volume"):
-        prepare(folder, data("a", "out/x"))
+        prepare(directory, data("a", "out/x"))
     assert not (tmp_path / "x").exists()
 
 
-def test_mounts_nest(folder: volumes.PodFolder) -> None:
-    prepare(folder, data("a"), recipe.Link("a/b", "conf"))
-    assert (folder.root("main") / "a/b").resolve() == folder.path / "volumes/conf"
+def test_mounts_nest(directory: volumes.PodDirectory) -> None:
+    prepare(directory, data("a"), recipe.Link("a/b", "conf"))
+    assert (directory.root("main") / "a/b").resolve() == directory.path / "volumes/conf"
 
 
-def test_account_files_are_private(folder: volumes.PodFolder) -> None:
-    folder.write_account(token="t", ca=b"pem", namespace="ns")
-    assert {p.name: p.read_bytes() for p in folder.account.iterdir()} == {
+def test_account_files_are_private(directory: volumes.PodDirectory) -> None:
+    directory.write_account(token="t", ca=b"pem", namespace="ns")
+    assert {p.name: p.read_bytes() for p in directory.account.iterdir()} == {
         "token": b"t",
         "ca.crt": b"pem",
         "namespace": b"ns",
     }
-    assert all(p.stat().st_mode & 0o077 == 0 for p in folder.account.iterdir())
+    assert all(p.stat().st_mode & 0o077 == 0 for p in directory.account.iterdir())
 
 
-def test_removing_leaves_nothing(folder: volumes.PodFolder) -> None:
-    prepare(folder, data("a"))
-    folder.remove()
-    assert not folder.path.exists()
+def test_removing_leaves_nothing(directory: volumes.PodDirectory) -> None:
+    prepare(directory, data("a"))
+    directory.remove()
+    assert not directory.path.exists()
 
 
-def test_a_host_path_is_the_machines_own(folder: volumes.PodFolder, tmp_path: Path) -> None:
+def test_a_host_path_is_the_machines_own(directory: volumes.PodDirectory, tmp_path: Path) -> None:
     host = tmp_path / "host"
     volumes.check_host("h", pods.HostPath(str(host), "DirectoryOrCreate"))
-    folder.link("main", [recipe.Link("a", "h", makes=True, host=str(host))])
-    (folder.root("main") / "a" / "f").write_text("1")
+    directory.link("main", [recipe.Link("a", "h", makes=True, host=str(host))])
+    (directory.root("main") / "a" / "f").write_text("1")
     assert (host / "f").read_text() == "1"
-    folder.remove()
+    directory.remove()
     assert (host / "f").exists()
 
 
@@ -114,8 +114,8 @@ def test_a_host_path_of_another_type_waits(tmp_path: Path) -> None:
         volumes.check_host("h", pods.HostPath(str(tmp_path), "File"))
 
 
-def test_containers_have_mounts_of_their_own(folder: volumes.PodFolder) -> None:
-    folder.link("one", [data("a")])
-    folder.link("two", [data("b")])
-    assert [p.name for p in folder.root("one").iterdir()] == ["a"]
-    assert [p.name for p in folder.root("two").iterdir()] == ["b"]
+def test_containers_have_mounts_of_their_own(directory: volumes.PodDirectory) -> None:
+    directory.link("one", [data("a")])
+    directory.link("two", [data("b")])
+    assert [p.name for p in directory.root("one").iterdir()] == ["a"]
+    assert [p.name for p in directory.root("two").iterdir()] == ["b"]

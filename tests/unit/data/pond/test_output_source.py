@@ -11,8 +11,8 @@ from support import ponds
 ALL = origins.Selection()
 
 
-def source(folder: Path, *attempts: str) -> output_source.OutputSource:
-    return output_source.OutputSource("risk-g1", folder, attempts)
+def source(directory: Path, *attempts: str) -> output_source.OutputSource:
+    return output_source.OutputSource("risk-g1", directory, attempts)
 
 
 def content(of: output_source.OutputSource, path: str) -> bytes:

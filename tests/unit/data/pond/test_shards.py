@@ -134,14 +134,14 @@ def test_schemes_that_cannot_be(scheme: shards.Scheme, count: int | None) -> Non
 def test_every_record_is_in_exactly_one_range(
     tmp_path_factory: pytest.TempPathFactory, rows: list[bytes], count: int
 ) -> None:
-    folder = tmp_path_factory.mktemp("records")
+    directory = tmp_path_factory.mktemp("records")
     content = b"".join(row + b"\n" for row in rows).removesuffix(b"\n" if count % 2 else b"")
-    (folder / "f").write_bytes(content)
+    (directory / "f").write_bytes(content)
     made = ponds.manifest_of({"f": content})
 
     found = shards.plan(made, shards.Scheme(by="range"), count)
 
-    got = [line for shard in found for line in records.of_shard(shard, folder)]
+    got = [line for shard in found for line in records.of_shard(shard, directory)]
     assert got == content.removesuffix(b"\n").split(b"\n") if content else got == []
 
 
@@ -149,18 +149,18 @@ def test_every_record_is_in_exactly_one_range(
 def test_every_record_with_a_key_is_in_exactly_one_shard(
     tmp_path_factory: pytest.TempPathFactory, keys: list[int], count: int
 ) -> None:
-    folder = tmp_path_factory.mktemp("keys")
+    directory = tmp_path_factory.mktemp("keys")
     rows = [json.dumps({"id": key, "n": n}) for n, key in enumerate(keys)]
     files = {
         "a.ndjson": "".join(row + "\n" for row in rows).encode(),
         "b.csv": ("n,id\n" + "".join(f"{n},{key}\n" for n, key in enumerate(keys))).encode(),
     }
-    ponds.write_files(folder, files)
+    ponds.write_files(directory, files)
     made = ponds.manifest_of(files)
 
     found = shards.plan(made, shards.Scheme(by="hash", key="id"), count)
 
-    got = [[line.decode() for line in records.of_shard(shard, folder)] for shard in found]
+    got = [[line.decode() for line in records.of_shard(shard, directory)] for shard in found]
     csv_rows = [f"{n},{key}" for n, key in enumerate(keys)]
     assert sorted(line for lines in got for line in lines) == sorted(rows + csv_rows)
     where = {
@@ -211,7 +211,7 @@ def test_every_row_is_in_exactly_one_range_of_rows(
     count: int,
 ) -> None:
     """In the order of files and lines, equal numbers, without the headers of CSV files."""
-    folder = tmp_path_factory.mktemp("rows")
+    directory = tmp_path_factory.mktemp("rows")
     content: dict[str, bytes] = {}
     expected: list[bytes] = []
     for path, (rows, ends) in sorted(files.items()):
@@ -219,14 +219,14 @@ def test_every_row_is_in_exactly_one_range_of_rows(
         if path.endswith(".csv"):
             lines = [line.replace(b'"', b"") for line in lines]
         whole = b"\n".join(lines) + (b"\n" if ends and lines else b"")
-        (folder / path).parent.mkdir(exist_ok=True)
-        (folder / path).write_bytes(whole)
+        (directory / path).parent.mkdir(exist_ok=True)
+        (directory / path).write_bytes(whole)
         content[path] = whole
         kept = whole.removesuffix(b"\n").split(b"\n") if whole else []
         expected += kept[1:] if path.endswith(".csv") else kept
 
     found = shards.plan(ponds.manifest_of(content), shards.Scheme(by="range", unit="rows"), count)
-    got = [list(records.of_shard(shard, folder)) for shard in found]
+    got = [list(records.of_shard(shard, directory)) for shard in found]
 
     assert [line for lines in got for line in lines] == expected
     assert max(map(len, got)) - min(map(len, got)) <= 1

@@ -229,13 +229,13 @@ def test_outputs_of_a_run_can_be_written_by_all_and_go_with_its_lease(
     kept.make_outputs("quant", "set-g2")
     for name in ("set-g1", "set-g2"):
         kept.lease(leases.Lease(namespace="quant", name=name, snapshots=()))
-    folder = kept.outputs("quant", "set-g1")
-    assert folder.stat().st_mode & 0o7777 == 0o1777
+    directory = kept.outputs("quant", "set-g1")
+    assert directory.stat().st_mode & 0o7777 == 0o1777
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "mine").write_text("x")
-    (folder / "t1.1.1").symlink_to(tmp_path / "elsewhere")
+    (directory / "t1.1.1").symlink_to(tmp_path / "elsewhere")
     kept.release("quant", "set-g1")
-    assert not folder.exists()
+    assert not directory.exists()
     assert (tmp_path / "elsewhere" / "mine").exists()
     assert kept.outputs("quant", "set-g2").exists()
     (tmp_path / "pond/leases/quant/set-g2.json").unlink()
@@ -369,15 +369,15 @@ def test_a_directory_that_could_not_be_synced_is_synced_again(kept: store.PondSt
     partial.restart(blob_files.PartialFacts(origin="lake", stamp=""))
     partial.write(content)
     digest, _ = partial.commit()
-    folder = kept.blobs.path(digest).parent
-    aside = folder.rename(kept.root / "aside")
+    directory = kept.blobs.path(digest).parent
+    aside = directory.rename(kept.root / "aside")
 
     for _ in range(2):
         with pytest.raises(FileNotFoundError):
             kept.blobs.sync()
-    aside.rename(folder)
+    aside.rename(directory)
     kept.blobs.sync()
-    folder.rename(aside)
+    directory.rename(aside)
 
     kept.blobs.sync()  # the disk knows it
 

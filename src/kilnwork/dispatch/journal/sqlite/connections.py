@@ -102,7 +102,7 @@ def _migrate(connection: apsw.Connection, path: Path) -> None:
     if version > len(statements.MIGRATIONS):
         raise errors.JournalUnreadable(
             f"{path} has version {version}, this kilnwork knows {len(statements.MIGRATIONS)}: "
-            "use the newer kilnwork, or another folder"
+            "use the newer kilnwork, or another directory"
         )
     for number, script in enumerate(statements.MIGRATIONS[version:], start=version + 1):
         with transaction(connection) as cursor:

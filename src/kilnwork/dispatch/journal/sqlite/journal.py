@@ -199,7 +199,7 @@ class Journal:
         if not self._lock.take():
             holder = locks.holder(self._lock.path) or "unknown"
             raise errors.JournalLocked(
-                f"{self.path} is in use by process {holder}; end that one, or use another folder"
+                f"{self.path} is in use by process {holder}; end that one, or use another directory"
             )
 
     @property

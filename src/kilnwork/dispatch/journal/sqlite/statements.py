@@ -35,7 +35,7 @@ _WANTED = """(?1 IS NULL OR f.namespace = ?1)
     AND f.run = (SELECT max(run) FROM task WHERE task = f.task)"""
 """What lists show, of a run `f`."""
 _BRACES = re.compile(r"\{([a-z_]+)\}")
-_FOLDER = resources.files("kilnwork.dispatch.journal.sqlite") / "sql"
+_DIRECTORY = resources.files("kilnwork.dispatch.journal.sqlite") / "sql"
 
 
 def parse(text: str) -> dict[str, str]:
@@ -115,7 +115,7 @@ NARROWED = {
 
 
 def _listing() -> dict[str, str]:
-    text, pieces = (_FOLDER / "listing.sql").read_text("utf-8"), _pieces()
+    text, pieces = (_DIRECTORY / "listing.sql").read_text("utf-8"), _pieces()
     return {
         f"{name}{suffix}": statement
         for suffix, narrow in NARROWED.items()
@@ -124,15 +124,15 @@ def _listing() -> dict[str, str]:
 
 
 QUERIES = {
-    **read((_FOLDER / "queries.sql").read_text("utf-8"), _pieces()),
+    **read((_DIRECTORY / "queries.sql").read_text("utf-8"), _pieces()),
     **_listing(),
-    **parse((_FOLDER / "jobs.sql").read_text("utf-8")),
-    **parse((_FOLDER / "flows.sql").read_text("utf-8")),
+    **parse((_DIRECTORY / "jobs.sql").read_text("utf-8")),
+    **parse((_DIRECTORY / "flows.sql").read_text("utf-8")),
 }
 
 MIGRATIONS = tuple(
     entry.read_text("utf-8")
-    for entry in sorted(_FOLDER.iterdir(), key=lambda entry: entry.name)
+    for entry in sorted(_DIRECTORY.iterdir(), key=lambda entry: entry.name)
     if re.match(r"^\d{3}_.*\.sql$", entry.name)
 )
 """Number n (from 1) brings a journal from version n - 1 to n (`PRAGMA user_version`)."""

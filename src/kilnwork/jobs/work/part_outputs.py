@@ -12,10 +12,10 @@ from typing import NamedTuple
 from kilnwork.api import filejobs
 from kilnwork.data import commits, errors
 from kilnwork.data.stores import port
-from kilnwork.jobs.work import ahead
+from kilnwork.jobs.work import read_ahead
 
 
-class Output(NamedTuple):
+class PartOutput(NamedTuple):
     """The results of a part and its bad records, as the commit names them."""
 
     commit: filejobs.Commit
@@ -27,7 +27,7 @@ _File = tuple[filejobs.Commit, filejobs.StoredFile]
 """A file, and the record that names it."""
 
 
-class Damage(Exception):
+class OutputDamaged(Exception):
     """The output of a part cannot be used."""
 
     def __init__(self, found: filejobs.Damaged) -> None:
@@ -35,10 +35,10 @@ class Damage(Exception):
         self.found = found
 
 
-def outputs_of(store: port.Store, parts: tuple[tuple[int, int], ...]) -> list[Output]:
+def outputs_of(store: port.Store, parts: tuple[tuple[int, int], ...]) -> list[PartOutput]:
     """What parts (number, run) have left, in their order; nothing of it is read yet.
 
-    Raises `Damage` where a part has not succeeded.
+    Raises `OutputDamaged` where a part has not succeeded.
     """
     found = []
     for number, run in parts:
@@ -46,20 +46,20 @@ def outputs_of(store: port.Store, parts: tuple[tuple[int, int], ...]) -> list[Ou
             commit = commits.find(store, number, run)
         except errors.ObjectDamaged as error:
             message = f"part {number}, run {run}: {error}"
-            raise Damage(filejobs.Damaged(part=number, run=run, message=message)) from error
+            raise OutputDamaged(filejobs.Damaged(part=number, run=run, message=message)) from error
         found.append(_checked(commit, number, run))
     return found
 
 
-def _checked(commit: filejobs.Commit | None, number: int, run: int) -> Output:
+def _checked(commit: filejobs.Commit | None, number: int, run: int) -> PartOutput:
     if commit is None:
         why = "has no commit"
     elif commit.outcome is not filejobs.Outcome.SUCCEEDED or commit.output is None:
         why = f"has ended as {commit.outcome}"
     else:
-        return Output(commit, commit.output, commit.errors)
+        return PartOutput(commit, commit.output, commit.errors)
     message = f"part {number}, run {run}, {why}"
-    raise Damage(filejobs.Damaged(part=number, run=run, message=message))
+    raise OutputDamaged(filejobs.Damaged(part=number, run=run, message=message))
 
 
 def missing(store: port.Store, parts: tuple[tuple[int, int], ...]) -> list[filejobs.Damaged]:
@@ -70,7 +70,7 @@ def missing(store: port.Store, parts: tuple[tuple[int, int], ...]) -> list[filej
             (only,) = outputs_of(store, ((number, run),))
             for file in filter(None, (only.output, only.errors)):
                 _check_size(store, only.commit, file)
-        except Damage as damage:
+        except OutputDamaged as damage:
             found.append(damage.found)
     return found
 
@@ -84,12 +84,12 @@ def _check_size(store: port.Store, commit: filejobs.Commit, file: filejobs.Store
         raise _damage(commit, f"its {file.key} has {size} bytes instead of {file.bytes}")
 
 
-def _damage(commit: filejobs.Commit, why: str) -> Damage:
+def _damage(commit: filejobs.Commit, why: str) -> OutputDamaged:
     message = f"part {commit.part}, run {commit.run}: {why}"
-    return Damage(filejobs.Damaged(part=commit.part, run=commit.run, message=message))
+    return OutputDamaged(filejobs.Damaged(part=commit.part, run=commit.run, message=message))
 
 
-class Reader:
+class PartOutputReader:
     """Reads files that commits name. `passed`: called with the bytes read so far; may raise.
     `aside`: one thread, which reads and verifies ahead."""
 
@@ -101,17 +101,20 @@ class Reader:
         self._aside = aside
         self._read_bytes = 0
 
-    def outputs(self, found: list[Output]) -> Iterator[bytes]:
-        """The results of all, in pieces. Raises `Damage`, after the last piece of a part at the
-        latest."""
+    def outputs(self, found: list[PartOutput]) -> Iterator[bytes]:
+        """The results of all, in pieces. Raises `OutputDamaged`, after the last piece of a part at
+        the latest."""
         return self._pieces((each.commit, each.output) for each in found)
 
-    def errors(self, found: list[Output]) -> Iterator[bytes]:
+    def errors(self, found: list[PartOutput]) -> Iterator[bytes]:
         """The bad records of all, in pieces."""
         return self._pieces((each.commit, each.errors) for each in found if each.errors is not None)
 
-    def sum_of(self, found: list[Output]) -> tuple[filejobs.StoredFile, filejobs.StoredFile | None]:
-        """Of all results together, and of all bad records if there are any. Raises `Damage`."""
+    def sum_of(
+        self, found: list[PartOutput]
+    ) -> tuple[filejobs.StoredFile, filejobs.StoredFile | None]:
+        """Of all results together, and of all bad records if there are any. Raises
+        `OutputDamaged`."""
         results = _summed(self.outputs(found), [each.output for each in found])
         bad = [each.errors for each in found if each.errors is not None]
         return results, _summed(self.errors(found), bad) if bad else None
@@ -122,7 +125,7 @@ class Reader:
 
     def _pieces(self, files: Iterator[_File]) -> Iterator[bytes]:
         verified = (piece for file in files for piece in _verified(self._store, *file))
-        for piece in ahead.pieces(verified, self._aside):
+        for piece in read_ahead.pieces(verified, self._aside):
             self.check()
             self._read_bytes += len(piece)
             yield piece

@@ -1,8 +1,8 @@
-"""The tasks of a `kiln.start(FOLDER)` at the command line: `--data FOLDER`.
+"""The tasks of a `kiln.start(DIRECTORY)` at the command line: `--data DIRECTORY`.
 
-Used by `session` in the place of a server. What is read comes from the journal of the folder,
+Used by `session` in the place of a server. What is read comes from the journal of the directory,
 whether anybody has it open or not, by the same app as a manager's `/v1`, in this process. Who wants
-something done (retry, cancel) becomes a driver of the folder for that moment: a dispatcher that
+something done (retry, cancel) becomes a driver of the directory for that moment: a dispatcher that
 serves it does it, else one is started, which ends when it has nothing left to do.
 """
 
@@ -32,9 +32,9 @@ from kilnwork.sdk import session as sdk_session
 from kilnwork.server import api, ports
 
 NAMESPACE = "default"
-"""The only one of such a folder."""
+"""The only one of such a directory."""
 
-_FORGETS = "a kiln.start() forgets by itself what was over a week ago; or delete the folder"
+_FORGETS = "a kiln.start() forgets by itself what was over a week ago; or delete the directory"
 _TASKS = f"/v1/namespaces/{NAMESPACE}/tasks"
 JOIN_S = 20.0
 """How long a worker may take to start before the manager stops waiting for it."""
@@ -43,12 +43,12 @@ _LOOK_S = 0.05
 _COUNTS = f"/v1/namespaces/{NAMESPACE}/task-counts"
 
 
-class FolderJournal:
-    """`server.ports.Journal` of a folder."""
+class DirectoryJournal:
+    """`server.ports.Journal` of a directory."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._reader = queries.Queries(folder / "journal.db")
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._reader = queries.Queries(directory / "journal.db")
         self._clock = clock.SystemClock()
         self._driver: driver.Driver | None = None
         self._retried: list[ids.TaskId] = []
@@ -68,7 +68,7 @@ class FolderJournal:
     def log_file(self, task: ids.TaskId, *, run: int, attempt: int) -> Path:
         """Where the output of an attempt is kept."""
         ref = attempts.AttemptRef(task, run, attempt)
-        return attempt_logs.path(self._folder / "logs", ref)
+        return attempt_logs.path(self._directory / "logs", ref)
 
     async def kill(self, task: ids.TaskId) -> None:
         """Ask for the task to be stopped."""
@@ -96,7 +96,7 @@ class FolderJournal:
         raise kube_errors.from_status(409, message=_FORGETS)
 
     def tasks(
-        self, namespace: str | None, *, wanted: model.Wanted, limit: int, below: int | None
+        self, namespace: str | None, *, wanted: model.TaskQuery, limit: int, below: int | None
     ) -> ports.Page:
         """Tasks, newest first."""
         return ports.Page(*self._reader.tasks(namespace, wanted=wanted, limit=limit, below=below))
@@ -106,8 +106,9 @@ class FolderJournal:
         return await asyncio.to_thread(self._reader.abbreviated, namespace, digits, limit=limit)
 
     async def leave(self) -> None:
-        """Let go of the folder, once what was asked for is under way: a dispatcher that has neither
-        drivers nor work ends, and a worker that has just been started takes a moment to join."""
+        """Let go of the directory, once what was asked for is under way: a dispatcher that has
+        neither drivers nor work ends, and a worker that has just been started takes a moment to
+        join."""
         if self._driver is None:
             return
         deadline = self._clock.monotonic() + JOIN_S
@@ -136,13 +137,13 @@ class FolderJournal:
         if here not in sys.path:
             sys.path.insert(0, here)
         if self._driver is None:
-            self._driver = local.start(self._folder)
+            self._driver = local.start(self._directory)
         ask(self._driver)
 
     def _at_work(self) -> bool:
         """Something runs, or all that was retried is over already."""
         for state in (api_task.State.RUNNING, api_task.State.STAGING):
-            wanted = model.Wanted(state=state)
+            wanted = model.TaskQuery(state=state)
             if self._reader.tasks(NAMESPACE, wanted=wanted, limit=1)[0]:
                 return True
         views = map(self._reader.task, self._retried)
@@ -163,7 +164,7 @@ class Exchange:
     async def messages(self) -> AsyncGenerator[asgi.Message, None]:
         """What the app sends: the head, then pieces of the body. Leave it early only by
         `contextlib.aclosing`."""
-        crew = coroutines.Crew("folder")
+        crew = coroutines.Crew("directory")
         running = crew.start("request", self._app(self._scope, self._receive, self._sent.put))
         running.add_done_callback(lambda _: self._sent.put_nowait({"type": _OVER}))
         try:
@@ -182,7 +183,7 @@ _OVER = "over"
 
 
 class _NoClusters:
-    """`server.ports.Clusters` of a folder, whose workers have no template."""
+    """`server.ports.Clusters` of a directory, whose workers have no template."""
 
     def namespaces(self) -> list[str]:
         """The only one."""
@@ -193,18 +194,18 @@ class _NoClusters:
         return []
 
 
-class FolderSession(session.Session):
+class DirectorySession(session.Session):
     """A `session.Session` without a server: it has tasks, and nothing else."""
 
-    def __init__(self, folder: Path, target: options.Target) -> None:
-        settings = config.Config(server=str(folder), namespace=NAMESPACE)
+    def __init__(self, directory: Path, target: options.Target) -> None:
+        settings = config.Config(server=str(directory), namespace=NAMESPACE)
         super().__init__(settings, cast(transport.Transport, None), target)
-        self._journal = FolderJournal(folder)
+        self._journal = DirectoryJournal(directory)
         nothing = cast(Any, None)  # what is asked for of all others is not passed on
         self._app = api.Api(
             self._journal, _Everything(), _NoClusters(),
             jobs=nothing, outputs=_Outputs(), ponds=nothing, flows=nothing,
-            channel="", blobs=folder / "blobs", time=self.clock,
+            channel="", blobs=directory / "blobs", time=self.clock,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -212,8 +213,11 @@ class FolderSession(session.Session):
         self._journal.close()
 
     async def leave(self) -> None:
-        """As `FolderJournal.leave`."""
+        """As `DirectoryJournal.leave`."""
         await self._journal.leave()
+
+    async def check_namespace(self) -> None:
+        """There is one, as `opened` has checked."""
 
     async def exchange(
         self,
@@ -293,7 +297,7 @@ def _headers(message: asgi.Message) -> dict[str, str]:
 
 
 class _Everything:
-    """`server.ports.Rights` of whoever may read the folder."""
+    """`server.ports.Rights` of whoever may read the directory."""
 
     async def refusal(self, user: Any, question: ports.Question) -> str | None:
         return None
@@ -311,12 +315,19 @@ class _Outputs:
 
 
 @contextlib.asynccontextmanager
-async def opened(folder: Path, target: options.Target) -> AsyncIterator[FolderSession]:
-    """A session of a folder. Raises `errors.Missing` when there is no journal."""
-    if not (folder / "journal.db").exists():
-        raise errors.Missing(f"{folder}: no kiln.start() has used this folder, and no `kiln up`")
+async def opened(directory: Path, target: options.Target) -> AsyncIterator[DirectorySession]:
+    """A session of a directory. Raises `errors.Missing` for no journal, and another namespace."""
+    if target.namespace not in (None, NAMESPACE):
+        raise errors.Missing(
+            f'namespace "{target.namespace}" does not exist: a kiln.start() has all tasks in '
+            f'namespace "{NAMESPACE}"'
+        )
+    if not (directory / "journal.db").exists():
+        raise errors.Missing(
+            f"{directory}: no kiln.start() has used this directory, and no `kiln up`"
+        )
     try:
-        made = FolderSession(folder, target)
+        made = DirectorySession(directory, target)
     except dispatch_errors.DispatchError as error:
         raise errors.CommandError(str(error)) from error
     with contextlib.closing(made):

@@ -20,7 +20,7 @@ from kilnwork.kit import ids
 
 log = logging.getLogger(__name__)
 
-ANYTHING = model.Wanted()
+ANYTHING = model.TaskQuery()
 DEFAULT_LIMIT = 500
 """Tasks in one page of a list."""
 
@@ -74,7 +74,7 @@ class RowReader(abc.ABC):
 
     @abc.abstractmethod
     def page(
-        self, namespace: str | None, wanted: model.Wanted, *, limit: int, below: int | None
+        self, namespace: str | None, wanted: model.TaskQuery, *, limit: int, below: int | None
     ) -> tuple[list[task_rows.TaskRow], int | None]:
         """Newest runs, newest first, and what to give as `below` for the next page. A namespace of
         None means all."""
@@ -109,7 +109,7 @@ class RowReader(abc.ABC):
         self,
         namespace: str | None,
         *,
-        wanted: model.Wanted = ANYTHING,
+        wanted: model.TaskQuery = ANYTHING,
         limit: int = DEFAULT_LIMIT,
         below: int | None = None,
     ) -> tuple[list[model.TaskView], int | None]:

@@ -1,4 +1,4 @@
-"""`kiln.start(FOLDER)`: tasks outlive drivers and dispatchers; drivers find them again."""
+"""`kiln.start(DIRECTORY)`: tasks outlive drivers and dispatchers; drivers find them again."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from support import homes, waiting
 
 
 @pytest.fixture
-def folder(tmp_path: Path, mark: str) -> Iterator[Path]:
+def directory(tmp_path: Path, mark: str) -> Iterator[Path]:
     """For a journal; whatever is started for it has `mark`. Its sockets go when all have ended."""
     path = tmp_path / "home"
     yield path
@@ -39,159 +39,161 @@ def until(path: str) -> str:
     return "went on"
 
 
-def dispatcher(folder: Path) -> int:
-    found = json.loads((folder / "endpoints.json").read_text())
+def dispatcher(directory: Path) -> int:
+    found = json.loads((directory / "endpoints.json").read_text())
     return int(found["dispatcher"]["pid"])
 
 
-def worker(folder: Path) -> int:
-    found = json.loads((folder / "endpoints.json").read_text())
+def worker(directory: Path) -> int:
+    found = json.loads((directory / "endpoints.json").read_text())
     return int(found["worker"]["pid"])
 
 
-def test_a_result_is_found_again_by_id(folder: Path) -> None:
-    with kiln.start(folder, slots=1):
+def test_a_result_is_found_again_by_id(directory: Path) -> None:
+    with kiln.start(directory, slots=1):
         future = double.submit(21)
         assert future.result(30) == 42
-    assert folder.stat().st_mode & 0o777 == 0o700
+    assert directory.stat().st_mode & 0o777 == 0o700
     for name in ("token", "endpoints.json", "journal.db", "owner.lock"):
-        assert (folder / name).stat().st_mode & 0o777 == 0o600, name
-    with kiln.start(folder, slots=1):
+        assert (directory / name).stat().st_mode & 0o777 == 0o600, name
+    with kiln.start(directory, slots=1):
         assert kiln.future(future.id).result(30) == 42
 
 
 def test_a_driver_that_has_nothing_left_to_do_leaves_nothing_behind(
-    folder: Path, mark: str
+    directory: Path, mark: str
 ) -> None:
-    with kiln.start(folder, slots=1):
+    with kiln.start(directory, slots=1):
         assert double.submit(1).result(30) == 2
     waiting.wait_until(lambda: not processes.marked(mark), what="all have ended")
 
 
-def test_a_task_goes_on_without_its_driver(folder: Path, tmp_path: Path) -> None:
+def test_a_task_goes_on_without_its_driver(directory: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    with kiln.start(folder, slots=1):
+    with kiln.start(directory, slots=1):
         future = until.submit(str(gate))
         waiting.wait_until(Path(f"{gate}.begun").exists, what="it runs")
-        pid = dispatcher(folder)
-    with kiln.start(folder, slots=1):
-        assert dispatcher(folder) == pid
+        pid = dispatcher(directory)
+    with kiln.start(directory, slots=1):
+        assert dispatcher(directory) == pid
         assert not kiln.future(future.id).done()
         gate.touch()
         assert kiln.future(future.id).result(30) == "went on"
 
 
 def test_all_ends_when_what_was_left_running_has_ended(
-    folder: Path, tmp_path: Path, mark: str
+    directory: Path, tmp_path: Path, mark: str
 ) -> None:
     gate = tmp_path / "gate"
-    with kiln.start(folder, slots=1):
+    with kiln.start(directory, slots=1):
         future = until.submit(str(gate))
         waiting.wait_until(Path(f"{gate}.begun").exists, what="it runs")
     assert processes.marked(mark), "the task goes on"
     gate.touch()
     waiting.wait_until(lambda: not processes.marked(mark), what="all have ended")
-    with kiln.start(folder, slots=1):
+    with kiln.start(directory, slots=1):
         assert kiln.future(future.id).result(30) == "went on"
 
 
-def test_a_dispatcher_that_is_killed_is_started_again(folder: Path, tmp_path: Path) -> None:
+def test_a_dispatcher_that_is_killed_is_started_again(directory: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    with kiln.start(folder, slots=1):
+    with kiln.start(directory, slots=1):
         future = until.submit(str(gate))
         waiting.wait_until(Path(f"{gate}.begun").exists, what="it runs")
-        pid = dispatcher(folder)
+        pid = dispatcher(directory)
         os.kill(pid, signal.SIGKILL)
-        waiting.wait_until(lambda: dispatcher(folder) != pid, what="another dispatcher")
+        waiting.wait_until(lambda: dispatcher(directory) != pid, what="another dispatcher")
         gate.touch()
         assert future.result(30) == "went on"
         assert double.submit(1).result(30) == 2
 
 
-def test_a_worker_that_is_killed_is_started_again(folder: Path, tmp_path: Path) -> None:
+def test_a_worker_that_is_killed_is_started_again(directory: Path, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    with kiln.start(folder, slots=1):
+    with kiln.start(directory, slots=1):
         future = until.submit(str(gate))
         waiting.wait_until(Path(f"{gate}.begun").exists, what="it runs")
-        pid = worker(folder)
+        pid = worker(directory)
         os.kill(pid, signal.SIGKILL)
-        waiting.wait_until(lambda: worker(folder) != pid, what="another worker")
+        waiting.wait_until(lambda: worker(directory) != pid, what="another worker")
         gate.touch()
         assert future.result(30) == "went on"
 
 
-def test_a_second_session_of_the_folder_is_a_guest(folder: Path) -> None:
-    with kiln.start(folder, slots=1):
-        pid = dispatcher(folder)
-        with kiln.start(folder, slots=7), kiln.connect(folder):
-            assert dispatcher(folder) == pid
+def test_a_second_session_of_the_directory_is_a_guest(directory: Path) -> None:
+    with kiln.start(directory, slots=1):
+        pid = dispatcher(directory)
+        with kiln.start(directory, slots=7), kiln.connect(directory):
+            assert dispatcher(directory) == pid
             assert double.submit(2).result(30) == 4
         assert double.submit(3).result(30) == 6
 
 
 def test_a_guest_takes_over_when_the_owner_has_gone(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(durable, "TAKE_OVER_S", 0.05)
-    owner = kiln.start(folder, slots=1)
-    with kiln.start(folder, slots=1):
+    owner = kiln.start(directory, slots=1)
+    with kiln.start(directory, slots=1):
         owner.close()
         own = str(os.getpid())
-        lock = folder / "owner.lock"
+        lock = directory / "owner.lock"
         waiting.wait_until(lambda: lock.read_text().strip() == own, what="it has the lock")
-        os.kill(dispatcher(folder), signal.SIGKILL)
+        os.kill(dispatcher(directory), signal.SIGKILL)
         assert double.submit(1).result(30) == 2
 
 
-def test_connect_needs_somebody_who_serves(folder: Path, mark: str) -> None:
-    with kiln.start(folder, slots=1):
+def test_connect_needs_somebody_who_serves(directory: Path, mark: str) -> None:
+    with kiln.start(directory, slots=1):
         assert double.submit(1).result(30) == 2
     waiting.wait_until(lambda: not processes.marked(mark), what="all have ended")
     with pytest.raises(errors.ConfigurationError, match=r"nobody serves .* any more: kiln\.start"):
-        kiln.connect(folder)
+        kiln.connect(directory)
     with pytest.raises(errors.ConfigurationError, match="nobody has served"):
-        kiln.connect(folder.parent)
+        kiln.connect(directory.parent)
 
 
-def test_a_home_has_one_namespace_and_one_cluster(folder: Path) -> None:
-    with kiln.start(folder, slots=1):
+def test_a_home_has_one_namespace_and_one_cluster(directory: Path) -> None:
+    with kiln.start(directory, slots=1):
         assert double.submit(1).result(30) == 2  # its worker is connected, and told to leave
         with pytest.raises(errors.ConfigurationError, match="default with cluster default"):
-            kiln.connect(folder, namespace="other")
+            kiln.connect(directory, namespace="other")
 
 
-def test_the_folder_of_a_server_is_refused(tmp_path: Path) -> None:
+def test_the_directory_of_a_server_is_refused(tmp_path: Path) -> None:
     (tmp_path / "control.db").touch()
     with pytest.raises(errors.ConfigurationError, match=r"`kiln up`: use kiln\.connect"):
         kiln.start(tmp_path)
 
 
-def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(errors.ConfigurationError, match="cannot be used"):
         kiln.start(tmp_path / "file" / "home")
 
 
-def test_a_folder_that_somebody_serves_is_refused_by_name(folder: Path, tmp_path: Path) -> None:
+def test_a_directory_that_somebody_serves_is_refused_by_name(
+    directory: Path, tmp_path: Path
+) -> None:
     """Also when the files are gone that say who minds it: its socket is not taken away."""
-    with kiln.start(folder, slots=1):
-        pid = dispatcher(folder)
+    with kiln.start(directory, slots=1):
+        pid = dispatcher(directory)
         for name in ("owner.lock", "endpoints.json"):
-            (folder / name).rename(tmp_path / name)
+            (directory / name).rename(tmp_path / name)
         with pytest.raises(errors.ConfigurationError, match=f"in use by process {pid}"):
-            kiln.start(folder, slots=1)
+            kiln.start(directory, slots=1)
         for name in ("owner.lock", "endpoints.json"):
-            (tmp_path / name).rename(folder / name)
+            (tmp_path / name).rename(directory / name)
         assert double.submit(1).result(30) == 2
 
 
-def test_a_journal_that_somebody_has_is_refused_by_name(folder: Path) -> None:
-    folder.mkdir()
-    held = journal.Journal(folder / "journal.db")
+def test_a_journal_that_somebody_has_is_refused_by_name(directory: Path) -> None:
+    directory.mkdir()
+    held = journal.Journal(directory / "journal.db")
     held.open()
     try:
         with pytest.raises(errors.KilnError, match=f"in use by process {os.getpid()}"):
-            kiln.start(folder, slots=1)
+            kiln.start(directory, slots=1)
     finally:
         held.close()
 
@@ -223,43 +225,43 @@ def program(tmp_path: Path) -> Iterator[homes.Program]:
 
 
 def test_what_a_killed_driver_has_left_running_is_adopted(
-    program: homes.Program, folder: Path, tmp_path: Path
+    program: homes.Program, directory: Path, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
-    program.start(str(folder), str(gate))
+    program.start(str(directory), str(gate))
     task = program.line()
     waiting.wait_until(Path(f"{gate}.begun").exists, what="it runs")
-    pids = dispatcher(folder), worker(folder)
+    pids = dispatcher(directory), worker(directory)
     program.kill()
-    with kiln.start(folder, slots=2):
-        assert (dispatcher(folder), worker(folder)) == pids
+    with kiln.start(directory, slots=2):
+        assert (dispatcher(directory), worker(directory)) == pids
         gate.touch()
         assert kiln.future(task).result(30) == "went on"
     program.wait_gone()
 
 
 def test_a_dispatcher_that_nobody_wrote_down_is_adopted(
-    program: homes.Program, folder: Path, tmp_path: Path
+    program: homes.Program, directory: Path, tmp_path: Path
 ) -> None:
     """Its driver was killed just after it had started it in place of another that had ended."""
     gate = tmp_path / "gate"
-    program.start(str(folder), str(gate))
+    program.start(str(directory), str(gate))
     task = program.line()
     waiting.wait_until(Path(f"{gate}.begun").exists, what="it runs")
-    pid, file = dispatcher(folder), folder / "endpoints.json"
+    pid, file = dispatcher(directory), directory / "endpoints.json"
     program.kill()
     written = json.loads(file.read_text())
     written["dispatcher"]["started"] -= 1
     file.write_text(json.dumps(written))
-    with kiln.start(folder, slots=2):
-        assert dispatcher(folder) == pid
+    with kiln.start(directory, slots=2):
+        assert dispatcher(directory) == pid
         gate.touch()
         assert kiln.future(task).result(30) == "went on"
     program.wait_gone()
 
 
 def test_a_dispatcher_without_driver_and_work_leaves_by_itself(
-    program: homes.Program, folder: Path, tmp_path: Path
+    program: homes.Program, directory: Path, tmp_path: Path
 ) -> None:
     program.path.write_text(
         program.path.read_text().replace(
@@ -269,7 +271,7 @@ def test_a_dispatcher_without_driver_and_work_leaves_by_itself(
     )
     gate = tmp_path / "gate"
     gate.touch()
-    program.start(str(folder), str(gate))
+    program.start(str(directory), str(gate))
     program.line()
     waiting.wait_until(Path(f"{gate}.begun").exists, what="the worker is connected")
     program.kill()  # a worker that the dispatcher does not know stays for a minute

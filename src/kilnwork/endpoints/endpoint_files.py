@@ -1,4 +1,4 @@
-"""DIR/endpoints.json: who serves a folder, and where to reach it.
+"""DIR/endpoints.json: who serves a directory, and where to reach it.
 
 `controlplane.cluster` writes one into the data directory of `kiln up`, `sdk.durable` into that of
 `kiln.start(DIR)`; both read it at the next start, and `resolve` to find them. It holds no secret:
@@ -62,30 +62,30 @@ class Endpoints(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return bool(self.kubernetes)
 
 
-def read(folder: Path) -> Endpoints | None:
-    """Who last served a folder; None when nobody did or the file cannot be read."""
+def read(directory: Path) -> Endpoints | None:
+    """Who last served a directory; None when nobody did or the file cannot be read."""
     try:
-        return msgspec.json.decode((folder / FILE).read_bytes(), type=Endpoints)
+        return msgspec.json.decode((directory / FILE).read_bytes(), type=Endpoints)
     except (OSError, msgspec.MsgspecError):
         return None
 
 
-def write(folder: Path, found: Endpoints) -> None:
+def write(directory: Path, found: Endpoints) -> None:
     """Replace the file; mode 0600."""
     document = msgspec.json.format(msgspec.json.encode(found), indent=2)
-    paths.write_private(folder / FILE, document + b"\n")
+    paths.write_private(directory / FILE, document + b"\n")
 
 
-def token(folder: Path) -> str:
-    """The token of whoever serves the folder, "" when it cannot be read."""
+def token(directory: Path) -> str:
+    """The token of whoever serves the directory, "" when it cannot be read."""
     try:
-        return (folder / TOKEN).read_text().strip()
+        return (directory / TOKEN).read_text().strip()
     except OSError:
         return ""
 
 
-def socket(folder: Path) -> str:
-    """The Unix socket of whoever serves the folder: the same for all who do so one after the
+def socket(directory: Path) -> str:
+    """The Unix socket of whoever serves the directory: the same for all who do so one after the
     other; "" when nobody ever did."""
-    found = read(folder)
+    found = read(directory)
     return (found and found.channel.unix) or ""

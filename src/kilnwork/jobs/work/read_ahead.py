@@ -1,7 +1,7 @@
 """Makes the next pieces of an iterator in a thread, while the ones before are used.
 
-Used by `merging`: reading and verifying keeps one core busy, writing or reducing another. Pieces
-are handed over by the MiB, since of small ones the handing over would be the work.
+Used by `part_outputs`: reading and verifying keeps one core busy, writing or reducing another.
+Pieces are handed over by the MiB, since of small ones the handing over would be the work.
 """
 
 from collections import deque

@@ -19,7 +19,7 @@ _OF_OBJECTS = "task {0} is an object: `kiln retry {0} --failed` raises its spec.
 _OF_JOB = "task {0} works for a job: `kiln retry JOB --failed` runs again what failed of that"
 
 
-class Retrying:
+class RetryRequests:
     """See the module."""
 
     def __init__(self, core: commits.Core) -> None:

@@ -59,30 +59,30 @@ class OneToken:
         return hmac.compare_digest(credential.encode(), self._token)
 
 
-class Home:
+class DispatcherProcess:
     """Serves until there is a reason to leave. Raises what `hub.Hub.start` does."""
 
-    def __init__(self, given: settings.Settings, kept: port.Store) -> None:
+    def __init__(self, given: settings.DispatcherSettings, kept: port.Store) -> None:
         self._given = given
         self._idle_s = given.idle_s
         self._greeted = 0
         self._leaving_soon = asyncio.Event()
         self._why: asyncio.Future[str]
         self._background = coroutines.Crew("home")
-        folder = given.folder
+        directory = given.directory
         self._hub = hub.Hub(
             kept,
             clock=clock.SystemClock(),
             verifier=OneToken(given.token_file.read_text("utf-8").strip()),
-            logs_dir=None if folder is None else folder / "logs",
+            logs_dir=None if directory is None else directory / "logs",
             entropy=ids.system_entropy(),
-            options=hub.Options(
+            options=hub.HubOptions(
                 executors=False,
                 blobs_dir=given.blobs,
                 variables=None
                 if given.secrets is None
                 else secret_files.SecretFiles(given.secrets),
-                clock_file=None if folder is None else folder / "journal.clock",
+                clock_file=None if directory is None else directory / "journal.clock",
                 on_failure=self._failed,
             ),
         )
@@ -155,11 +155,11 @@ def _tune_collector() -> None:
 
 
 def run(
-    given: settings.Settings,
+    given: settings.DispatcherSettings,
     kept: port.Store,
     *,
     make_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     """Serve on a loop of its own."""
     with asyncio.Runner(loop_factory=make_loop) as runner:
-        runner.run(Home(given, kept).serve())
+        runner.run(DispatcherProcess(given, kept).serve())

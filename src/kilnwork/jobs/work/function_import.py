@@ -22,7 +22,7 @@ _KEPT = 8
 _loaded: dict[tuple[str, str | None], Function] = {}
 
 
-def find(mapper: filejobs.Mapper) -> Function:
+def import_function(mapper: filejobs.Mapper) -> Function:
     """The function, without the decorator of a task. Raises `MapperUnusable`."""
     name = mapper.function or ""
     try:
@@ -40,7 +40,7 @@ def find(mapper: filejobs.Mapper) -> Function:
 def _remedy(name: str, error: Exception) -> str:
     lacking = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
     if lacking and lacking.partition(".")[0] != name.partition(":")[0].partition(".")[0]:
-        return f"Install {lacking} where the workers run, or send a folder with it along"
+        return f"Install {lacking} where the workers run, or send a directory with it along"
     return "Workers find it as package.module:name, or it is sent along with its code"
 
 

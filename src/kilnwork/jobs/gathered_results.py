@@ -39,7 +39,7 @@ class Around(NamedTuple):
     tail: bytes
 
 
-class Results:
+class GatheredResults:
     """What has been found so far. `around`: None for a finalizer that is no call. `trouble`: why
     the finalizer cannot get it."""
 
@@ -114,7 +114,7 @@ class Results:
                     "it return what JSON has, or the key of a file"
                 )
             return b"null"
-        if self._job.items.states[item] == items.State.SUCCEEDED:
+        if self._job.items.states[item] == items.ItemState.SUCCEEDED:
             self.trouble = (
                 f"the result of index {item - 1} is in the journal no more, which keeps tasks for "
                 "some days after their end: have it return the key of a file, or run it again"

@@ -1,9 +1,10 @@
-"""Which tasks may be forgotten: trees from their root, what nobody needs, the oldest first."""
+"""Which tasks may be forgotten: trees from their root, what nothing needs, the oldest first."""
 
 from typing import Any
 
+from kilnwork.api import attempts
 from kilnwork.dispatch import model
-from kilnwork.dispatch.hub import pruning
+from kilnwork.dispatch.hub import prune_selection
 from kilnwork.kit import ids
 from support import told_calls
 
@@ -20,7 +21,7 @@ def a_run(number: int, **facts: Any) -> model.OldRun:
 def chosen(
     *runs: model.OldRun, over: int = 100, needed: set[ids.TaskId] | None = None, **asked: Any
 ) -> list[int]:
-    choice = pruning.Choice(
+    choice = prune_selection.PruneSelection(
         model.Pruning(**{"older_s": 0.0, **asked}), over=over, needed=needed or set()
     )
     return [int.from_bytes(task, "big") for task in choice.take(runs, {an_id(1): 1000})]
@@ -61,4 +62,18 @@ def test_what_an_unfinished_task_takes_is_needed() -> None:
     world, task = told_calls.with_call()
     record = world.task(task)
     record.needs, record.delegate = (an_id(7),), an_id(8)
-    assert pruning.needed_by([record]) == {an_id(7), an_id(8)}
+    record.parent = attempts.AttemptRef(an_id(9), 1, 1)
+    assert prune_selection.needed_by([record]) == {an_id(7), an_id(8), an_id(9)}
+
+
+def test_what_becomes_needed_or_runs_again_between_two_batches_stays() -> None:
+    needed, unfinished = set[ids.TaskId](), set[ids.TaskId]()
+    selection = prune_selection.PruneSelection(
+        model.Pruning(older_s=0), over=9, needed=needed, unfinished=unfinished
+    )
+    assert selection.take([a_run(1)], {}) == (an_id(1),)
+    needed.add(an_id(2))
+    unfinished.add(an_id(3))
+    runs = [a_run(2), a_run(3), a_run(4, parent=an_id(3)), a_run(5)]
+    assert selection.take(runs, {}) == (an_id(5),)
+    assert selection.chosen.tasks == 2

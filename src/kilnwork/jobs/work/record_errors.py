@@ -11,7 +11,7 @@ from kilnwork.sdk import context
 _OURS = "kilnwork."
 
 
-class Teller:
+class RecordErrors:
     """Reports bad records; of the first `tracebacks` ones writes the traceback into the log."""
 
     def __init__(self, out: outputs.Outputs, tracebacks: int) -> None:

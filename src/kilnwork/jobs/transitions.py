@@ -16,9 +16,9 @@ from kilnwork.dispatch.hub import subscriptions
 from kilnwork.jobs import errors, item_source, items, model, plan, records
 
 _O = filejobs.Outcome
-_S = items.State
+_S = items.ItemState
 _Stage = records.Stage
-_SUBMITTED = items.State.SUBMITTED
+_SUBMITTED = items.ItemState.SUBMITTED
 
 MAX_REOPENINGS = 3
 """Times that an item's task may succeed without a result before the item has failed."""
@@ -255,7 +255,7 @@ def refuse_again(job: records.Job, run: int, *, now: float) -> None:
     refuse(job, job.reason, job.message, now=now)
 
 
-def waits_anew(job: records.Job, *, now: float) -> None:
+def requeue(job: records.Job, *, now: float) -> None:
     """What it waits for is another than before. Its version is written too: a job that waits is
     dropped from memory, and would else be back at the version that was seen before."""
     job.dirty = True

@@ -1,4 +1,4 @@
-"""Folders of attempts: named by ids, private, removed."""
+"""Directories of attempts: named by ids, private, removed."""
 
 import socket
 import tempfile
@@ -9,19 +9,19 @@ import pytest
 
 from kilnwork.api import attempts
 from kilnwork.kit import ids
-from kilnwork.worker import errors, folders, settings
+from kilnwork.worker import directories, errors, settings
 
 REF = attempts.AttemptRef(ids.new_task_id(), 1000, 1000)
 
 
 @pytest.fixture
-def made() -> Iterator[folders.Folders]:
-    found = folders.Folders()
+def made() -> Iterator[directories.Directories]:
+    found = directories.Directories()
     yield found
     found.close()
 
 
-async def test_the_socket_listens_before_the_command_runs(made: folders.Folders) -> None:
+async def test_the_socket_listens_before_the_command_runs(made: directories.Directories) -> None:
     place = made.make(REF, inputs=b"{}")
     assert len(str(place.address)) < 107
     assert place.input is not None
@@ -32,7 +32,7 @@ async def test_the_socket_listens_before_the_command_runs(made: folders.Folders)
     assert list(made.base.iterdir()) == [made.base / "lock"]
 
 
-async def test_a_large_directory_is_removed_too(made: folders.Folders) -> None:
+async def test_a_large_directory_is_removed_too(made: directories.Directories) -> None:
     place = made.make(REF, inputs=None)
     for number in range(50):
         (place.directory / str(number)).mkdir()
@@ -40,7 +40,9 @@ async def test_a_large_directory_is_removed_too(made: folders.Folders) -> None:
     assert not place.directory.exists()
 
 
-async def test_the_same_attempt_twice_is_refused_and_harms_nothing(made: folders.Folders) -> None:
+async def test_the_same_attempt_twice_is_refused_and_harms_nothing(
+    made: directories.Directories,
+) -> None:
     place = made.make(REF, inputs=None)
     with pytest.raises(errors.CannotStartHere):
         made.make(REF, inputs=None)
@@ -49,13 +51,13 @@ async def test_the_same_attempt_twice_is_refused_and_harms_nothing(made: folders
     await place.remove()
 
 
-def test_a_long_temporary_folder_is_not_used(
+def test_a_long_temporary_directory_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     long = tmp_path / ("x" * 60)
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
-    found = folders.Folders()
+    found = directories.Directories()
     assert len(str(found.base)) < 50
     found.close()
 
@@ -63,13 +65,13 @@ def test_a_long_temporary_folder_is_not_used(
 def test_only_what_nobody_holds_is_swept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     base = Path(tempfile.mkdtemp(prefix="k", dir="/tmp"))
     monkeypatch.setattr(tempfile, "tempdir", str(base))
-    held = folders.Folders()
-    left = base / f"{settings.FOLDER_PREFIX}left"
+    held = directories.Directories()
+    left = base / f"{settings.DIRECTORY_PREFIX}left"
     left.mkdir()
     (left / "lock").touch()
-    stranger = base / f"{settings.FOLDER_PREFIX}without-lock"
+    stranger = base / f"{settings.DIRECTORY_PREFIX}without-lock"
     stranger.mkdir()
-    second = folders.Folders()
+    second = directories.Directories()
     assert held.base.exists()
     assert stranger.exists()
     assert not left.exists()

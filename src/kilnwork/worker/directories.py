@@ -1,7 +1,7 @@
-"""Folders and files of attempts on the worker: a directory each, and the socket beside it.
+"""Directories and files of attempts on the worker: a directory each, and the socket beside it.
 
-Used by `agent` (the base folder, see `kit.scratch`) and `attempt`. Names are made of ids, never of
-task names, which are data.
+Used by `agent` (the base directory, see `kit.scratch`) and `attempt`. Names are made of ids, never
+of task names, which are data.
 """
 
 import asyncio
@@ -57,12 +57,12 @@ class Place:
         return len(first) <= _FEW and not any(e.is_dir(follow_symlinks=False) for e in first)
 
 
-class Folders:
-    """The base folder of this worker; held until `close`. `base`: None for a new name. `shared`:
+class Directories:
+    """The base directory of this worker; held until `close`. `base`: None for a new name. `shared`:
     whoever runs a command may be another user, in another container."""
 
     def __init__(self, base: Path | None = None, *, shared: bool = False) -> None:
-        self._scratch = scratch.Scratch(settings.FOLDER_PREFIX, base)
+        self._scratch = scratch.Scratch(settings.DIRECTORY_PREFIX, base)
         self.base = self._scratch.path
         self._shared = shared
         if shared:

@@ -185,7 +185,7 @@ class _Lock:
         return not (self.holders or self.exclusive or self.shared)
 
 
-class Turns:
+class StartQueue:
     """All jobs that wait or have started, by row."""
 
     def __init__(self) -> None:

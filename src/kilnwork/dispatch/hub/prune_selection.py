@@ -1,25 +1,34 @@
-"""Which tasks may be forgotten: what is over, and nobody may look for any more. Pure.
+"""Select the tasks that may be forgotten: those that are over and that nothing needs. Pure.
 
 Used by `retention`. Looks at runs in order of age, so that a parent comes before its children: a
 tree goes from its root, all of it at once.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import records
 from kilnwork.kit import ids
 
 
-class Choice:
-    """What is to go of one look at all that is old.
+class PruneSelection:
+    """The tasks that one prune deletes, selected batch by batch.
 
-    `over`: how many tasks of that namespace are over; `needed`: see `needed_by`.
+    `over`: how many tasks of that namespace are over. `needed`, `unfinished`: tasks that stay; both
+    may grow between two calls of `take`.
     """
 
-    def __init__(self, asked: model.Pruning, *, over: int, needed: set[ids.TaskId]) -> None:
+    def __init__(
+        self,
+        asked: model.Pruning,
+        *,
+        over: int,
+        needed: Container[ids.TaskId],
+        unfinished: Container[ids.TaskId] = (),
+    ) -> None:
         self._asked = asked
         self._needed = needed
+        self._unfinished = unfinished
         self._left = None if asked.keep is None else max(0, over - asked.keep)
         """How many more may go; None: any number."""
         self._gone: set[ids.TaskId] = set()
@@ -62,15 +71,18 @@ class Choice:
             and asked.namespace in (None, run.namespace)
             and (asked.keyed or not run.keyed)
             and run.task not in self._needed
+            and run.task not in self._unfinished
         )
 
 
 def needed_by(unfinished: Iterable[records.Task]) -> set[ids.TaskId]:
-    """Return the tasks whose results these take, or whose outcome becomes theirs."""
+    """Return the tasks whose results these take or whose outcome becomes theirs, and parents."""
     needed = set[ids.TaskId]()
     for task in unfinished:
         if task.needs:
             needed.update(task.needs)
         if task.delegate is not None:
             needed.add(task.delegate)
+        if task.parent is not None:
+            needed.add(task.parent.task)
     return needed

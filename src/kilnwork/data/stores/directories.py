@@ -1,0 +1,156 @@
+"""Directories below a local store: made when they are needed, locked, removed when they are empty.
+
+Used by `local` alone. `.lock` is locked (flock) by whoever replaces or removes files of a
+directory; `.new-…` are files that are not complete, each locked by its writer. No key begins with a
+dot.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from kilnwork.data import disks, errors
+
+UNFINISHED = ".new-"
+_LOCK = ".lock"
+_ATTEMPTS = 100
+"""To make a file in a directory that others remove as it is empty."""
+
+
+_NO_LINK = frozenset(
+    {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV}
+)
+"""What link(2) says where a file system has none, or none more of a file. Azure Files and FAT
+have none."""
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """One process and thread at a time; FileNotFoundError if there is no such directory."""
+    path = directory / _LOCK
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if _is_still(path, descriptor):
+                yield
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _is_still(path: Path, descriptor: int) -> bool:
+    """Whether that is its file; whoever removed the directory before us had the lock."""
+    try:
+        return path.stat().st_ino == os.fstat(descriptor).st_ino
+    except FileNotFoundError:
+        return False
+
+
+def is_empty(directory: Path) -> bool:
+    """Whether it holds nothing but the lock."""
+    with os.scandir(directory) as entries:  # of 100,000 names the first ones tell
+        return all(entry.name == _LOCK for entry in entries)
+
+
+def remove_empty(directory: Path) -> bool:
+    """Remove a directory that holds nothing but the lock, which we have; False if there is more."""
+    if not is_empty(directory):
+        return False
+    (directory / _LOCK).unlink(missing_ok=True)
+    try:
+        directory.rmdir()
+    except OSError:
+        return False
+    return True
+
+
+def open_new(directory: Path, *, above: Path) -> tuple[Path, int]:
+    """A new file with a name of its own in `directory`, locked: `sweep` leaves it alone."""
+    path = directory / f"{UNFINISHED}{os.urandom(8).hex()}"
+    for _ in range(_ATTEMPTS):
+        try:
+            _make_directories(directory, above=above)
+        except NotADirectoryError as error:
+            raise errors.BadKey(
+                f"{directory} cannot be a directory: there is an object above"
+            ) from error
+        with contextlib.suppress(FileNotFoundError):
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+            descriptor = os.open(path, flags, 0o600)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            return path, descriptor
+    raise _removed(directory)
+
+
+def _removed(directory: Path) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, "somebody removes it again and again", str(directory))
+
+
+def _make_directories(directory: Path, *, above: Path) -> None:
+    """Make it and those above, private and on disk."""
+    try:
+        directory.mkdir(mode=0o700)
+    except FileExistsError:
+        if directory.is_dir():
+            return
+        if os.path.lexists(directory) and not directory.is_dir():
+            raise NotADirectoryError(
+                errno.ENOTDIR, "an object is no directory", str(directory)
+            ) from None
+        _make_directories(directory, above=above)  # it was empty, and has been removed since
+        return
+    except FileNotFoundError:
+        if directory == above:
+            directory.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        else:
+            _make_directories(directory.parent, above=above)
+        _make_directories(directory, above=above)
+        return
+    disks.sync_directory(directory.parent)
+
+
+def link(source: Path, target: Path, *, above: Path) -> bool:
+    """Give a file a second name, and have it on disk; False where a file cannot have two.
+
+    Raises FileExistsError; FileNotFoundError if there is no such file.
+    """
+    for _ in range(_ATTEMPTS):
+        _make_directories(target.parent, above=above)
+        try:
+            if not linked(source, target):
+                return False
+        except FileNotFoundError:
+            source.stat()
+            continue  # somebody has removed the directory, which was empty
+        disks.sync_directory(target.parent)
+        return True
+    raise _removed(target.parent)
+
+
+def linked(source: Path, target: Path) -> bool:
+    """The same, if the directory is there; the disk may not know yet."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno in _NO_LINK:
+            return False
+        raise
+    return True
+
+
+def names(directory: Path) -> list[str]:
+    """What is in it, directories with a slash, in the order of keys; without our own files, and
+    without symbolic links: whoever deletes a job must not delete what is elsewhere."""
+    try:
+        with os.scandir(directory) as entries:
+            return sorted(
+                entry.name + "/" * entry.is_dir()
+                for entry in entries
+                if entry.name[0] != "." and not entry.is_symlink()
+            )
+    except (FileNotFoundError, NotADirectoryError):
+        return []

@@ -1,0 +1,25 @@
+"""TLS on the connected socket of a client that blocks.
+
+Used by the connections of `endpoints`, `pond` and of calls in Pods. Not for servers (`kit.serving`)
+or asyncio, which has its own.
+"""
+
+import socket
+import ssl
+
+
+def wrap(
+    context: ssl.SSLContext, connected: socket.socket, *, server_name: str | bytes
+) -> ssl.SSLSocket:
+    """Do the handshake and return the socket with TLS; takes `connected` over.
+
+    Raises OSError, of which `ssl.SSLError` is one; the connection is closed then.
+    """
+    try:
+        # CPython 3.11 leaves its new socket open when the peer has reset the connection before the
+        # handshake (`SSLSocket._create`), so look for that first.
+        connected.getpeername()
+        return context.wrap_socket(connected, server_hostname=server_name)
+    except BaseException:
+        connected.close()
+        raise
