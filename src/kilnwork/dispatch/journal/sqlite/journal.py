@@ -197,7 +197,7 @@ class Journal:
     def _take_lock(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         if not self._lock.take():
-            holder = locks.holder(self._lock.path) or "unknown"
+            holder = locks.read_owner(self._lock.path) or "unknown"
             raise errors.JournalLocked(
                 f"{self.path} is in use by process {holder}; end that one, or use another directory"
             )
