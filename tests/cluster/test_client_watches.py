@@ -202,7 +202,7 @@ async def test_a_server_that_hangs_is_noticed(
     async with client.Client(settings, timeout_s=1.0) as hasty:
         control_plane.pause_part("kube-apiserver")
         try:
-            with pytest.raises(errors.Unavailable, match="did not answer in time"):
+            with pytest.raises(errors.Unavailable, match="did not respond in time"):
                 await hasty.list(resource.CONFIG_MAPS, NS, type=meta.Partial)
         finally:
             control_plane.resume_part("kube-apiserver")

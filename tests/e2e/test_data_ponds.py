@@ -208,7 +208,7 @@ def test_what_is_released_is_gone(up: up_support.Up) -> None:
 
     waiting.wait_until(lambda: not _run(up, "short").exists(), what="the run's files are gone")
     again = up.kiln("data", "lake", "--release", "short", check=False)
-    assert "nobody holds a lease" in again.stderr
+    assert "there is no lease" in again.stderr
 
 
 def test_status_and_tables_say_what_is_there(up: up_support.Up) -> None:
