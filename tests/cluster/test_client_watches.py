@@ -168,7 +168,7 @@ async def test_a_watch_from_before_a_compaction_lists_anew(
     async with _running(follower):
         await follower.like_server()
     assert sorted(follower.told[2:]) == [("a", "deleted"), ("c", "added")]
-    assert "watch is too old, listing anew" in caplog.messages
+    assert "watch is too old, listing again" in caplog.messages
 
 
 async def _away(control_plane: cluster.Cluster, follower: Follower) -> None:
