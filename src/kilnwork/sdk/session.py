@@ -341,7 +341,8 @@ class Session:
     @property
     def unfinished(self) -> int:
         """How many calls are not over, without those that were cancelled."""
-        waited = self._open.copy().values()
+        # A result wakes those who wait for it before its future is taken out of `_open`.
+        waited = [future for future in self._open.copy().values() if not future.done()]
         return sum(future.known_task not in self._cancelling for future in waited)
 
     @property
