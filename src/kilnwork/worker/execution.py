@@ -149,7 +149,7 @@ class Execution:
             return api_variables.with_values(env, {})
         answer = self._ask(level)
         if answer.status != api_variables.FOUND:
-            error = errors.KilnError(api_variables.refusal(answer.body))
+            error = errors.VariableMissing(api_variables.refusal(answer.body))
             raise _Refused(reasons.Reason.VARIABLE_MISSING, error)
         return api_variables.with_values(env, api_variables.decode(answer.body))
 
