@@ -466,7 +466,7 @@ def test_sequences_of_futures_add_up(silent: Dispatcher, session: driver.Driver)
     for both in (first + second, first + [three]):  # noqa: RUF005 - that is tested
         assert isinstance(both, futures.Futures)
         assert list(both) == [one, two, three]
-    listed = [one, two]
+    listed: list[futures.Future[Any]] = [one, two]
     listed += second
     assert type(listed) is list
     assert list(sum([first, second], futures.Futures(()))) == [one, two, three]
