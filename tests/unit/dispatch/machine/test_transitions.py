@@ -14,7 +14,7 @@ from kilnwork.dispatch import errors
 from kilnwork.dispatch.machine import memory, records, transitions
 from kilnwork.kit import ids
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 STATES = api_task.State
 ATTEMPTS = transitions.AttemptState
 LEGAL = {
