@@ -78,7 +78,7 @@ class AttemptLogs:
     def append(self, ref: attempts.AttemptRef, offset: int, data: bytes) -> int:
         """Keep output that begins at `offset`; what is kept already is skipped.
 
-        Returns the new `kept`. When the disk refuses, the output is given up, not the attempt.
+        Returns the new `kept`. When the disk refuses, the output is dropped, not the attempt.
         """
         kept = self.kept(ref)
         end = offset + len(data)

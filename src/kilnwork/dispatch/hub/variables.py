@@ -1,8 +1,8 @@
 """Values of variables that tasks take from Secrets and ConfigMaps, for the attempts that ask.
 
-Used by `agents` and `submitters`. The values go from the API server to whoever holds the attempt,
-over its link, and nowhere else: not to the machine, the journal or a log. An attempt gets what its
-own spec names, from its own namespace.
+Used by `agents` and `submitters`. The values go from the API server to the process that holds the
+attempt, over its link, and nowhere else: not to the machine, the journal or a log. An attempt gets
+what its own spec names, from its own namespace.
 """
 
 import asyncio
@@ -40,13 +40,13 @@ class VariableSource(Protocol):
     `dispatch.process`."""
 
     async def read(self, namespace: str, source: variables.Source) -> Mapping[str, bytes] | None:
-        """Return the data of an object, None if there is none. Raises KilnError if nobody can tell
-        now; it is asked again."""
+        """Return the data of an object, None if there is none. Raises KilnError if that cannot be
+        found out now; it is asked again."""
         ...
 
 
 class Variables:
-    """Answers `AskVariables`. `source`: None where there are no Secrets and ConfigMaps."""
+    """Responds to `AskVariables`. `source`: None where there are no Secrets and ConfigMaps."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class Variables:
     async def _data(
         self, reader: VariableSource, namespace: str, source: variables.Source
     ) -> Mapping[str, bytes] | None:
-        """The data of an object, as it was a few seconds ago; one that is not there is looked for
+        """The data of an object, a few seconds old at most; one that is not there is looked for
         each time."""
         now = self._core.clock.monotonic()
         self._read = {key: kept for key, kept in self._read.items() if kept[0] > now}

@@ -13,7 +13,8 @@ from kilnwork.jobs.flows import model, records
 
 
 class SkippedStep(Exception):
-    """A step is named that was skipped, or did not run: whoever names its value is skipped too."""
+    """A step is named that was skipped, or did not run: a step that names its value is skipped
+    too."""
 
     def __init__(self, step: str) -> None:
         super().__init__(step)

@@ -73,7 +73,7 @@ def _check(function: Function, name: str) -> None:
         raise errors.MapperUnusable(f"{name} is a {type(function).__name__}, not a function")
     try:
         signature = inspect.signature(function)
-    except (ValueError, TypeError):  # some builtins do not tell
+    except (ValueError, TypeError):  # some builtins have no signature
         return
     try:
         signature.bind(None)

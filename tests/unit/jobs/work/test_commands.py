@@ -127,7 +127,7 @@ def test_reports_that_cannot_be(tmp_path: Path, said: str, message: str) -> None
         ("cat; exit 3", "ended with exit code 3"),
         ("exit 3", "ended with exit code 3"),
         ("cat; kill -TERM $$", "was ended by SIGTERM"),
-        ("cat; kill -KILL $$", "was ended by SIGKILL: by somebody else, or"),
+        ("cat; kill -KILL $$", "was ended by SIGKILL: by another process, or"),
         ("head -c 5", "exit code 0, but did not read"),
         ("true", "exit code 0, but did not read"),
         ("exec <&-; sleep 0.1", "exit code 0, but did not read"),
