@@ -29,7 +29,8 @@ def import_function(mapper: filejobs.Mapper) -> Function:
         found = _import(name) if mapper.code is None else _load(mapper.code, mapper.environment)
     except Exception as error:
         raise errors.MapperUnusable(
-            f"the function {name} cannot be loaded: {type(error).__name__}: {error}. "
+            f"the function {name} cannot be loaded: {type(error).__name__}: "
+            f"{str(error).rstrip('.')}. "
             f"{_remedy(name, error)}"
         ) from error
     function: Function = task.function_of(found)
