@@ -1,5 +1,6 @@
 """The mapper that a job names."""
 
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -19,11 +20,15 @@ def out(tmp_path: Path) -> outputs.Outputs:
     )
 
 
+def _no_records() -> Generator[list[bytes], None, None]:
+    yield []
+
+
 def opened(mapper: filejobs.Mapper, out: outputs.Outputs) -> mapping.Mapper:
     settings = mapping.MapperSettings(
         filejobs.InputSpec(), first_line=1, passed=lambda number: None
     )
-    context = mappers.MapperContext(settings, None, lambda: (batch for batch in ()), {}, clock.SystemClock())
+    context = mappers.MapperContext(settings, None, _no_records, {}, clock.SystemClock())
     made = mappers.open_mapper(mapper, out, context)
     made.close()
     return made
