@@ -159,10 +159,14 @@ class Operations(RuleBasedStateMachine):
     @rule(numbers=st.sets(NUMBERS, min_size=1))
     def forget(self, numbers: set[int]) -> None:
         for number in numbers & self.live.keys():
-            task = self.live[number]
-            if task.stored and task.state in FINAL and task not in self.unwritten.dirty:
-                self.unwritten.forgotten.append(task.id)
-                del self.live[number]
+            task, row = self.live[number], None
+            if not (task.stored and task.state in FINAL):
+                continue
+            if task in self.unwritten.dirty:  # as the machine does with an end that nobody needs
+                del self.unwritten.dirty[task]
+                row = task.row if task.run == 1 else None
+            self.unwritten.forgotten[task.id] = row
+            del self.live[number]
 
     @rule()
     def commit(self) -> None:

@@ -205,8 +205,8 @@ class Liar:
         ref = pick.choice(self.refs)
         makers: list[Callable[[], Any]] = [
             lambda: messages.Started(self.number(), ref, pick.choice([0.0, 1e12])),
-            lambda: messages.Done(self.number(), self.some(self.end)),
-            lambda: messages.Done(self.number(), self.some(self.end)),
+            lambda: messages.CallsEnded(self.number(), self.some(self.end)),
+            lambda: messages.CallsEnded(self.number(), self.some(self.end)),
             lambda: messages.Returned(self.some(self.ref)),
             lambda: messages.Waiting(ref, self.some(self.task), pick.choice([True, False])),
             lambda: messages.Waiting(ref, self.some(self.task), pick.choice([True, False])),

@@ -104,7 +104,7 @@ async def test_a_tree_goes_from_its_root(
     worker.started(run.ref)
     spec = api_task.TaskSpec(command=("true",))
     worker.say(messages.Spawn(7, run.ref, 1, None, None, spec, None))
-    assert (await worker.expect(messages.Answer)).status == 201
+    assert (await worker.expect(messages.Response)).status == 201
     child = await worker.expect(messages.Run)
     worker.started(child.ref)
     worker.serial = 10

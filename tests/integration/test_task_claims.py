@@ -85,7 +85,7 @@ async def test_a_task_and_its_result_take_three_writes_of_status(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(executor, "WAITING_AFTER_S", 30.0)  # else a fourth on a busy machine
-    writes, following = controlled.Writes(world.kube, CLAIMS), coroutines.Crew("test")
+    writes, following = controlled.Writes(world.kube, CLAIMS), coroutines.BackgroundWork("test")
     following.start("writes", writes.follow())
     await world.external("a", {"of": "${task.name}"})
     await world.says("a", "Pending", "ExecutorUnavailable")

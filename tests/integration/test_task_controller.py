@@ -385,12 +385,12 @@ async def _dispatcher(kube: client.Client, directory: Path) -> AsyncIterator[_Di
         entropy=ids.system_entropy(),
     )
     await hub.start(directory / "channel.sock")
-    watcher, crew = _Dispatcher(hub), coroutines.Crew("test")
+    watcher, background = _Dispatcher(hub), coroutines.BackgroundWork("test")
     await made.start(hub, no_jobs.engine())
-    crew.start("follow", watcher.follow())
+    background.start("follow", watcher.follow())
     try:
         yield watcher
     finally:
-        await crew.stop()
+        await background.stop()
         await made.stop()
         await hub.stop()

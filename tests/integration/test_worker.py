@@ -311,7 +311,7 @@ async def test_a_process_that_forks_and_ends_all_the_time_is_caught(
     ref = hub.run(*python(HOPPER))
     assert (await hub.outcome(ref)).proof
     session = int(hub.logs[ref])
-    assert [pid for pid, stat in processes.look().items() if stat.session == session] == []
+    assert [pid for pid, stat in processes.read_all().items() if stat.session == session] == []
 
 
 async def test_the_end_of_one_attempt_spares_the_daemons_of_another(
@@ -387,13 +387,13 @@ async def curl(hub: scripted_hub.ScriptedHub, *arguments: str) -> tuple[int, obj
 CHILD = ids.new_task_id()
 
 
-def made(request: messages.Spawn | messages.Ask) -> messages.Answer:
+def made(request: messages.Spawn | messages.GetTask) -> messages.Response:
     """Says 201 to children, and where they are."""
     if isinstance(request, messages.Spawn):
         body = json.dumps({"id": ids.task_text(CHILD)}).encode()
-        return messages.Answer(request.serial, 201, body)
+        return messages.Response(request.serial, 201, body)
     state = {"id": ids.task_text(request.task), "state": "Success"}
-    return messages.Answer(request.serial, 200, json.dumps(state).encode())
+    return messages.Response(request.serial, 200, json.dumps(state).encode())
 
 
 @pytest.mark.usefixtures("worker")
@@ -418,7 +418,7 @@ async def test_curl_asks_for_a_task_and_shows_progress(hub: scripted_hub.Scripte
     hub.answer = made
     status, answer = await curl(hub, f"http://task/tasks/{ids.task_text(CHILD)}?wait=5")
     assert (status, answer) == (200, {"id": ids.task_text(CHILD), "state": "Success"})
-    ask = await hub.first(messages.Ask)
+    ask = await hub.first(messages.GetTask)
     assert ask.task == CHILD
     assert 4 < ask.wait_s <= 5
     status, answer = await curl(hub, "http://task/progress", "--json", '{"fraction": 0.5}')

@@ -30,7 +30,7 @@ from kilnwork.jobs import (
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 
-_O = filejobs.Outcome
+_O = filejobs.PartOutcome
 _S = api_task.State
 _ORDERS = (plan_steps.Submit, plan_steps.Suspend, plan_steps.Kill)
 LINES = 3
@@ -83,7 +83,7 @@ class Story:
                 for n in range(parts)
             ),
         )
-        spec = filejobs.JobSpec(
+        spec = filejobs.FileJobSpec(
             max_crashes=0, parallelism=dice.choice([None, 1, 3]), suspend=dice.random() < 0.1
         )
         file_items.check(spec, manifest)
@@ -204,7 +204,7 @@ class Story:
     def _tell(self, part: int) -> None:
         transitions.moved(self.job, part, self.tasks[part].change(), now=self.now)
 
-    def _commit(self, part: int, run: int, outcome: filejobs.Outcome) -> filejobs.Commit:
+    def _commit(self, part: int, run: int, outcome: filejobs.PartOutcome) -> filejobs.Commit:
         found = self.commits.get((part, run))
         if found is None:
             count = LINES if outcome is _O.SUCCEEDED else 0

@@ -117,18 +117,18 @@ class ToldJobs(service.FileJobs):
         return [commit for _, commit in sorted(self.told_commits[job].items())]
 
     async def cancel(self, namespace: str, job: str, *, message: str = "") -> model.JobView:
-        return self._act("cancel", job, filejobs.Phase.CANCELLED)
+        return self._act("cancel", job, filejobs.FileJobPhase.CANCELLED)
 
     async def pause(self, namespace: str, job: str) -> model.JobView:
         if self.told_views[job].phase.final:
             raise errors.NotNow(f"job {job} is over: there is nothing to pause")
-        return self._act("pause", job, filejobs.Phase.PAUSED)
+        return self._act("pause", job, filejobs.FileJobPhase.PAUSED)
 
     async def resume(self, namespace: str, job: str) -> model.JobView:
-        return self._act("resume", job, filejobs.Phase.RUNNING)
+        return self._act("resume", job, filejobs.FileJobPhase.RUNNING)
 
     async def redrive(self, namespace: str, job: str) -> model.JobView:
-        return self._act("redrive", job, filejobs.Phase.RUNNING)
+        return self._act("redrive", job, filejobs.FileJobPhase.RUNNING)
 
     async def adjust(self, namespace: str, job: str, change: model.Adjustment) -> model.JobView:
         given = {
@@ -175,7 +175,7 @@ class ToldJobs(service.FileJobs):
             part=number,
             run=1,
             attempt=1,
-            outcome=filejobs.Outcome.SUCCEEDED,
+            outcome=filejobs.PartOutcome.SUCCEEDED,
             output=self._put(job, f"out/{number}-1-1.ndjson", output),
             errors=self._put(job, f"out/{number}-1-1.errors", bad),
         )
@@ -186,7 +186,7 @@ class ToldJobs(service.FileJobs):
         done = msgspec.structs.replace(parts, pending=0, succeeded=parts.total)
         return self.move(
             job,
-            phase=filejobs.Phase.SUCCEEDED,
+            phase=filejobs.FileJobPhase.SUCCEEDED,
             parts=done,
             output=_file(filejobs.OUTPUTS, result)
             if apart
@@ -199,7 +199,7 @@ class ToldJobs(service.FileJobs):
         self.store.put(f"{self.told_views[job].directory}/{key}", data)
         return _file(key, data)
 
-    def _act(self, name: str, job: str, phase: filejobs.Phase) -> model.JobView:
+    def _act(self, name: str, job: str, phase: filejobs.FileJobPhase) -> model.JobView:
         self.acts.append((name, job))
         return self.move(job, phase=phase)
 
@@ -232,7 +232,7 @@ def _waiting(new: model.NewJob) -> model.JobView:
         namespace=new.namespace,
         user=new.user,
         spec=new.spec,
-        phase=filejobs.Phase.PENDING,
+        phase=filejobs.FileJobPhase.PENDING,
         reason="",
         message="",
         created=CREATED,

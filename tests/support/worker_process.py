@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from kilnwork.kit import ids, processes
-from kilnwork.worker import births
+from kilnwork.worker import zygote_link
 
 
 class WorkerProcess:
@@ -82,11 +82,11 @@ class WorkerProcess:
         if self.process is not None and self.process.poll() is None:
             self.process.kill()
             self.process.wait()
-        processes.kill_belonging(None, marker=self.mark)
+        processes.kill_members(None, marker=self.mark)
 
     def alive(self) -> set[int]:
         """The worker and all that it has started, as far as it still runs, but for its zygote."""
-        found = processes.belonging(None, marker=self.mark)
+        found = processes.find_members(None, marker=self.mark)
         return found - self.zygotes() if self.pid in found else found
 
     def descendants(self) -> set[int]:
@@ -96,11 +96,11 @@ class WorkerProcess:
     def zygotes(self) -> set[int]:
         """The process of which slots are born; one, except for a moment after the death of one."""
         children = processes.children(self.pid)
-        return {pid for pid in children if comm(pid) == births.ZYGOTE}
+        return {pid for pid in children if comm(pid) == zygote_link.ZYGOTE}
 
     def described(self) -> str:
         """Its processes, whether they run, where in the kernel they sleep, and what it logged."""
-        pids = sorted(processes.belonging(None, marker=self.mark))
+        pids = sorted(processes.find_members(None, marker=self.mark))
         lines = [f"{pid} {comm(pid)}: {_state(pid)} {_of(pid, 'wchan')}" for pid in pids]
         return "\n".join((*lines, self.log.read_text(errors="replace")[-5000:]))
 

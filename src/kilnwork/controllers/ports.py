@@ -165,7 +165,7 @@ class ClusterHub(Protocol):
         ...
 
     def cluster(self, namespace: str, name: str) -> model.ClusterView | None:
-        """A cluster as the dispatcher sees it now."""
+        """Return a cluster as the dispatcher sees it now."""
         ...
 
     async def clusters_changed(self, since: int) -> tuple[int, set[tuple[str, str]]]:
@@ -230,11 +230,11 @@ class AttemptHub(Protocol):
         ...
 
     def view(self, task: ids.TaskId) -> model.TaskView | None:
-        """The newest run of a task, over or not; None when there is none."""
+        """Return the newest run of a task, over or not; None when there is none."""
         ...
 
     def holds(self, ref: attempts.AttemptRef) -> bool:
-        """Whether that attempt is not over."""
+        """Return whether that attempt is not over."""
         ...
 
 

@@ -68,7 +68,7 @@ class DispatcherProcess:
         self._greeted = 0
         self._leaving_soon = asyncio.Event()
         self._why: asyncio.Future[str]
-        self._background = coroutines.Crew("home")
+        self._background = coroutines.BackgroundWork("home")
         directory = given.directory
         self._hub = hub.Hub(
             kept,

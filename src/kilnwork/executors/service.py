@@ -16,7 +16,7 @@ from typing import Protocol
 from kilnwork.api import attempts, reasons
 from kilnwork.channel import errors as channel_errors
 from kilnwork.channel import messages, peer
-from kilnwork.executors import attempt
+from kilnwork.executors import process_attempt
 from kilnwork.kit import clock, coroutines, ids
 
 log = logging.getLogger(__name__)
@@ -31,18 +31,18 @@ HALT_S = 10.0
 """And how long they may take then to end."""
 
 _E = attempts.Ending
-_LEASE_ENDED = attempt.Halt(
+_LEASE_ENDED = process_attempt.Halt(
     _E.LOST,
     reasons.Reason.WORKER_LOST.value,
     "the executor could not renew its lease, so it ended its attempts",
 )
-_STOPPING = attempt.Halt(
+_STOPPING = process_attempt.Halt(
     _E.LOST, reasons.Reason.WORKER_STOPPING.value, "the executor was asked to stop"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ExecutorSettings:
     """What a user chooses. `queue`: that of its executor. `slots`: attempts at once.
     `namespace`: the only one it serves; empty: all."""
 
@@ -75,7 +75,7 @@ class Manager:
     place: str
 
 
-class Service:
+class ExecutorService:
     """See the module; `channel.peer.Owner`. Make it in a running loop.
 
     `on_failure(text)` is called when it cannot go on: then the process should stop.
@@ -83,7 +83,7 @@ class Service:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ExecutorSettings,
         manager: Manager,
         *,
         time: clock.Clock,
@@ -93,8 +93,8 @@ class Service:
         self._settings = settings
         self._manager = manager
         self._session = settings.session or ids.new_session()
-        self._crew = coroutines.Crew("executor", on_failure=self._failed)
-        self._attempts: dict[attempts.AttemptRef, attempt.Attempt] = {}
+        self._background = coroutines.BackgroundWork("executor", on_failure=self._failed)
+        self._attempts: dict[attempts.AttemptRef, process_attempt.ProcessAttempt] = {}
         self._stopping = False
         self._on_failure = on_failure
         self._failure: channel_errors.ChannelError | None = None
@@ -107,7 +107,7 @@ class Service:
             entropy=entropy,
         )
 
-    def make(self, run: messages.Run) -> attempt.Attempt:
+    def make(self, run: messages.Run) -> process_attempt.ProcessAttempt:
         """Return the attempt that an order is about."""
         raise NotImplementedError
 
@@ -115,7 +115,7 @@ class Service:
         """Be connected when this returns. Raises `LinkRefused` or `LinkClosed` when there is no
         dispatcher for us."""
         say(f"connecting to {self._manager.place}")
-        self._crew.start("link", self._hold_link())
+        self._background.start("link", self._hold_link())
         await self._connected.wait()
         if self._failure is not None:
             raise self._failure
@@ -130,11 +130,11 @@ class Service:
             if self._failure is None:
                 await self.link.acknowledged(timeout_s=LAST_WORDS_S)
         finally:
-            await self._crew.stop()
+            await self._background.stop()
 
     async def leave(self) -> None:
         """Be gone at once and report nothing: the same session may come back and go on."""
-        await self._crew.stop()
+        await self._background.stop()
 
     async def keep(self, namespace: str, digest: bytes, file: Path) -> None:
         """Keep a result that is too large for a frame. Raises KilnError."""
@@ -223,25 +223,25 @@ class Service:
     def begin(self, run: messages.Run) -> None:
         """Carry out an attempt, or go on with one that this session had before."""
         current = self._attempts[run.ref] = self.make(run)
-        self._crew.start(str(run.ref), self._live(current))
+        self._background.start(str(run.ref), self._live(current))
 
     def retire(self) -> None:
         """Take no more orders; the attempts that are here go on."""
         self._stopping = True
         self._refuse(attempts.AttemptRef(ids.TaskId(bytes(16)), 0, 0), _STOPPING)
 
-    async def _live(self, current: attempt.Attempt) -> None:
+    async def _live(self, current: process_attempt.ProcessAttempt) -> None:
         await current.live()
         if current.silent:
             self._attempts.pop(current.ref, None)
 
-    def _refuse(self, ref: attempts.AttemptRef, halt: attempt.Halt) -> None:
+    def _refuse(self, ref: attempts.AttemptRef, halt: process_attempt.Halt) -> None:
         """Nothing was begun: that is proof."""
         outcome = attempts.Outcome(halt.ending, halt.reason, halt.message)
         self.link.report(lambda serial: messages.Finished(serial, ref, outcome))
 
     def _stop(self, order: messages.Stop) -> None:
-        halt = attempt.Halt(_E.STOPPED, order.reason)
+        halt = process_attempt.Halt(_E.STOPPED, order.reason)
         current = self._attempts.get(order.ref)
         if current is None:
             self._refuse(order.ref, halt)
@@ -265,7 +265,7 @@ class Service:
         self._halt_all(_STOPPING)
         self._on_failure(f"{name}: {error!r}")
 
-    def _halt_all(self, halt: attempt.Halt) -> None:
+    def _halt_all(self, halt: process_attempt.Halt) -> None:
         for current in self._attempts.values():
             current.halt(halt)
 

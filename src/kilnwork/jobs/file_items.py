@@ -45,20 +45,20 @@ MAX_COMMITS = 1024
 """Commit records in memory, of parts that ended lately: they are asked for soon, if ever."""
 
 _SMALL_SPEC = 4096
-_O = filejobs.Outcome
+_O = filejobs.PartOutcome
 _R = model.Reason
 _encode = msgspec.json.Encoder().encode
-_decode_spec = msgspec.json.Decoder(filejobs.JobSpec).decode
+_decode_spec = msgspec.json.Decoder(filejobs.FileJobSpec).decode
 _decode_manifest = msgspec.json.Decoder(filejobs.Manifest).decode
 _decode_progress = msgspec.json.Decoder(model.FileProgress).decode
 
 
 @lru_cache(maxsize=1024)
-def _small_spec(encoded: bytes) -> filejobs.JobSpec:
+def _small_spec(encoded: bytes) -> filejobs.FileJobSpec:
     return _decode_spec(encoded)
 
 
-def check(spec: filejobs.JobSpec, manifest: filejobs.Manifest) -> None:
+def check(spec: filejobs.FileJobSpec, manifest: filejobs.Manifest) -> None:
     """Parts follow each other without gap or overlap, and hold all that there is. Raises
     `InvalidJob`."""
     try:
@@ -121,7 +121,7 @@ class FileSources:
         self._commits: OrderedDict[tuple[bytes, int, int], filejobs.Commit] = OrderedDict()
         self._lock = threading.Lock()
 
-    def spec(self, encoded: bytes) -> filejobs.JobSpec:
+    def spec(self, encoded: bytes) -> filejobs.FileJobSpec:
         """Decode a spec. Equal small specs are one object: most jobs are like others."""
         return _decode_spec(encoded) if len(encoded) > _SMALL_SPEC else _small_spec(encoded)
 
@@ -138,7 +138,7 @@ class FileSources:
         return FileItems(self, _file_spec(spec), manifest, _decode_progress(progress))
 
     def new(
-        self, spec: filejobs.JobSpec, manifest: filejobs.Manifest, *, source: str | None
+        self, spec: filejobs.FileJobSpec, manifest: filejobs.Manifest, *, source: str | None
     ) -> "FileItems":
         """Return the source of a new job. `source`: see `model.NewJob`."""
         progress = model.FileProgress(
@@ -181,8 +181,8 @@ class FileSources:
         return result
 
 
-def _file_spec(spec: item_source.Policy) -> filejobs.JobSpec:
-    return cast(filejobs.JobSpec, spec)
+def _file_spec(spec: item_source.Policy) -> filejobs.FileJobSpec:
+    return cast(filejobs.FileJobSpec, spec)
 
 
 class FileItems:
@@ -200,7 +200,7 @@ class FileItems:
     def __init__(
         self,
         sources: FileSources,
-        spec: filejobs.JobSpec,
+        spec: filejobs.FileJobSpec,
         manifest: filejobs.Manifest,
         progress: model.FileProgress,
     ) -> None:
@@ -418,7 +418,7 @@ class FileItems:
         return self._sources.directory(job.namespace, job.id)
 
 
-def _blobs(spec: filejobs.JobSpec) -> bytes:
+def _blobs(spec: filejobs.FileJobSpec) -> bytes:
     """Digests that mapper and reducer name."""
     named: set[str | None] = set()
     for mapper in (spec.mapper, spec.reducer):

@@ -54,7 +54,7 @@ MAX_NEWEST = 20
 
 _P = api_job.Phase
 _S = items.ItemState
-_O = filejobs.Outcome
+_O = filejobs.PartOutcome
 AT_WORK = frozenset({api_task.State.RUNNING, api_task.State.KILLING})
 """States of a task of which something runs."""
 

@@ -395,7 +395,7 @@ class IndexJobs:
         detail: index_items.IndexDetail = view.detail
         row = self._engine.admission.row(view.uuid)
         waiting = None if row is None else self._engine.admission.turns.why(row)
-        succeeded = view.phase is filejobs.Phase.SUCCEEDED
+        succeeded = view.phase is filejobs.FileJobPhase.SUCCEEDED
         live = self._engine.live.get(view.uuid)
         find = functools.cache(self._hub.view)  # the only task of a Job is asked for more than once
         reason, message = index_listing.why(view, waiting, live=live, find=find)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Policy(Protocol):
-    """What the engine reads of a job's spec (a frozen Struct); see `filejobs.JobSpec`."""
+    """What the engine reads of a job's spec (a frozen Struct); see `filejobs.FileJobSpec`."""
 
     @property
     def name(self) -> str: ...
@@ -40,7 +40,7 @@ class ItemResult(NamedTuple):
 
     item: int
     run: int
-    outcome: filejobs.Outcome
+    outcome: filejobs.PartOutcome
     reason: str = ""
     """Of item 0: what users should know of a job that has succeeded."""
     message: str = ""

@@ -20,7 +20,7 @@ JOB = "job.json"
 MAX_JOB_BYTES = 64 << 20
 OUT = "out/"
 RESULT = "result/"
-_O = filejobs.Outcome
+_O = filejobs.PartOutcome
 
 
 class JobFile(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -32,7 +32,7 @@ class JobFile(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     user: str
     created: float
     run: int
-    spec: filejobs.JobSpec
+    spec: filejobs.FileJobSpec
     manifest: filejobs.Manifest
     source: str | None = None
 

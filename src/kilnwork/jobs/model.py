@@ -48,7 +48,7 @@ class NewJob(msgspec.Struct, frozen=True, kw_only=True):
 
     id: JobId
     namespace: str
-    spec: filejobs.JobSpec
+    spec: filejobs.FileJobSpec
     manifest: filejobs.Manifest
     inline: bytes | None = None
     source: str | None = None
@@ -136,7 +136,7 @@ class GenericJobView(msgspec.Struct, Generic[_Spec, _Progress], frozen=True, kw_
     user: str
     spec: _Spec
     """With the newest parallelism, tolerance and suspend."""
-    phase: filejobs.Phase
+    phase: filejobs.FileJobPhase
     reason: str
     message: str
     created: float
@@ -169,7 +169,7 @@ class GenericJobView(msgspec.Struct, Generic[_Spec, _Progress], frozen=True, kw_
         return f"{self.namespace}/{self.dashed}"
 
 
-JobView = GenericJobView[filejobs.JobSpec, FileProgress]
+JobView = GenericJobView[filejobs.FileJobSpec, FileProgress]
 """A job on a file."""
 
 
@@ -192,7 +192,7 @@ class PartView(msgspec.Struct, frozen=True, kw_only=True):
 class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which jobs of a namespace; None: any."""
 
-    phase: filejobs.Phase | None = None
+    phase: filejobs.FileJobPhase | None = None
     name: str | None = None
 
 

@@ -21,7 +21,7 @@ import apsw
 from kilnwork.dispatch.journal.sqlite import connections
 from kilnwork.dispatch.machine import instructions
 from kilnwork.jobs import errors, items, tables, task_hub
-from kilnwork.kit import emptied
+from kilnwork.kit import database_marker
 
 log = logging.getLogger(__name__)
 
@@ -77,11 +77,11 @@ async def take_over(path: Path, hub: task_hub.TaskHub, *, say: Say) -> None:
         _remove_leftovers(path)
         return
     try:
-        emptied.check(path)
+        database_marker.check_content(path)
         with contextlib.closing(connections.reading(path)) as old:
             await _check(old, path)
             await _import(old, path, hub, say)
-    except (apsw.Error, emptied.Emptied) as error:
+    except (apsw.Error, database_marker.ContentLost) as error:
         raise errors.OldDatabaseUnreadable(
             f"{path} cannot be read ({error}); nothing was deleted. Put a backup in its "
             f"place, or move {path.name}* elsewhere and start again: jobs are then found "
@@ -234,5 +234,5 @@ def _is_free(path: Path) -> bool:
 
 def _remove_leftovers(path: Path) -> None:
     """Remove the mark and the lock of a file that is no longer there."""
-    emptied.marker(path).unlink(missing_ok=True)
+    database_marker.marker_path(path).unlink(missing_ok=True)
     path.with_suffix(".lock").unlink(missing_ok=True)

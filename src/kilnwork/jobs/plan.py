@@ -15,7 +15,7 @@ from kilnwork.api import job as api_job
 from kilnwork.api import task as api_task
 from kilnwork.jobs import completion, item_source, items, model, plan_steps, records
 
-_O = filejobs.Outcome
+_O = filejobs.PartOutcome
 _E = api_job.HookEvent
 _R = model.Reason
 _S = items.ItemState
@@ -90,7 +90,7 @@ def _advance(job: records.Job, found: list[plan_steps.Step], room: TaskRoom, now
 
 
 def stop(
-    job: records.Job, outcome: filejobs.Outcome, reason: str, message: str, *, now: float
+    job: records.Job, outcome: filejobs.PartOutcome, reason: str, message: str, *, now: float
 ) -> None:
     """Let the job end so; no item of it gets a task any more."""
     job.stage = records.STOPPING
@@ -347,7 +347,7 @@ def _finalize(job: records.Job, found: list[plan_steps.Step], now: float) -> Non
             stop(job, _O.FAILED, job.source.finalizer_reason, message, now=now)
 
 
-def _conclude(job: records.Job, outcome: filejobs.Outcome, now: float) -> None:
+def _conclude(job: records.Job, outcome: filejobs.PartOutcome, now: float) -> None:
     """The plan alone says how the job ends."""
     job.concluded = item_source.ItemResult(0, job.run, outcome, job.reason, job.message)
     _end(job, now)

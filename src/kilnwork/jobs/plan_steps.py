@@ -42,7 +42,7 @@ class Settle(NamedTuple):
 
     item: int
     run: int
-    outcome: filejobs.Outcome | None
+    outcome: filejobs.PartOutcome | None
     """None: its task succeeded; look what that proves. Otherwise the run ends so, unless it has
     ended otherwise already; `SUCCEEDED` (item 0): without a finalizer, nothing is left to do."""
     message: str

@@ -15,8 +15,8 @@ from kilnwork.api import task as api_task
 from kilnwork.jobs import item_source, items, model
 from kilnwork.kit import ids
 
-_P = filejobs.Phase
-_O = filejobs.Outcome
+_P = filejobs.FileJobPhase
+_O = filejobs.PartOutcome
 
 
 class Stage(IntEnum):
@@ -132,7 +132,7 @@ class Job:
     base_run: int
     """`run`: of the finalizer, never below that of any item; `base_run`: of items that have
     none of their own."""
-    verdict: filejobs.Outcome | None
+    verdict: filejobs.PartOutcome | None
     """How it is to end, while it stops, or has ended."""
     trouble: str
     """Why the newest step did not work."""
@@ -222,7 +222,7 @@ class Job:
         return self.items.size
 
     @property
-    def phase(self) -> filejobs.Phase:
+    def phase(self) -> filejobs.FileJobPhase:
         """What users see."""
         if self.stage is FINISHED:
             return _PHASES[self.verdict or _O.SUCCEEDED]

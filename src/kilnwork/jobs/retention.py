@@ -55,7 +55,7 @@ ORPHAN_S = 86_400.0
 _DIGEST = 32
 _POLLS = 100
 _Stage = records.Stage
-_O = filejobs.Outcome
+_O = filejobs.PartOutcome
 
 
 class JobService(Protocol):

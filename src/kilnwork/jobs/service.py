@@ -96,7 +96,7 @@ class FileJobs:
         self._views: OrderedDict[str, model.JobView] = OrderedDict()
         self._keys: dict[tuple[str, str, str], tuple[bytes, records.Job]] = {}
         self._used_keys = key_filter.KeyFilter()
-        self._crew = coroutines.Crew("jobs-upkeep")
+        self._background = coroutines.BackgroundWork("jobs-upkeep")
         self.ages = retention_clock.RetentionClock(data / "jobs.clock", clock)
         """How old jobs and uploads are."""
 
@@ -121,11 +121,11 @@ class FileJobs:
             clock=self._clock,
             ages=self.ages,
         )
-        self._crew.start("upkeep", self.upkeep.run())
+        self._background.start("upkeep", self.upkeep.run())
 
     async def stop(self) -> None:
         """Look after nothing more; the engine is stopped next."""
-        await self._crew.stop()
+        await self._background.stop()
         if hasattr(self, "upkeep"):
             await self.upkeep.save_time()
 

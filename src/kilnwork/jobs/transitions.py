@@ -15,7 +15,7 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch.hub import subscriptions
 from kilnwork.jobs import errors, item_source, items, model, plan, records
 
-_O = filejobs.Outcome
+_O = filejobs.PartOutcome
 _S = items.ItemState
 _Stage = records.Stage
 _SUBMITTED = items.ItemState.SUBMITTED

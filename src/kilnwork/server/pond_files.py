@@ -152,7 +152,7 @@ def _outputs(
 ) -> Iterator[tuple[int, filejobs.StoredFile]]:
     """Number and result of each part that has succeeded."""
     for one in commits:
-        if one.outcome == filejobs.Outcome.SUCCEEDED and one.output is not None:
+        if one.outcome == filejobs.PartOutcome.SUCCEEDED and one.output is not None:
             yield one.part, one.output
 
 

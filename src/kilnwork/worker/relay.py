@@ -1,10 +1,10 @@
 """The relay: two Unix sockets behind which is a dispatcher that is reached over the network.
 
-Used by `serving` when KILN_CHANNEL says tls://. Each connection to `channel` becomes one to the
-manager's `/channel`, TLS and the Upgrade (docs/decisions/0013) done; each to `http` becomes a TLS
-connection to the manager and no more. So agent and slots speak frames over a Unix socket wherever
-the dispatcher is, and slots need no TLS. What cannot be passed on is closed: whoever connected
-tries again. The CA is read anew for each connection, since its Secret may change.
+Used by `agent_process` when KILN_CHANNEL says tls://. Each connection to `channel` becomes one to
+the manager's `/channel`, TLS and the Upgrade (docs/decisions/0013) done; each to `unix_http`
+becomes a TLS connection to the manager and no more. So agent and slots speak frames over a Unix
+socket wherever the dispatcher is, and slots need no TLS. What cannot be passed on is closed:
+whoever connected tries again. The CA is read anew for each connection, since its Secret may change.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from collections import deque
 from typing import cast
 
 from kilnwork.api import manager
-from kilnwork.kit import coroutines, errors, http1, keepalive
+from kilnwork.kit import coroutines, errors, http1, tcp_keepalive
 from kilnwork.worker import settings
 
 log = logging.getLogger(__name__)
@@ -159,9 +159,9 @@ class _Far(_End):
 class Relay:
     """See the module. `problem`: why the last connection could not be made, "" when it could."""
 
-    def __init__(self, given: settings.Remote) -> None:
+    def __init__(self, given: settings.RemoteManager) -> None:
         self._given = given
-        self._crew = coroutines.Crew("relay")
+        self._background = coroutines.BackgroundWork("relay")
         self._servers: list[asyncio.Server] = []
         self._ends: set[_End] = set()
         self._context: tuple[bytes, ssl.SSLContext] | None = None
@@ -184,12 +184,12 @@ class Relay:
         """Accept and pass on nothing more."""
         for server in self._servers:
             server.close()
-        await self._crew.stop()
+        await self._background.stop()
         for end in list(self._ends):
             end.abort()
 
     def accepted(self, near: _Near, *, upgrade: bool) -> None:
-        self._crew.start("join", self._join(near, upgrade=upgrade))
+        self._background.start("join", self._join(near, upgrade=upgrade))
 
     async def _join(self, near: _Near, *, upgrade: bool) -> None:
         far = _Far()
@@ -228,7 +228,7 @@ class Relay:
             ssl_handshake_timeout=JOIN_S,
             ssl_shutdown_timeout=DRAIN_S,
         )
-        keepalive.watch(transport.get_extra_info("socket"))
+        tcp_keepalive.bound_silence(transport.get_extra_info("socket"))
 
     def _tls(self) -> ssl.SSLContext:
         """By the CA file as it is now. Raises CannotJoin."""
@@ -258,7 +258,7 @@ class Relay:
             log.info("the manager can be reached again", extra={"manager": where})
 
 
-def _explained(error: Exception, given: settings.Remote) -> str:
+def _explained(error: Exception, given: settings.RemoteManager) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"its certificate is not the manager's by the CA in {given.ca_file}: "

@@ -9,7 +9,7 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from kilnwork.kit import errors, sandbox
+from kilnwork.kit import container_mounts, errors
 
 DIRECTORY_PREFIX = "kiln-w-"
 """Of what a worker makes in the temporary directory."""
@@ -53,7 +53,7 @@ short."""
 
 
 @dataclass(frozen=True, slots=True)
-class Remote:
+class RemoteManager:
     """A dispatcher that is reached over the network, through the worker's `relay`.
 
     `ca_file`: PEM that its certificate is checked against. `directory`: of this worker alone; the
@@ -87,15 +87,16 @@ class Remote:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class WorkerSettings:
     """See the module.
 
     `channel`: path of the dispatcher's Unix socket, or that of the relay to a `remote` one, which
-    is None for a dispatcher on this machine. `mounts`: see `kit.sandbox`. `workdir`: where slots
-    run, None: where the worker does. `pythonpath`: where slots look for modules at last. `owner`:
-    descriptor at whose end the worker ends all it has and itself, at once. `memory_limit`: bytes
-    that the Pod states, for where no cgroup holds it to them. `memory_share`: of the limit, where
-    the largest task is ended; 0 for never. `containers`: commands run in containers of their own.
+    is None for a dispatcher on this machine. `mounts`: `kit.container_mounts`. `workdir`: where
+    slots run, None: where the worker does. `pythonpath`: where slots look for modules at last.
+    `owner`: descriptor at whose end the worker ends all it has and itself, at once. `memory_limit`:
+    bytes that the Pod states, for where no cgroup holds it to them. `memory_share`: of the limit,
+    where the largest task is ended; 0 for never. `containers`: commands run in containers of their
+    own.
     """
 
     channel: str
@@ -113,25 +114,25 @@ class Settings:
     memory_share: float = DEFAULT_MEMORY_SHARE
     owner: int | None = None
     containers: bool = False
-    remote: Remote | None = None
+    remote: RemoteManager | None = None
 
 
 def name_directory(environment: MutableMapping[str, str]) -> None:
     """Say where the relay will be, if there is one: agent, zygotes and slots must agree on it."""
     if environment.get("KILN_CHANNEL", "").startswith(NETWORK):
         temporary = environment.get("TMPDIR") or "/tmp"  # noqa: S108  the directory will be private
-        if _in_containers(environment) and sandbox.root(environment) == Path("/"):
+        if _in_containers(environment) and container_mounts.mount_root(environment) == Path("/"):
             temporary = str(VOLUME)
         if len(os.fsencode(temporary)) > _MAX_DIRECTORY:
             temporary = "/tmp"  # noqa: S108
         environment["KILN_RELAY"] = f"{temporary}/{DIRECTORY_PREFIX}{os.urandom(6).hex()}"
 
 
-def from_environment(environment: Mapping[str, str]) -> Settings:
+def from_environment(environment: Mapping[str, str]) -> WorkerSettings:
     """Raises ConfigurationError, which names the variable and what it should hold."""
-    mounts = sandbox.root(environment)
+    mounts = container_mounts.mount_root(environment)
     remote, channel = _channel(environment, mounts)
-    return Settings(
+    return WorkerSettings(
         channel=channel,
         remote=remote,
         token_file=mounted(Path(_needed(environment, "KILN_TOKEN_FILE")), mounts=mounts),
@@ -160,7 +161,7 @@ def mounted(path: Path, *, mounts: Path) -> Path:
     return mounts / path.relative_to("/") if path.is_absolute() else path
 
 
-def _channel(environment: Mapping[str, str], mounts: Path) -> tuple[Remote | None, str]:
+def _channel(environment: Mapping[str, str], mounts: Path) -> tuple[RemoteManager | None, str]:
     channel = _needed(environment, "KILN_CHANNEL")
     if channel.startswith("unix:/"):
         return None, channel.removeprefix("unix:")
@@ -170,7 +171,7 @@ def _channel(environment: Mapping[str, str], mounts: Path) -> tuple[Remote | Non
             f"KILN_CHANNEL is {channel!r}; it must be unix:/PATH, the dispatcher's socket, or "
             "tls://HOST:PORT, where its manager listens"
         )
-    remote = Remote(
+    remote = RemoteManager(
         host=host.strip("[]"),
         port=int(port),
         ca_file=mounted(Path(_needed(environment, "KILN_CA_FILE")), mounts=mounts),

@@ -65,10 +65,10 @@ class Ends:
     hub: scripted_hub.ScriptedHub
     owner: Owner
     peer: peer.Peer
-    crew: coroutines.Crew
+    background: coroutines.BackgroundWork
 
     async def join(self) -> None:
-        self.crew.start("serve", self.peer.serve())
+        self.background.start("serve", self.peer.serve())
         await waiting.wait_until_async(lambda: self.owner.welcomes, what="the link stands")
 
     async def rejoin(self) -> None:
@@ -92,9 +92,9 @@ async def ends(request: pytest.FixtureRequest) -> AsyncIterator[Ends]:
         entropy=ids.system_entropy(),
         patience_s=getattr(request, "param", 30.0),
     )
-    crew = coroutines.Crew("test")
-    yield Ends(hub, owner, ours, crew)
-    await crew.stop()
+    background = coroutines.BackgroundWork("test")
+    yield Ends(hub, owner, ours, background)
+    await background.stop()
     await hub.stop()
     directory.rmdir()
 
@@ -174,23 +174,23 @@ async def test_the_epoch_rises_and_an_older_dispatcher_is_left(ends: Ends) -> No
 async def test_a_cancelled_request_is_not_made_again(ends: Ends) -> None:
     await ends.join()
 
-    def ask(serial: int) -> messages.Ask:
-        return messages.Ask(serial, REF, REF.task, 60.0)
+    def ask(serial: int) -> messages.GetTask:
+        return messages.GetTask(serial, REF, REF.task, 60.0)
 
-    asking = ends.crew.start("ask", ends.peer.request(ask))
-    await ends.hub.first(messages.Ask)
+    asking = ends.background.start("ask", ends.peer.request(ask))
+    await ends.hub.first(messages.GetTask)
     asking.cancel()
     await asyncio.wait({asking})
     ends.hub.seen.clear()
     await ends.rejoin()
     ends.peer.report(finished)
     await ends.hub.first(messages.Finished)
-    assert ends.hub.all_of(messages.Ask) == []
+    assert ends.hub.all_of(messages.GetTask) == []
 
 
 async def test_a_request_that_fits_no_frame_is_refused_at_once(ends: Ends) -> None:
-    def huge(serial: int) -> messages.Ask:
-        return messages.Ask(serial, REF, ids.TaskId(b"x" * messages.MAX_FRAME_BYTES), 0.0)
+    def huge(serial: int) -> messages.GetTask:
+        return messages.GetTask(serial, REF, ids.TaskId(b"x" * messages.MAX_FRAME_BYTES), 0.0)
 
     with pytest.raises(errors.FrameTooLarge):
         await ends.peer.request(huge)
@@ -269,10 +269,10 @@ async def test_a_connection_that_comes_too_late_is_closed() -> None:
         return ours
 
     late = peer.Peer(Owner(), path=connect, clock=clock.SystemClock(), entropy=ids.system_entropy())
-    crew = coroutines.Crew("test")
-    crew.start("link", late.serve())
+    background = coroutines.BackgroundWork("test")
+    background.start("link", late.serve())
     await asyncio.sleep(0.05)
-    await crew.stop()
+    await background.stop()
     gate.set()
     await waiting.wait_until_async(lambda: ours.fileno() < 0, what="it is closed")
     theirs.close()
@@ -281,12 +281,12 @@ async def test_a_connection_that_comes_too_late_is_closed() -> None:
 async def test_who_waits_for_a_report_waits_until_it_is_stored(ends: Ends) -> None:
     await ends.join()
     ends.hub.acknowledges = False
-    crew = coroutines.Crew("waiter")
-    storing = crew.start("store", ends.peer.store(started))
+    background = coroutines.BackgroundWork("waiter")
+    storing = background.start("store", ends.peer.store(started))
     await ends.hub.first(messages.Started)
     await asyncio.sleep(0.05)
     assert not storing.done()
     ends.hub.acknowledges = True
     await ends.rejoin()  # it is sent again
     await asyncio.wait_for(storing, 30)
-    await crew.stop()
+    await background.stop()

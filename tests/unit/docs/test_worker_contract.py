@@ -8,7 +8,7 @@ import pytest
 from kilnwork.api import attempts, task, worker_variables
 from kilnwork.channel import messages
 from kilnwork.controlplane.node import container
-from kilnwork.kit import ids, sandbox
+from kilnwork.kit import container_mounts, ids
 from kilnwork.worker import agent, directories, environment
 from support import pages
 
@@ -17,7 +17,7 @@ REF = attempts.AttemptRef(ids.new_task_id(), 1, 1)
 
 
 @pytest.fixture
-def place() -> Iterator[directories.Place]:
+def place() -> Iterator[directories.AttemptDirectory]:
     """A place with input, as a task with inputs gets it."""
     made = directories.Directories()
     found = made.make(REF, inputs=b"{}")
@@ -26,7 +26,9 @@ def place() -> Iterator[directories.Place]:
     made.close()
 
 
-def test_every_variable_is_in_the_table(place: directories.Place, tmp_path: Path) -> None:
+def test_every_variable_is_in_the_table(
+    place: directories.AttemptDirectory, tmp_path: Path
+) -> None:
     account = tmp_path / "var/run/secrets/kubernetes.io/serviceaccount"
     account.mkdir(parents=True)
     (account / "token").write_text("t")
@@ -37,7 +39,7 @@ def test_every_variable_is_in_the_table(place: directories.Place, tmp_path: Path
     rows = pages.table(pages.sections(PAGE, 2)["Environment"])
     named = {name.strip("`") for row in rows for name in row.key.split(", ")}
     assert named == found.keys() - {"TMPDIR"}
-    assert f"`{sandbox.VARIABLE}`" in PAGE
+    assert f"`{container_mounts.VARIABLE}`" in PAGE
 
 
 def test_times_are_those_of_the_code() -> None:

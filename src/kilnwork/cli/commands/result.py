@@ -130,7 +130,7 @@ async def _from_manager(s: session.Session, name: str, output: str) -> None:
         return
     media_type = ""
 
-    def head(response: http_types.Response) -> None:
+    def head(response: http_types.ClientResponse) -> None:
         nonlocal media_type
         media_type = response.headers.get("content-type", "")
         _check_terminal(name, media_type, output)

@@ -203,7 +203,9 @@ class KubeVariables:
     def __init__(self, kube: client.Client) -> None:
         self._kube = kube
 
-    async def read(self, namespace: str, source: variables.Source) -> Mapping[str, bytes] | None:
+    async def read(
+        self, namespace: str, source: variables.VariableSource
+    ) -> Mapping[str, bytes] | None:
         """The data of an object, None if there is none. Raises KubeError."""
         kind = resource.SECRETS if source.kind == "Secret" else resource.CONFIG_MAPS
         try:

@@ -104,7 +104,7 @@ class Manager:
         unix = f"unix:{self.dispatcher.socket}"
         self._controllers = controllers.Controllers(
             kube,
-            controllers.Settings(
+            controllers.WorkerPodSettings(
                 channel=unix if advertise is None else f"tls://{advertise}",
                 ca=ca,
                 worker_command=chosen.worker_command,

@@ -20,7 +20,7 @@ from kilnwork.api import attempts, reasons, task, task_claim
 from kilnwork.channel import messages
 from kilnwork.controllers.task_claim import claim
 from kilnwork.data import blobs
-from kilnwork.executors import attempt, external, service
+from kilnwork.executors import external, process_attempt, service
 from kilnwork.kit import clock, ids
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import errors
@@ -41,14 +41,14 @@ class InvalidClaim(kit_errors.KilnError):
     """`status.task` of a claim is not what the manager has written there."""
 
 
-class ClaimExecutor(service.Service):
+class ClaimExecutor(service.ExecutorService):
     """See the module. `start` it, wait for `finished`, then `leave`. Making one raises
     InvalidClaim."""
 
     def __init__(self, held: claim.Claim, manager: service.Manager, *, time: clock.Clock) -> None:
         spec, metadata = held.first.spec, held.first.metadata
         super().__init__(
-            service.Settings(
+            service.ExecutorSettings(
                 queue=external.queue(spec.executor),
                 name=spec.holder or metadata.name,
                 slots=1,
@@ -110,7 +110,7 @@ class ClaimExecutor(service.Service):
         self.claim.renew()
 
 
-class ClaimAttempt(external.Attempt):
+class ClaimAttempt(external.ExternalAttempt):
     """The attempt of a claim: what its holder does by the status of the claim."""
 
     def __init__(self, run: messages.Run, executor: ClaimExecutor) -> None:
@@ -143,7 +143,7 @@ class ClaimAttempt(external.Attempt):
         text = outcome.message or f"says the holder of TaskClaim {self._name}"
         raise external.Failed(text, reason=outcome.reason or _R.RAISED, retry=outcome.retry)
 
-    async def _halted(self, halt: attempt.Halt) -> attempts.Outcome:
+    async def _halted(self, halt: process_attempt.Halt) -> attempts.Outcome:
         """Have the holder stop; its outcome is the proof that it has."""
         proof = True
         if self._started is not None:
@@ -188,8 +188,8 @@ class BlobDirectory:
 
 
 def _run_again(seen: task_claim.TaskClaim, had: task_claim.AssignedTask) -> messages.Run:
-    """The order of a task that the holder was given before the manager was started again. Its
-    payload is in the claim already, so it is not repeated here. Raises InvalidClaim."""
+    """Return the order of a task that the holder was given before the manager was started again.
+    Its payload is in the claim already, so it is not repeated here. Raises InvalidClaim."""
     spec = task.TaskSpec(
         external=task.ExternalTask(executor=seen.spec.executor), output_type=had.output_type
     )

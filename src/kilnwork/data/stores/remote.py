@@ -112,8 +112,8 @@ class RemoteStore:
         *,
         headers: Mapping[str, str] | None = None,
         body: bytes | Path | None = None,
-    ) -> http_types.Request:
-        return http_types.Request(
+    ) -> http_types.ClientRequest:
+        return http_types.ClientRequest(
             method=method,
             path=f"{self._path}/{self._root}{port.check_key(key)}",
             headers=headers,
@@ -176,7 +176,7 @@ class RemoteStore:
         return None
 
     def _listed(self, query: dict[str, str]) -> bytes:
-        request = http_types.Request(method="GET", path=self._path, query=query)
+        request = http_types.ClientRequest(method="GET", path=self._path, query=query)
 
         def read(response: client.OpenResponse) -> bytes:
             return response.connection.read(most=16 * _MIB)
@@ -185,7 +185,7 @@ class RemoteStore:
 
 
 class RemoteReading(ending.Closes):
-    """A `port.Reading`: one answer, and when that breaks off another one from there on."""
+    """A `port.LogRange`: one answer, and when that breaks off another one from there on."""
 
     def __init__(self, store: RemoteStore, key: str, *, start: int, end: int | None) -> None:
         self._store = store

@@ -106,7 +106,7 @@ class Hub:
             store, frames, self, clock=clock, entropy=entropy, limits=limits
         )
         self._on_failure = options.on_failure
-        self._background = coroutines.Crew("hub")
+        self._background = coroutines.BackgroundWork("hub")
         self._tasks: feed.Feed[ids.TaskId] = feed.Feed()
         self._views = task_views.TaskViews(self._core, self._tasks)
         self.view = self._views.view

@@ -151,7 +151,7 @@ class Link(asyncio.Protocol):
 
     def respond(self, serial: int, status: int, body: bytes) -> None:
         """Respond to a request at once, with nothing to wait for on disk."""
-        self.write_all([messages.Answer(serial, status, body)])
+        self.write_all([messages.Response(serial, status, body)])
 
     def refuse(self, reason: str, message: str, *, retry: bool) -> None:
         """Close, and say why."""

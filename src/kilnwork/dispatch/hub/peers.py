@@ -40,7 +40,7 @@ class Peers:
         *,
         logs: attempt_logs.AttemptLogs,
         verifier: ports.TokenVerifier,
-        background: coroutines.Crew,
+        background: coroutines.BackgroundWork,
         view: agents.View,
         variables: values.VariableSource | None,
     ) -> None:

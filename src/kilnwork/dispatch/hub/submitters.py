@@ -32,8 +32,8 @@ class Submitters:
         logs: attempt_logs.AttemptLogs,
         *,
         retries: retry_requests.RetryRequests,
-        background: coroutines.Crew,
-        variables: Callable[[links.Link, messages.AskVariables], None],
+        background: coroutines.BackgroundWork,
+        variables: Callable[[links.Link, messages.GetVariables], None],
     ) -> None:
         self._core = core
         self._logs = logs
@@ -51,7 +51,7 @@ class Submitters:
         self._of_calls: Handlers = {
             **all_submit,
             messages.AttemptHello: _second_hello,
-            messages.Done: self._done,
+            messages.CallsEnded: self._done,
             messages.Yielded: self._yielded,
             messages.Progress: self._progress,
         }
@@ -59,14 +59,14 @@ class Submitters:
             **all_submit,
             messages.SlotHello: _second_hello,
             messages.Started: self._started,
-            messages.Done: self._done,
+            messages.CallsEnded: self._done,
             messages.Returned: self._returned,
             messages.Waiting: self._waiting,
             messages.Resumed: self._resumed,
             messages.Yielded: self._yielded,
             messages.Log: self._log,
             messages.Progress: self._progress,
-            messages.AskVariables: variables,
+            messages.GetVariables: variables,
         }
 
     def attach(self, link: links.Link, hello: messages.DriverHello) -> links.Receive:
@@ -165,7 +165,7 @@ class Submitters:
     def _started(self, link: links.Link, message: messages.Started) -> None:
         self._core.apply(inputs.Started(link.number, message.serial, message.ref, message.at))
 
-    def _done(self, link: links.Link, message: messages.Done) -> None:
+    def _done(self, link: links.Link, message: messages.CallsEnded) -> None:
         ends = message.ends
         for end in ends:
             payload = end.payload

@@ -39,27 +39,31 @@ class VariableSource(Protocol):
     """Where Secrets and ConfigMaps are read. Implemented above: `cli.wiring`,
     `dispatch.process`."""
 
-    async def read(self, namespace: str, source: variables.Source) -> Mapping[str, bytes] | None:
+    async def read(
+        self, namespace: str, source: variables.VariableSource
+    ) -> Mapping[str, bytes] | None:
         """Return the data of an object, None if there is none. Raises KilnError if that cannot be
         found out now; it is asked again."""
         ...
 
 
 class Variables:
-    """Responds to `AskVariables`. `source`: None where there are no Secrets and ConfigMaps."""
+    """Serves `GetVariables`. `source`: None where there are no Secrets and ConfigMaps."""
 
     def __init__(
         self,
         core: commits.Core,
         source: VariableSource | None,
-        background: coroutines.Crew,
+        background: coroutines.BackgroundWork,
     ) -> None:
         self._core = core
         self._source = source
         self._background = background
-        self._read: dict[tuple[str, variables.Source], tuple[float, Mapping[str, bytes]]] = {}
+        self._read: dict[
+            tuple[str, variables.VariableSource], tuple[float, Mapping[str, bytes]]
+        ] = {}
 
-    def asked(self, link: links.Link, message: messages.AskVariables) -> None:
+    def asked(self, link: links.Link, message: messages.GetVariables) -> None:
         """A worker or slot wants the values of an attempt that it holds."""
         task = self._core.machine.held_by(link.number, message.ref)
         if task is None:
@@ -68,7 +72,7 @@ class Variables:
             return
         self._background.start("variables", self._answer(link, message))
 
-    async def _answer(self, link: links.Link, message: messages.AskVariables) -> None:
+    async def _answer(self, link: links.Link, message: messages.GetVariables) -> None:
         """Respond, unless the attempt or its link goes before the values can be read."""
         for failures in itertools.count():
             await asyncio.sleep(RETRY.delay_s(failures))
@@ -94,7 +98,7 @@ class Variables:
     def _observe(
         self,
         link: links.Link,
-        message: messages.AskVariables,
+        message: messages.GetVariables,
         reason: reasons.Reason,
         text: str,
     ) -> None:
@@ -113,7 +117,7 @@ class Variables:
         return variables.resolve(env, found, namespace)
 
     async def _data(
-        self, reader: VariableSource, namespace: str, source: variables.Source
+        self, reader: VariableSource, namespace: str, source: variables.VariableSource
     ) -> Mapping[str, bytes] | None:
         """The data of an object, a few seconds old at most; one that is not there is looked for
         each time."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kilnwork.api import meta, resource
-from kilnwork.executors.custom_resource import served
+from kilnwork.executors.custom_resource import served_kinds
 from kilnwork.executors.pod import template
 from kilnwork.kit import coroutines
 from kilnwork.kube import cache, client, errors, objects, reflector
@@ -42,7 +42,7 @@ class Follower:
     def __init__(self, kube: client.Client, *, namespaces: Sequence[str] = ()) -> None:
         self._client = kube
         self._namespaces = tuple(namespaces) or (None,)
-        self._crew = coroutines.Crew("objects of attempts")
+        self._background = coroutines.BackgroundWork("objects of attempts")
         self._kinds: dict[resource.Resource, _Followed] = {}
         self._executors: dict[str, Changed] = {}
 
@@ -65,22 +65,22 @@ class Follower:
                 self._client, kind, dict, followed.cache, changed, scope=scope
             )
             followed.reflectors.append(one)
-            self._crew.start(f"reflector {kind.qualified}", one.run())
+            self._background.start(f"reflector {kind.qualified}", one.run())
 
     def get(self, kind: resource.Resource, key: objects.Key) -> meta.JsonObject | None:
         """An object as last heard of; None if it is not known, or nothing is heard of its kind."""
         followed = self._kinds.get(kind)
         return followed.cache.get(key) if followed is not None and followed.heard else None
 
-    async def run(self, kinds: served.Kinds) -> None:
+    async def run(self, kinds: served_kinds.Kinds) -> None:
         """Find what a manager before this one has left, then follow, until cancelled."""
         try:
             await self._search(kinds)
             await asyncio.Event().wait()
         finally:
-            await self._crew.stop()
+            await self._background.stop()
 
-    async def _search(self, kinds: served.Kinds) -> None:
+    async def _search(self, kinds: served_kinds.Kinds) -> None:
         """Follow every allowed kind of which there is an object of an attempt."""
         while True:
             try:

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from kilnwork.api import http_validation, meta, reasons, resource
-from kilnwork.executors.custom_resource import served
+from kilnwork.executors.custom_resource import served_kinds
 from kilnwork.kit import coroutines
 from kilnwork.kube import cache, client, errors, objects, reflector
 
 API_VERSION, KIND = "serving.knative.dev/v1", "Service"
-AGAIN_S = served.AGAIN_S
+AGAIN_S = served_kinds.AGAIN_S
 """How often what no watch tells is asked for while a request waits for it."""
 
 _CONDITIONS = ("ConfigurationsReady", "RoutesReady", "Ready")
@@ -71,17 +71,17 @@ class ServicesOfCluster:
     def __init__(self, kube: client.Client, *, inside: bool) -> None:
         self.kube = kube
         self._inside = inside
-        self._kinds = served.Kinds(kube, served.AllowedKinds(()))
+        self._kinds = served_kinds.Kinds(kube, served_kinds.AllowedKinds(()))
         self._kind: resource.Resource | None = None
         self._asked = 0.0
-        self._crew = coroutines.Crew("services of Knative")
+        self._background = coroutines.BackgroundWork("services of Knative")
         self._cache: cache.Cache[meta.JsonObject] = cache.Cache()
         self._followed: dict[str, reflector.Reflector[meta.JsonObject]] = {}
         self._changes: dict[objects.Key, asyncio.Event] = {}
 
     async def close(self) -> None:
         """Follow nothing any more."""
-        await self._crew.stop()
+        await self._background.stop()
 
     async def url(self, namespace: str, name: str, waits: Waits) -> str:
         key = (namespace, name)
@@ -109,7 +109,7 @@ class ServicesOfCluster:
             kind = await self._kinds.find(API_VERSION, KIND)
         except errors.KubeError as error:
             raise _UnavailableError(f"the API server is away: {error}") from error
-        if isinstance(kind, served.Absent):
+        if isinstance(kind, served_kinds.Absent):
             raise _UnavailableError(kind.message)
         self._kind = kind
         followed = self._followed.get(namespace)
@@ -118,7 +118,7 @@ class ServicesOfCluster:
             followed = self._followed[namespace] = reflector.Reflector(
                 self.kube, kind, dict, self._cache, self._wake, scope=scope
             )
-            self._crew.start(f"reflector {kind.qualified}/{namespace}", followed.run())
+            self._background.start(f"reflector {kind.qualified}/{namespace}", followed.run())
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(AGAIN_S):
                 await followed.synced.wait()

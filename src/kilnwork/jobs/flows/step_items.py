@@ -30,7 +30,7 @@ from kilnwork.kit import ids
 
 KIND = "flow"
 
-_O = filejobs.Outcome
+_O = filejobs.PartOutcome
 # What each item passes: a member by way of its class takes ten times as long to look up.
 _SUCCEEDED, _FAILED = _O.SUCCEEDED, _O.FAILED
 

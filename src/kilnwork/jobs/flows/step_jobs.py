@@ -240,13 +240,13 @@ def job_uuid(run: records.Run, key: str) -> bytes:
 def _is_over(job: job_records.Job, record: records.Record) -> bool:
     """Return whether a job that has ended is not to run again: it was, if it is in the run that
     its step wants, which a crash may have kept from the journal."""
-    return job.verdict is filejobs.Outcome.SUCCEEDED or job.run >= record.job_run
+    return job.verdict is filejobs.PartOutcome.SUCCEEDED or job.run >= record.job_run
 
 
 def _end_of(job: job_records.Job) -> records.JobEnd:
     """Return how a job has ended, without results."""
     work, cause = job.source.definition, job.source.progress.cause
-    succeeded = job.verdict is filejobs.Outcome.SUCCEEDED
+    succeeded = job.verdict is filejobs.PartOutcome.SUCCEEDED
     reason = job.reason if work.variable else cause or job.reason
     return records.JobEnd(
         succeeded,

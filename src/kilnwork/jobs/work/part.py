@@ -87,7 +87,7 @@ def mapped(
 
 
 class _Done(NamedTuple):
-    outcome: filejobs.Outcome
+    outcome: filejobs.PartOutcome
     output: filejobs.StoredFile | None
     errors: filejobs.StoredFile | None
     message: str = ""
@@ -123,10 +123,10 @@ def _map(work: filejobs.PartWork, out: outputs.Outputs, place: mappers.MapperCon
                     raise
                 for _ in batches:  # to the end, where one sees whether it is what was uploaded
                     pass
-                return _Done(filejobs.Outcome.FAILED, None, out.finish_errors(), str(error))
+                return _Done(filejobs.PartOutcome.FAILED, None, out.finish_errors(), str(error))
         except data_errors.InputChanged as error:
-            return _Done(filejobs.Outcome.FAILED, None, None, str(error))
-    return _Done(filejobs.Outcome.SUCCEEDED, *out.finish())
+            return _Done(filejobs.PartOutcome.FAILED, None, None, str(error))
+    return _Done(filejobs.PartOutcome.SUCCEEDED, *out.finish())
 
 
 def _feed(

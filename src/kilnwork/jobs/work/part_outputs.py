@@ -54,7 +54,7 @@ def outputs_of(store: port.Store, parts: tuple[tuple[int, int], ...]) -> list[Pa
 def _checked(commit: filejobs.Commit | None, number: int, run: int) -> PartOutput:
     if commit is None:
         why = "has no commit"
-    elif commit.outcome is not filejobs.Outcome.SUCCEEDED or commit.output is None:
+    elif commit.outcome is not filejobs.PartOutcome.SUCCEEDED or commit.output is None:
         why = f"has ended as {commit.outcome}"
     else:
         return PartOutput(commit, commit.output, commit.errors)

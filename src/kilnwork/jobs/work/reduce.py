@@ -111,7 +111,7 @@ def _publish(store: port.Store, ready: _Ready) -> None:
         part=PART,
         run=ready.work.run,
         attempt=ready.attempt,
-        outcome=filejobs.Outcome.SUCCEEDED,
+        outcome=filejobs.PartOutcome.SUCCEEDED,
         records=sum((each.commit.records for each in ready.found), start=filejobs.Records()),
         output=output,
         errors=bad,

@@ -192,13 +192,13 @@ def test_it_starts_when_its_dependency_is_over() -> None:
 @pytest.mark.parametrize(
     ("outcome", "succeeded", "problem"),
     [
-        (job.Outcome.SUCCESS, True, ""),
-        (job.Outcome.SUCCESS, False, "why"),
-        (job.Outcome.FINISHED, False, ""),
+        (job.DependencyOutcome.SUCCESS, True, ""),
+        (job.DependencyOutcome.SUCCESS, False, "why"),
+        (job.DependencyOutcome.FINISHED, False, ""),
     ],
 )
 def test_outcome_decides_what_an_end_means(
-    outcome: job.Outcome,
+    outcome: job.DependencyOutcome,
     succeeded: bool,  # noqa: FBT001
     problem: str,
 ) -> None:
@@ -207,7 +207,7 @@ def test_outcome_decides_what_an_end_means(
     assert (found.over, found.problem) == (True, problem)
 
 
-LIST = inputs.Source(inputs.Kind.TASK, "lister")
+LIST = inputs.InputSource(inputs.InputKind.TASK, "lister")
 
 
 def _each() -> job.Job:

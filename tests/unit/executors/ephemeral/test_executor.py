@@ -14,7 +14,7 @@ from kilnwork.kube import cache, client, errors
 REF = attempts.AttemptRef(ids.TaskId(bytes(16)), 1, 1)
 ATTEMPT = port.Attempt(
     ref=REF, namespace="ns", name="t", owner_uid="", spec=task.TaskSpec(command=("true",)),
-    place=port.Place(pod="w-0", pod_uid="u"),
+    place=port.WorkerPod(pod="w-0", pod_uid="u"),
 )  # fmt: skip
 REMOVED = errors.Invalid(422, "Invalid", 'existing ephemeral containers "x" may not be removed')
 
@@ -39,11 +39,13 @@ class Api:
         self.shown = list(shown)
         self.paths: list[str] = []
 
-    async def raw(self, method: str, path: str, *, body: bytes, **_: Any) -> http_types.Response:
+    async def raw(
+        self, method: str, path: str, *, body: bytes, **_: Any
+    ) -> http_types.ClientResponse:
         self.paths.append(msgspec.json.decode(body)[1]["path"])
         if len(self.paths) <= self.refusals:
             raise REMOVED
-        return cast("http_types.Response", Response(b"{}"))
+        return cast("http_types.ClientResponse", Response(b"{}"))
 
     async def get(self, *_: Any, type: type[Any], **__: Any) -> Any:  # noqa: A002
         found = self.shown.pop(0) if len(self.shown) > 1 else self.shown[0]

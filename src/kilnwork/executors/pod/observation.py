@@ -1,0 +1,272 @@
+"""What the status of a Pod means for the attempt that it is. Pure.
+
+Used by `executor`; `states` has the table of it. The final phase decides about
+success and failure: a container that was started again after running out of memory and then
+succeeded has succeeded (https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/).
+What Kubernetes itself ends (eviction, preemption, a node that is lost or shuts down) is a loss and
+no failure of the task.
+"""
+
+from collections.abc import Iterator
+
+from kilnwork.api import attempts, pod, reasons
+from kilnwork.executors import port
+
+_R = reasons.Reason
+_E = attempts.Ending
+
+_EX_TEMPFAIL = 75
+_SIGKILL = 137
+
+_LOSSES = {
+    "Evicted": _R.EVICTED,
+    "Preempting": _R.PREEMPTED,
+    "Preempted": _R.PREEMPTED,
+    "NodeLost": _R.NODE_LOST,
+    "NodeShutdown": _R.NODE_LOST,
+    "Terminated": _R.NODE_LOST,
+    "Shutdown": _R.NODE_LOST,
+}
+"""`status.reason` of Pods that Kubernetes ended (pkg/kubelet/eviction, …/preemption,
+…/nodeshutdown)."""
+
+_REFUSED_BY_NODE = (
+    "OutOf", "NodeAffinity", "UnexpectedAdmissionError", "TopologyAffinityError", "PodRejected",
+    "InvalidNodeInfo", "UnknownPodAdmission",
+)  # fmt: skip
+"""How `status.reason` begins where a kubelet takes no Pod that the scheduler gave it."""
+
+
+def observe(seen: pod.Pod, stop: port.Stop | None, *, spec: dict[str, object]) -> port.Observation:
+    """What is seen of an attempt whose Pod is `seen`. `spec`: of the Pod, for its limits.
+
+    `stop`: somebody wants it to end. An end of its own counts if it came before the deletion of
+    the Pod was asked for, which only a Pod that is as it was read is.
+    """
+    started = _running_since(seen)
+    node = seen.spec.node_name
+    outcome = _outcome(seen, stop, spec)
+    if outcome is not None:
+        return port.Observation(
+            phase=port.Phase.OVER,
+            reason=outcome.reason,
+            message=outcome.message,
+            node=node,
+            started=started,
+            outcome=outcome,
+        )
+    reason, message = _why(seen, running=started is not None)
+    phase = port.Phase.STAGING if started is None else port.Phase.RUNNING
+    return port.Observation(phase=phase, reason=reason, message=message, node=node, started=started)
+
+
+def gone(name: str, stop: port.Stop | None, *, proof: bool = True) -> port.Observation:
+    """There is no Pod where one was, or may have been. `proof`: nothing of it runs."""
+    if stop is not None:
+        message = f"Pod {name} is gone"
+        if not proof:
+            message += ", removed by force: its containers were not seen to end"
+        outcome = attempts.Outcome(_E.STOPPED, stop.reason, message, proof=proof)
+    else:
+        message = f"Pod {name} was deleted before its end was seen"
+        outcome = attempts.Outcome(_E.LOST, _R.POD_LOST, message)
+    return port.Observation(
+        phase=port.Phase.OVER, reason=outcome.reason, message=outcome.message, outcome=outcome
+    )
+
+
+def _outcome(
+    seen: pod.Pod, stop: port.Stop | None, spec: dict[str, object]
+) -> attempts.Outcome | None:
+    """How it ended; None while something of it may run."""
+    phase = seen.status.phase
+    if phase not in ("Succeeded", "Failed"):
+        unscheduled = seen.terminating and not seen.spec.node_name
+        if not unscheduled:
+            return None
+    started, finished = _started(seen), _finished(seen)
+    own = stop is None or not seen.terminating
+    if phase == "Succeeded" and own:
+        return attempts.Outcome(
+            _E.SUCCEEDED, _R.SUCCEEDED, exit_code=0, started=started, finished=finished
+        )
+    if not own and stop is not None:
+        return attempts.Outcome(
+            _E.STOPPED,
+            stop.reason,
+            seen.disruption if _orphaned(seen) else "",
+            _exit_code(seen),
+            proof=not _orphaned(seen),
+            started=started,
+            finished=finished,
+        )
+    return _ended_badly(seen, spec, started=started, finished=finished)
+
+
+def _ended_badly(
+    seen: pod.Pod, spec: dict[str, object], *, started: float | None, finished: float | None
+) -> attempts.Outcome:
+    loss = loss_of(seen, finished)
+    if loss is not None:
+        reason, message = loss
+        return attempts.Outcome(
+            _E.LOST, reason, message, _exit_code(seen), started=started, finished=finished
+        )
+    failed = next(_failed(seen), None)
+    if failed is None:
+        said = ": ".join(p for p in (seen.status.reason, seen.status.message) if p)
+        reason = _R.DEADLINE_EXCEEDED if seen.status.reason == "DeadlineExceeded" else _R.POD_FAILED
+        return attempts.Outcome(_E.FAILED, reason, said, started=started, finished=finished)
+    container, end = failed
+    reason, message = _failure(seen, container, end, spec)
+    ending = _E.LOST if reason is _R.PROCESS_KILLED else _E.FAILED
+    return attempts.Outcome(
+        ending,
+        reason,
+        message,
+        end.exit_code,
+        requested_retry=reason is _R.RETRY_REQUESTED,
+        started=started,
+        finished=finished,
+    )
+
+
+def loss_of(seen: pod.Pod, finished: float | None) -> tuple[str, str] | None:
+    """Why Kubernetes ended it, or somebody else deleted it; None when neither is so."""
+    name, status = seen.metadata.name, seen.status
+    if status.reason in _LOSSES:
+        return _LOSSES[status.reason], f"Pod {name}: {status.reason}: {status.message}"
+    if status.reason.startswith(_REFUSED_BY_NODE):
+        message = f"node {seen.spec.node_name} refused Pod {name}: {status.reason}"
+        return _R.NODE_REFUSED, f"{message}: {status.message}"
+    if _orphaned(seen):
+        return _R.NODE_LOST, f"Pod {name} on node {seen.spec.node_name}: {seen.disruption}"
+    if seen.disruption:
+        preempted = seen.disruption.startswith("PreemptionByScheduler")
+        reason = _R.PREEMPTED if preempted else _R.EVICTED
+        return reason, f"Pod {name} was disrupted: {seen.disruption}"
+    deleted = _deleted(seen)
+    if deleted is None or (finished is not None and finished < deleted):
+        return None  # if it is deleted, then it is tidied away after its end
+    return _R.POD_LOST, f"somebody deleted Pod {name}"
+
+
+def _orphaned(seen: pod.Pod) -> bool:
+    """The control plane has marked it Failed because its node is no object any more (kubernetes
+    pkg/controller/podgc): its containers were not seen to end."""
+    return seen.disruption.startswith("DeletionByPodGC")
+
+
+def _deleted(seen: pod.Pod) -> float | None:
+    """When its deletion was asked for, by the clock of the API server; None when it was not.
+
+    `deletionTimestamp` is when the grace ends (apiserver pkg/registry/rest, BeforeDelete).
+    """
+    ends = pod.moment(seen.metadata.deletion_timestamp)
+    return None if ends is None else ends - (seen.metadata.deletion_grace_period_seconds or 0)
+
+
+def _failed(seen: pod.Pod) -> Iterator[tuple[pod.ContainerStatus, pod.Terminated]]:
+    """Containers that ended with another code than 0, those of the task before its init
+    containers."""
+    status = seen.status
+    for container in (*status.container_statuses, *status.init_container_statuses):
+        ended = container.state.terminated
+        if ended is not None and ended.exit_code:
+            yield container, ended
+
+
+def _failure(
+    seen: pod.Pod, container: pod.ContainerStatus, end: pod.Terminated, spec: dict[str, object]
+) -> tuple[reasons.Reason, str]:
+    name = container.name
+    if seen.status.reason == "DeadlineExceeded":
+        return _R.DEADLINE_EXCEEDED, seen.status.message
+    if end.reason == "OOMKilled":
+        limit = memory_limit(spec, name)
+        of = f" of {limit}" if limit else ""
+        return _R.OUT_OF_MEMORY, f"container {name} used more memory than its limit{of}"
+    if end.exit_code == _EX_TEMPFAIL:
+        return _R.RETRY_REQUESTED, f"container {name} exited 75"
+    if end.exit_code == _SIGKILL:
+        return _R.PROCESS_KILLED, f"container {name} {how_killed(end)}"
+    if end.reason in ("ContainerCannotRun", "StartError"):
+        return _R.COMMAND_NOT_FOUND, f"container {name} cannot run: {end.message}"
+    said = f": {end.message}" if end.message else ""
+    return _R.NON_ZERO_EXIT, f"container {name} exited {end.exit_code}{said}"
+
+
+def how_killed(end: pod.Terminated) -> str:
+    """What is known of a container that ended with 137, which a kubelet says of lost ones too."""
+    if end.reason == "ContainerStatusUnknown":
+        return f"ended, and its end was not seen: {end.message}"
+    return "was killed by signal 9"
+
+
+def memory_limit(spec: dict[str, object], container: str) -> str:
+    """`resources.limits.memory` of a container of a PodSpec as it is written, "" without one."""
+    for group in ("containers", "initContainers"):
+        given = spec.get(group)
+        for one in given if isinstance(given, list) else ():
+            match one:
+                case {"name": str(name), "resources": {"limits": {"memory": limit}}}:
+                    if name == container:
+                        return str(limit)
+    return ""
+
+
+def _why(seen: pod.Pod, *, running: bool) -> tuple[str, str]:
+    """Why a Pod that is not over is where it is."""
+    name, status = seen.metadata.name, seen.status
+    if status.phase == "Unknown" or seen.node_lost_since is not None:
+        return _R.NODE_LOST, f"Kubernetes does not hear of node {seen.spec.node_name}"
+    if running:
+        return _R.STARTED, _restarting(seen)
+    found = pod.trouble(seen)
+    if found is None:
+        return _R.STARTING, f"Pod {name} is being started"
+    if found.kind is pod.TroubleKind.UNSCHEDULABLE:
+        return _R.UNSCHEDULABLE, found.text
+    if found.kind is pod.TroubleKind.NO_IMAGE:
+        return _R.IMAGE_PULL, found.text
+    return _R.CONTAINER_NOT_STARTED, found.text
+
+
+def _restarting(seen: pod.Pod) -> str:
+    found = pod.trouble(seen)
+    return "" if found is None else found.text
+
+
+def _running_since(seen: pod.Pod) -> float | None:
+    """As `_started`; of a Pod that runs although no container says since when, its creation."""
+    started = _started(seen)
+    if started is None and seen.status.phase == "Running":
+        return pod.moment(seen.metadata.creation_timestamp)
+    return started
+
+
+def _started(seen: pod.Pod) -> float | None:
+    """When the first of its containers began, init containers aside; None when none has."""
+    times = [
+        moment
+        for container in seen.status.container_statuses
+        for state in (container.state, container.last_state)
+        if (moment := state.started) is not None
+    ]
+    return min(times, default=None)
+
+
+def _finished(seen: pod.Pod) -> float | None:
+    """When the last of its containers ended; None where nobody knows."""
+    times = [
+        moment
+        for container in (*seen.status.container_statuses, *seen.status.init_container_statuses)
+        if container.state.terminated is not None
+        and (moment := pod.moment(container.state.terminated.finished_at)) is not None
+    ]
+    return max(times, default=None)
+
+
+def _exit_code(seen: pod.Pod) -> int | None:
+    failed = next(_failed(seen), None)
+    return None if failed is None else failed[1].exit_code
