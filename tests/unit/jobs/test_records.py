@@ -6,7 +6,7 @@ from kilnwork.api import filejobs
 from kilnwork.jobs import items, records
 from support import index_records
 
-_O, _P, _Stage = filejobs.Outcome, filejobs.Phase, records.Stage
+_O, _P, _Stage = filejobs.PartOutcome, filejobs.FileJobPhase, records.Stage
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ _O, _P, _Stage = filejobs.Outcome, filejobs.Phase, records.Stage
     ],
 )
 def test_a_phase_follows_from_stage_and_verdict(
-    stage: records.Stage, verdict: filejobs.Outcome | None, phase: filejobs.Phase
+    stage: records.Stage, verdict: filejobs.PartOutcome | None, phase: filejobs.FileJobPhase
 ) -> None:
     job = index_records.job()
     job.stage, job.verdict = stage, verdict

@@ -15,7 +15,7 @@ def row_of(job: records.Job, key: model.Key | None = None) -> rows.JobRow:
 
 def test_a_job_comes_back_as_it_was_written() -> None:
     job = index_records.job(4)
-    job.stage, job.verdict = records.Stage.FINISHED, filejobs.Outcome.FAILED
+    job.stage, job.verdict = records.Stage.FINISHED, filejobs.PartOutcome.FAILED
     job.run, job.base_run, job.started, job.finished = 3, 2, 5.0, 9.0
     job.counts.succeeded, job.counts.failed, job.counts.cancelled = 1, 2, 1
     job.failures, job.loss_count, job.version, job.reason = 7, 8, 99, "IndexesFailed"

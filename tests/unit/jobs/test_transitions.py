@@ -11,7 +11,7 @@ from kilnwork.jobs import errors, item_source, items, records, transitions
 from kilnwork.kit import ids
 from support import index_records
 
-_S, _T, _O = items.ItemState, api_task.State, filejobs.Outcome
+_S, _T, _O = items.ItemState, api_task.State, filejobs.PartOutcome
 
 
 def change(state: api_task.State, **facts: Any) -> subscriptions.Change:

@@ -21,7 +21,7 @@ def commit(store: local.LocalStore, part: int, data: bytes) -> None:
     file = filejobs.StoredFile(
         key=key, bytes=len(data), lines=data.count(b"\n"), sha256=hashlib.sha256(data).hexdigest()
     )
-    outcome = filejobs.Outcome.SUCCEEDED
+    outcome = filejobs.PartOutcome.SUCCEEDED
     commits.publish(
         store, filejobs.Commit(part=part, run=1, attempt=1, outcome=outcome, output=file)
     )
@@ -54,7 +54,7 @@ def test_results_come_in_order_with_their_sum(
 def test_a_part_without_a_commit_or_success_is_named(store: local.LocalStore) -> None:
     with pytest.raises(part_outputs.OutputDamaged, match="part 3, run 1, has no commit"):
         part_outputs.outputs_of(store, (*TWO, (3, 1)))
-    failed = filejobs.Commit(part=3, run=1, attempt=1, outcome=filejobs.Outcome.FAILED)
+    failed = filejobs.Commit(part=3, run=1, attempt=1, outcome=filejobs.PartOutcome.FAILED)
     commits.publish(store, failed)
     with pytest.raises(part_outputs.OutputDamaged, match="has ended as Failed"):
         part_outputs.outputs_of(store, ((3, 1),))
