@@ -266,7 +266,7 @@ class StartQueue:
             return
         for place, alone in entry.modes().items():
             self._locks[place].holders.pop(row, None)
-            self._let_go(place, alone=alone)
+            self._release(place, alone=alone)
         if entry.claim.group is not None:
             self._members_of(entry.claim.group).active.pop(row, None)
             self._changed_groups.add(entry.claim.group.config)
@@ -429,7 +429,7 @@ class StartQueue:
         if entry.claim.group is not None:
             self._members_of(entry.claim.group).active[entry.row] = entry
 
-    def _let_go(self, place: tuple[str, str], *, alone: bool) -> None:
+    def _release(self, place: tuple[str, str], *, alone: bool) -> None:
         self._changed_locks[place] = alone or self._changed_locks.get(place, False)
 
     def _forget(self, entry: _Entry) -> None:
@@ -457,7 +457,7 @@ class StartQueue:
         for place, alone in entry.modes().items():
             lock = self._locks.get(place)
             if lock is not None and _discard(lock.exclusive if alone else lock.shared, entry.key):
-                self._let_go(place, alone=alone)
+                self._release(place, alone=alone)
         if entry.claim.group is not None:
             members = self._members_of(entry.claim.group)
             members.replacing.discard(entry.row)

@@ -70,9 +70,9 @@ class Variables:
             text = f"attempt {message.ref} is over"
             link.respond(message.serial, 409, child_requests.error_response(text))
             return
-        self._background.start("variables", self._answer(link, message))
+        self._background.start("variables", self._respond(link, message))
 
-    async def _answer(self, link: links.Link, message: messages.GetVariables) -> None:
+    async def _respond(self, link: links.Link, message: messages.GetVariables) -> None:
         """Respond, unless the attempt or its link goes before the values can be read."""
         for failures in itertools.count():
             await asyncio.sleep(RETRY.delay_s(failures))

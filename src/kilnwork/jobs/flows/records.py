@@ -97,7 +97,7 @@ class JobEnd(NamedTuple):
     cause: str = ""
     counts: model.Counts = model.Counts()
     value: bytes | None = None
-    """Its result, or the list of its results, JSON, if anybody reads that."""
+    """Its result, or the list of its results, JSON, if a step reads that."""
 
 
 class Start(NamedTuple):

@@ -187,7 +187,7 @@ class StepJobs:
         source.progress = step_items.StepProgress(reused=reused)
 
     def _read(self, run: records.Run, key: str, job: job_records.Job) -> None:
-        """Read the results of a job that is over, as far as anybody wants them; then the plan
+        """Read the results of a job that is over, as far as they are wanted; then the plan
         hears of its end."""
         end, work = _end_of(job), job.source.definition
         if not work.wanted or not (end.succeeded or work.memo):

@@ -3,11 +3,11 @@
 from kilnwork.api import attempts
 from kilnwork.channel import messages
 from kilnwork.dispatch.hub import callbacks
-from support import told_calls
+from support import scripted_calls
 
 
 def callback(number: int, body: bytes = b"1") -> messages.Callback:
-    ref = attempts.AttemptRef(told_calls.task_id(number), 1, 1)
+    ref = attempts.AttemptRef(scripted_calls.task_id(number), 1, 1)
     return messages.Callback(ref, attempts.JSON, body)
 
 

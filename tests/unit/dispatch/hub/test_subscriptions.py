@@ -3,15 +3,15 @@
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.dispatch.hub import subscriptions
-from support import told_calls, told_views
+from support import scripted_calls, told_views
 
 _S = api_task.State
 
 
 def test_subscribers_hear_of_their_tasks_until_they_leave() -> None:
-    world = told_calls.World(slots=0)
+    world = scripted_calls.World(slots=0)
     world.driver()
-    world.define(told_calls.spec())
+    world.define(scripted_calls.spec())
     one, two = world.submit(2)
     batch = world.memory.batch
     world.memory.mark(world.task(one))
@@ -28,7 +28,7 @@ def test_subscribers_hear_of_their_tasks_until_they_leave() -> None:
 
 
 def test_an_end_is_published_with_its_batch_alone() -> None:
-    world, task = told_calls.with_call(slots=0)
+    world, task = scripted_calls.with_call(slots=0)
     record, batch = world.task(task), world.memory.batch
     world.memory.mark(record)
     record.state = _S.SUCCESS
@@ -49,13 +49,13 @@ def test_a_view_and_a_record_say_the_same() -> None:
     view = told_views.running(attempt=3, unstarted=1, failures=1, losses=2)
     change = subscriptions.of_view(view)
     assert (change.attempt, change.failures, change.losses, change.worker) == (2, 1, 2, "w-0")
-    world, task = told_calls.with_call(slots=1)
+    world, task = scripted_calls.with_call(slots=1)
     of_record = subscriptions.of_record(world.task(task))
     assert (of_record.attempt, of_record.worker, of_record.parent) == (1, "w1", False)
 
 
 def test_what_is_over_or_unknown_is_not_in_memory() -> None:
-    world, task = told_calls.with_call(slots=0)
+    world, task = scripted_calls.with_call(slots=0)
     record = world.task(task)
     assert [one.task for one in subscriptions.of_memory([record, None])] == [task]
     record.state = _S.KILLED
@@ -64,6 +64,8 @@ def test_what_is_over_or_unknown_is_not_in_memory() -> None:
 
 def test_a_task_that_cannot_be_has_failed() -> None:
     spec = api_task.TaskSpec(command=("true",), run=3)
-    submission = model.Submission(task=told_calls.task_id(1), namespace="ns", name="t", spec=spec)
+    submission = model.Submission(
+        task=scripted_calls.task_id(1), namespace="ns", name="t", spec=spec
+    )
     change = subscriptions.refused(submission, "too large")
     assert (change.run, change.state, change.message) == (3, _S.FAILED, "too large")

@@ -5,13 +5,13 @@ import pytest
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.journal import restore, task_rows
-from support import told_calls
+from support import scripted_calls
 
 _S = api_task.State
 
 
 def a_row(state: api_task.State) -> task_rows.TaskRow:
-    world, task = told_calls.with_call(slots=0)
+    world, task = scripted_calls.with_call(slots=0)
     record = world.task(task)
     record.state, record.name, record.child_key = state, "n", "=k"
     return task_rows.of_record(record)
@@ -42,8 +42,8 @@ def test_a_rerun_is_the_next_run_of_the_same_task() -> None:
     row = a_row(_S.FAILED)
     item = restore.rerun(row, {})
     assert (item.task, item.run, item.name, item.key) == (row.task, 2, "n", "=k")
-    assert item.arguments == told_calls.ARGUMENTS
+    assert item.arguments == scripted_calls.ARGUMENTS
     assert not item.of_family
-    parent = attempts.AttemptRef(told_calls.task_id(9), 1, 0)
+    parent = attempts.AttemptRef(scripted_calls.task_id(9), 1, 0)
     child = restore.rerun(row, {}, family=parent)
     assert (child.parent, child.of_family) == (parent, True)

@@ -6,14 +6,14 @@ from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.journal import rows
 from kilnwork.dispatch.machine import instructions
-from support import told_calls
+from support import scripted_calls
 
 _S = api_task.State
 DIGEST = b"d" * 32
 
 
-def submitted(count: int = 1) -> tuple[told_calls.World, instructions.Batch]:
-    world = told_calls.world_of(slots=0)
+def submitted(count: int = 1) -> tuple[scripted_calls.World, instructions.Batch]:
+    world = scripted_calls.world_of(slots=0)
     tasks = [world.task(task) for task in world.submit(count)]
     return world, instructions.Batch(dirty=dict.fromkeys(tasks))
 
@@ -38,9 +38,9 @@ def test_blobs_are_needed_while_the_row_is_there() -> None:
 
 
 def test_what_is_deleted_goes_by_its_row_if_that_is_known() -> None:
-    forgotten = {told_calls.task_id(1): 7, told_calls.task_id(2): None}
+    forgotten = {scripted_calls.task_id(1): 7, scripted_calls.task_id(2): None}
     found = rows.of_batch(instructions.Batch(forgotten=forgotten))
-    assert (found.dropped, found.forgotten) == ([7], [told_calls.task_id(2)])
+    assert (found.dropped, found.forgotten) == ([7], [scripted_calls.task_id(2)])
 
 
 def test_equal_moves_are_written_as_one() -> None:
@@ -84,4 +84,4 @@ def test_neighbours_are_one_range() -> None:
 
 def test_commands_call_nothing() -> None:
     assert rows.called(api_task.TaskSpec(command=("true",))) == ""
-    assert rows.called(told_calls.spec("m:g")) == "m:g"
+    assert rows.called(scripted_calls.spec("m:g")) == "m:g"

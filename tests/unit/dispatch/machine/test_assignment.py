@@ -3,8 +3,8 @@
 from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import assignment, inputs, instructions, records
-from support import told_calls
-from support.told_calls import World, said, short_world, spec, with_call, world_of
+from support import scripted_calls
+from support.scripted_calls import World, said, short_world, spec, with_call, world_of
 
 
 def held(world: World) -> list[int]:
@@ -149,7 +149,7 @@ def test_commands_and_calls_share_the_seats() -> None:
     assert not world.holds(second)
     assert world.memory.links[1].busy == 2
     outcome = attempts.Outcome(attempts.Ending.SUCCEEDED, "Succeeded")
-    world.tell(inputs.Finished(1, 1, world.task(command).ref, outcome))
+    world.apply(inputs.Finished(1, 1, world.task(command).ref, outcome))
     assert world.holds(second)
 
 
@@ -205,7 +205,7 @@ def test_slots_that_cannot_be_opened_are_asked_for_less_and_less_often() -> None
     for number, pause in enumerate((0.1, 0.2, 0.4), start=1):
         asked = world.sent_of(instructions.OpenSlot)
         assert len(asked) == number
-        world.gone(told_calls.SlotPlayer(asked[-1].slot), code=None)
+        world.gone(scripted_calls.SlotPlayer(asked[-1].slot), code=None)
         world.after(pause * 0.9)
         assert len(world.sent_of(instructions.OpenSlot)) == number
         world.after(pause * 0.2)
@@ -224,14 +224,14 @@ def test_a_slot_that_never_joins_is_ended_and_replaced() -> None:
     (killed,) = world.sent_of(instructions.KillSlot)
     assert killed.slot == asked.slot
     world.opens = True
-    world.gone(told_calls.SlotPlayer(asked.slot), code=137, asked=True)
+    world.gone(scripted_calls.SlotPlayer(asked.slot), code=137, asked=True)
     world.after(1)
     assert world.holds(task)
 
 
 def test_idle_slots_beyond_the_seats_end_after_a_while() -> None:
     world, parent = with_call()
-    world.wait(parent, told_calls.task_id(77))
+    world.wait(parent, scripted_calls.task_id(77))
     (other,) = world.submit()
     assert len(world.slots) == 2
     world.resume(parent)
@@ -245,7 +245,7 @@ def test_idle_slots_beyond_the_seats_end_after_a_while() -> None:
 
 def test_nothing_is_placed_while_the_server_closes() -> None:
     world = world_of()
-    world.tell(inputs.Close())
+    world.apply(inputs.Close())
     (task,) = world.submit()
     assert said(world.task(task)) == ("Pending", "NoFreeSlot")
     assert not world.sent_of(instructions.OpenSlot)
@@ -274,12 +274,12 @@ def test_seats_are_counted_right_after_everything() -> None:
 def test_submits_are_confirmed_only_while_the_queue_is_not_too_long() -> None:
     world = world_of(max_backlog=3)
     tasks = world.submit(4)
-    assert world.accepted == {told_calls.DRIVER: 4}
+    assert world.accepted == {scripted_calls.DRIVER: 4}
     world.submit(2)
-    assert world.accepted == {told_calls.DRIVER: 4}
+    assert world.accepted == {scripted_calls.DRIVER: 4}
     world.end(tasks[0], seconds=1)
     world.end(tasks[1], seconds=1)
-    assert world.accepted == {told_calls.DRIVER: 6}
+    assert world.accepted == {scripted_calls.DRIVER: 6}
 
 
 def test_work_behind_a_long_call_is_worth_a_new_slot() -> None:
@@ -299,7 +299,7 @@ def test_work_behind_a_long_call_is_worth_a_new_slot() -> None:
 def test_nothing_is_sent_ahead_behind_a_call_that_is_to_end() -> None:
     world = short_world()
     (stopped,) = world.submit()
-    world.tell(inputs.Kill(stopped, "Killed"))
+    world.apply(inputs.Kill(stopped, "Killed"))
     world.submit(2)
     assert held(world) == [1]
 
@@ -309,7 +309,7 @@ def test_what_waits_behind_a_call_that_is_to_end_goes_elsewhere() -> None:
     (stopped, *_) = world.submit(2)
     player = world.holder(stopped)
     more = world.submit(2)
-    world.tell(inputs.Kill(stopped, "Killed"))
+    world.apply(inputs.Kill(stopped, "Killed"))
     for task in [ref.task for p in world.slots.values() if p is not player for ref in p.has]:
         world.end(task)
     (asked,) = world.sent_of(instructions.TakeBack)
@@ -324,7 +324,7 @@ def test_commands_do_not_wait_behind_calls_that_have_no_slot() -> None:
     command = world.declare(900, api_task.TaskSpec(command=("true",)))
     assert said(world.task(command)) == ("Pending", "NoFreeSlot"), "slots open in both seats"
     for asked in world.sent_of(instructions.OpenSlot):
-        world.gone(told_calls.SlotPlayer(asked.slot), code=None)
+        world.gone(scripted_calls.SlotPlayer(asked.slot), code=None)
     assert said(world.task(command)) == ("Staging", "Starting")
     assert not any(world.holds(call) for call in calls)
     world.opens = True

@@ -6,8 +6,8 @@ import pytest
 
 from kilnwork.api import attempts
 from kilnwork.dispatch.machine import inputs, instructions, memory
-from support import told_calls
-from support.told_calls import World, said, spec, world_of
+from support import scripted_calls
+from support.scripted_calls import World, said, spec, world_of
 
 
 def test_a_call_runs_in_a_slot_and_its_result_comes_back() -> None:
@@ -15,7 +15,7 @@ def test_a_call_runs_in_a_slot_and_its_result_comes_back() -> None:
     (task,) = world.submit()
     record = world.task(task)
     assert said(record) == ("Staging", "Starting")
-    assert world.accepted == {told_calls.DRIVER: 1}
+    assert world.accepted == {scripted_calls.DRIVER: 1}
     assert len(world.sent_of(instructions.OpenSlot)) == 1
     world.end(task)
     assert said(record) == ("Success", "Succeeded")
@@ -68,7 +68,7 @@ def test_a_call_of_an_unknown_template_closes_the_link() -> None:
     world = world_of()
     world.submit(template=7)
     (closed,) = world.sent_of(instructions.CloseLink)
-    assert closed.link == told_calls.DRIVER
+    assert closed.link == scripted_calls.DRIVER
     assert "template 7" in closed.message
 
 
@@ -85,10 +85,10 @@ def test_a_late_report_is_acknowledged_and_changes_nothing() -> None:
 
 def test_a_newer_link_of_the_same_session_replaces_the_older() -> None:
     world = world_of()
-    world.driver(101, session=told_calls.DRIVER.to_bytes(16, "big"))
+    world.driver(101, session=scripted_calls.DRIVER.to_bytes(16, "big"))
     (closed,) = world.sent_of(instructions.CloseLink)
-    assert closed.link == told_calls.DRIVER
-    world.tell(inputs.LinkClosed(told_calls.DRIVER))
+    assert closed.link == scripted_calls.DRIVER
+    world.apply(inputs.LinkClosed(scripted_calls.DRIVER))
     world.define(spec(), link=101)
     (task,) = world.submit(link=101)
     world.end(task)
@@ -99,7 +99,7 @@ def test_a_template_that_is_forgotten_is_no_more_and_its_tasks_go_on() -> None:
     world = world_of(slots=0)
     (task,) = world.submit()
     world.define(spec("m:other"), number=2)
-    world.tell(inputs.Undefine(told_calls.DRIVER, (1, 2, 99)))
+    world.apply(inputs.Undefine(scripted_calls.DRIVER, (1, 2, 99)))
     world.worker()
     world.end(task)
     assert world.result(1) is not None
@@ -115,13 +115,13 @@ def test_templates_that_nobody_uses_are_let_go(monkeypatch: pytest.MonkeyPatch) 
         world.define(spec(f"m:f{number}"), number=number)
         (task,) = world.submit(template=number)
         world.end(task)
-    world.tell(inputs.Undefine(told_calls.DRIVER, tuple(range(2, 100))))
+    world.apply(inputs.Undefine(scripted_calls.DRIVER, tuple(range(2, 100))))
     world.finals.clear()
     world.written.clear()
     gc.collect()
     assert len(world.memory.templates) <= 12
     world.define(spec(), number=100)
     assert (
-        world.memory.submitters[told_calls.DRIVER].templates[1]
-        is (world.memory.submitters[told_calls.DRIVER].templates[100])
+        world.memory.submitters[scripted_calls.DRIVER].templates[1]
+        is (world.memory.submitters[scripted_calls.DRIVER].templates[100])
     )

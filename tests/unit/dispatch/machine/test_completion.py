@@ -8,29 +8,29 @@ from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import ids
-from support import told_calls
-from support.told_calls import World, said, spec
+from support import scripted_calls
+from support.scripted_calls import World, said, spec
 
 GRACE = api_task.Timeouts(kill_grace_seconds=5)
 STOPPED = attempts.Ending.STOPPED
 
 
 def world_of(template: api_task.TaskSpec | None = None, **options: Any) -> World:
-    return told_calls.world_of(template or spec(timeouts=GRACE), **options)
+    return scripted_calls.world_of(template or spec(timeouts=GRACE), **options)
 
 
 def with_call(
     template: api_task.TaskSpec | None = None, **options: Any
 ) -> tuple[World, ids.TaskId]:
-    return told_calls.with_call(template or spec(timeouts=GRACE), **options)
+    return scripted_calls.with_call(template or spec(timeouts=GRACE), **options)
 
 
 def spawn(world: World, parent: ids.TaskId, **item: Any) -> ids.TaskId:
-    return told_calls.spawn(world, parent, template=spec("m:child", timeouts=GRACE), **item)
+    return scripted_calls.spawn(world, parent, template=spec("m:child", timeouts=GRACE), **item)
 
 
 def cancel(world: World, *tasks: ids.TaskId, **fields: Any) -> None:
-    world.tell(inputs.CancelTasks(told_calls.DRIVER, tasks, **fields))
+    world.apply(inputs.CancelTasks(scripted_calls.DRIVER, tasks, **fields))
 
 
 def test_a_queued_call_is_killed_at_once() -> None:
@@ -129,7 +129,7 @@ def test_those_above_a_stopped_parent_run_elsewhere_uncounted() -> None:
     (parent, other) = world.submit(2)
     other_child = spawn(world, other)
     player = world.holder(parent)
-    world.tell(inputs.Waiting(player.link, world.task(parent).ref, (other_child,), in_place=True))
+    world.apply(inputs.Waiting(player.link, world.task(parent).ref, (other_child,), in_place=True))
     assert world.holder(other_child) is player
     cancel(world, parent)
     world.after(5.5)
@@ -163,8 +163,8 @@ def test_cancel_of_one_task_alone_leaves_its_children() -> None:
 
 def test_a_driver_cannot_cancel_in_another_namespace() -> None:
     world, task = with_call()
-    world.tell(inputs.Attach(300, b"x" * 16, "other"))
-    world.tell(inputs.CancelTasks(300, (task,)))
+    world.apply(inputs.Attach(300, b"x" * 16, "other"))
+    world.apply(inputs.CancelTasks(300, (task,)))
     assert said(world.task(task)) == ("Staging", "Starting")
 
 
@@ -227,7 +227,7 @@ def test_a_failed_call_is_tried_again_after_its_delay() -> None:
     assert said(world.task(task)) == ("Failed", "Raised")
     result = world.result(1)
     assert result is not None
-    assert told_calls.error_of(result.payload).text == "no"
+    assert scripted_calls.error_of(result.payload).text == "no"
 
 
 def test_a_call_that_never_says_that_it_runs_is_timed_out_all_the_same() -> None:
@@ -264,7 +264,7 @@ def test_a_killed_call_that_failed_by_itself_has_failed() -> None:
     cancel(world, task)
     world.end(task, attempts.Ending.FAILED)
     assert said(world.task(task)) == ("Failed", "Raised")
-    assert world.task(task).result == told_calls.ERROR
+    assert world.task(task).result == scripted_calls.ERROR
 
 
 @pytest.mark.parametrize("in_place", [True, False])

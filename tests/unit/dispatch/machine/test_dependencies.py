@@ -9,21 +9,21 @@ from kilnwork.api import attempts, calls, reasons
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import dependencies, inputs, views
 from kilnwork.kit import ids
-from support import told_calls
-from support.told_calls import World, error_of, said, spawn, spec, task_id
+from support import scripted_calls
+from support.scripted_calls import World, error_of, said, spawn, spec, task_id
 
 FAILED = attempts.Ending.FAILED
 _S = api_task.State
 
 
 def world_of(template: api_task.TaskSpec | None = None, **options: Any) -> World:
-    return told_calls.world_of(template, **({"slots": 4} | options))
+    return scripted_calls.world_of(template, **({"slots": 4} | options))
 
 
 def with_call(
     template: api_task.TaskSpec | None = None, **options: Any
 ) -> tuple[World, ids.TaskId]:
-    return told_calls.with_call(template, **({"slots": 4} | options))
+    return scripted_calls.with_call(template, **({"slots": 4} | options))
 
 
 def values_of(world: World, task: ids.TaskId) -> dict[ids.TaskId, calls.Value]:
@@ -48,7 +48,7 @@ def test_results_go_along_with_the_call() -> None:
     (task,) = world.submit(needs=(first,))
     world.end(first)
     value = values_of(world, task)[first]
-    assert (value.state, value.payload) == (_S.SUCCESS, told_calls.RESULT)
+    assert (value.state, value.payload) == (_S.SUCCESS, scripted_calls.RESULT)
 
 
 def test_a_need_that_is_over_already_does_not_hold_it_up() -> None:
@@ -58,12 +58,12 @@ def test_a_need_that_is_over_already_does_not_hold_it_up() -> None:
     world.end(first)
     (task,) = world.submit(needs=(first,))
     assert world.holds(task)
-    assert values_of(world, task)[first].payload == told_calls.RESULT
+    assert values_of(world, task)[first].payload == scripted_calls.RESULT
 
 
 def test_a_need_that_only_the_journal_has() -> None:
     world = world_of()
-    over = calls.Value(task_id(500), _S.SUCCESS, "Succeeded", "", told_calls.RESULT)
+    over = calls.Value(task_id(500), _S.SUCCESS, "Succeeded", "", scripted_calls.RESULT)
     (task,) = world.submit(needs=(task_id(500),), values={task_id(500): over})
     assert world.holds(task)
     assert values_of(world, task) == {task_id(500): over}
@@ -88,7 +88,7 @@ def test_a_failed_input_fails_the_call_and_is_its_cause() -> None:
     error = error_of(world.task(task).result)
     assert error.type == "kilnwork.InputFailed"
     assert ids.task_text(first) in error.text
-    assert error.cause == told_calls.RAISED
+    assert error.cause == scripted_calls.RAISED
     result = world.result(2)
     assert result is not None
     assert result.reason == "InputFailed"
@@ -98,7 +98,7 @@ def test_a_killed_input_has_a_cause_that_says_so() -> None:
     world = world_of(slots=1)
     (_, first) = world.submit(2)
     (task,) = world.submit(needs=(first,))
-    world.tell(inputs.CancelTasks(told_calls.DRIVER, (first,)))
+    world.apply(inputs.CancelTasks(scripted_calls.DRIVER, (first,)))
     error = error_of(world.task(task).result)
     assert error.cause is not None
     assert error.cause.type == "kilnwork.Cancelled"
@@ -111,7 +111,7 @@ def test_failures_pass_along_a_long_chain() -> None:
         (last,) = world.submit(needs=(last,))
     world.end(first, FAILED)
     assert said(world.task(last)) == ("Failed", "InputFailed")
-    assert error_of(world.task(last).result).cause == told_calls.RAISED
+    assert error_of(world.task(last).result).cause == scripted_calls.RAISED
     assert not world.memory.tasks
 
 
@@ -133,7 +133,7 @@ def test_a_call_that_accepts_failures_runs_with_them() -> None:
     world.end(first, FAILED)
     assert world.holds(task)
     value = values_of(world, task)[first]
-    assert (value.state, value.payload) == (_S.FAILED, told_calls.ERROR)
+    assert (value.state, value.payload) == (_S.FAILED, scripted_calls.ERROR)
 
 
 def test_an_unknown_need_fails_the_call() -> None:
@@ -151,7 +151,7 @@ def test_a_call_that_needs_itself_fails() -> None:
 
 def test_a_need_in_another_namespace_is_unknown() -> None:
     world, first = with_call()
-    world.tell(inputs.Attach(300, b"x" * 16, "other"))
+    world.apply(inputs.Attach(300, b"x" * 16, "other"))
     world.define(spec(), link=300)
     (task,) = world.submit(link=300, needs=(first,))
     assert said(world.task(task)) == ("Failed", "InputFailed")
@@ -160,14 +160,14 @@ def test_a_need_in_another_namespace_is_unknown() -> None:
 def test_a_call_that_waits_for_inputs_can_be_held_back_and_let_go() -> None:
     world, first = with_call()
     (task,) = world.submit(needs=(first,))
-    world.tell(inputs.Suspend(task, True))
+    world.apply(inputs.Suspend(task, True))
     assert said(world.task(task)) == ("Pending", "Suspended")
-    world.tell(inputs.Suspend(task, False))
+    world.apply(inputs.Suspend(task, False))
     assert said(world.task(task)) == ("Pending", "WaitingForInput")
-    world.tell(inputs.Suspend(task, True))
+    world.apply(inputs.Suspend(task, True))
     world.end(first)
     assert said(world.task(task)) == ("Pending", "Suspended")
-    world.tell(inputs.Suspend(task, False))
+    world.apply(inputs.Suspend(task, False))
     assert world.holds(task)
 
 
@@ -191,7 +191,7 @@ def test_a_task_that_returns_a_future_ends_as_that_task_does() -> None:
     assert said(world.task(parent)) == ("Success", "Succeeded")
     result = world.result(1)
     assert result is not None
-    assert result.payload == told_calls.RESULT
+    assert result.payload == scripted_calls.RESULT
 
 
 def test_a_task_that_delegated_holds_no_slot() -> None:
@@ -219,14 +219,14 @@ def test_a_failure_of_the_delegate_is_its_own_without_another_attempt() -> None:
     world.end(parent, delegate=child, payload=None)
     world.end(child, FAILED)
     assert said(world.task(parent)) == ("Failed", "Raised")
-    assert error_of(world.task(parent).result) == told_calls.RAISED
+    assert error_of(world.task(parent).result) == scripted_calls.RAISED
 
 
 def test_a_killed_delegate_kills_it_too() -> None:
     world, parent = with_call()
     child = spawn(world, parent)
     world.end(parent, delegate=child, payload=None)
-    world.tell(inputs.Kill(child, "Killed"))
+    world.apply(inputs.Kill(child, "Killed"))
     world.end(child, attempts.Ending.STOPPED, reason="Killed")
     assert said(world.task(parent)) == ("Killed", "Killed")
 
@@ -235,7 +235,7 @@ def test_a_task_that_delegated_is_killed_at_once_and_its_child_with_proof() -> N
     world, parent = with_call()
     child = spawn(world, parent)
     world.end(parent, delegate=child, payload=None)
-    world.tell(inputs.Kill(parent, "Killed"))
+    world.apply(inputs.Kill(parent, "Killed"))
     assert said(world.task(parent)) == ("Killed", "Killed")
     assert said(world.task(child)) == ("Killing", "ParentKilled")
     world.end(child, attempts.Ending.STOPPED, reason="Killed")
@@ -251,7 +251,7 @@ def test_delegating_to_what_is_over() -> None:
     world.end(child)
     world.end(parent, delegate=child, payload=None)
     assert said(world.task(parent)) == ("Success", "Succeeded")
-    assert world.task(parent).result == told_calls.RESULT
+    assert world.task(parent).result == scripted_calls.RESULT
 
 
 def test_delegating_to_what_only_the_journal_has() -> None:
@@ -266,8 +266,8 @@ def test_delegating_to_what_only_the_journal_has() -> None:
     asked = world.machine.lookups(item)
     assert asked is not None
     assert (asked.namespace, asked.values) == ("ns", {child})
-    over = calls.Value(child, _S.SUCCESS, "Succeeded", "", told_calls.RESULT)
-    world.tell(msgspec.structs.replace(item, values={child: over}))
+    over = calls.Value(child, _S.SUCCESS, "Succeeded", "", scripted_calls.RESULT)
+    world.apply(msgspec.structs.replace(item, values={child: over}))
     assert said(world.task(parent)) == ("Success", "Succeeded")
 
 
@@ -286,7 +286,7 @@ def test_delegating_to_what_is_forgotten_a_moment_later() -> None:
     world.machine.forget([world.task(child)])  # its end has just come to the disk
     world.settle()
     assert said(world.task(parent)) == ("Success", "Succeeded")
-    assert world.task(parent).result == told_calls.RESULT
+    assert world.task(parent).result == scripted_calls.RESULT
 
 
 def test_delegating_to_an_unknown_task_fails() -> None:
@@ -315,4 +315,4 @@ def test_a_dependent_of_a_task_that_delegated_waits_for_the_outcome() -> None:
     assert said(world.task(after)) == ("Pending", "WaitingForInput")
     world.end(child)
     assert world.holds(after)
-    assert values_of(world, after)[parent].payload == told_calls.RESULT
+    assert values_of(world, after)[parent].payload == scripted_calls.RESULT

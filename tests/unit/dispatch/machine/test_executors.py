@@ -9,7 +9,7 @@ from kilnwork.api import task as api_task
 from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import executors, inputs, instructions, records, views
 from kilnwork.kit import ids
-from support import told_machine
+from support import scripted_machine
 
 R = reasons.Reason
 S = api_task.State
@@ -21,14 +21,14 @@ LOST = attempts.Outcome(E.LOST, R.POD_LOST, "somebody deleted it")
 STOPPED = attempts.Outcome(E.STOPPED, R.KILLED)
 
 
-class World(told_machine.World):
+class World(scripted_machine.World):
     """A machine to which executor `pod` belongs when it has joined."""
 
     def __init__(self) -> None:
         super().__init__()
         self.published: set[ids.TaskId] = set()
 
-    def tell(self, item: inputs.Input) -> None:
+    def apply(self, item: inputs.Input) -> None:
         self.machine.handle(item, self.now)
         batch = self.machine.take(self.now)
         self.sent += batch.sends
@@ -37,16 +37,16 @@ class World(told_machine.World):
     def pod(self, number: int = 1, namespace: str = "ns", **spec: Any) -> records.Task:
         filled = api_task.TaskSpec(pod=POD, **spec)
         task = ids.TaskId(bytes(15) + bytes([number]))
-        self.tell(
+        self.apply(
             inputs.Submit(model.Submission(task=task, namespace=namespace, name="t", spec=filled))
         )
         return self.memory.tasks[task]
 
     def executor(self, link: int = LINK, *, capacity: int = 100) -> None:
-        self.tell(inputs.JoinExecutor(link, "pod", capacity))
+        self.apply(inputs.JoinExecutor(link, "pod", capacity))
 
     def observed(self, task: records.Task, reason: str, node: str = "", link: int = LINK) -> None:
-        self.tell(inputs.Observed(link, task.ref, model.Observed(reason, "because", node)))
+        self.apply(inputs.Observed(link, task.ref, model.Observed(reason, "because", node)))
 
     def over(
         self, task: records.Task, outcome: attempts.Outcome, *, link: int = LINK, attempt: int = 0
@@ -54,13 +54,13 @@ class World(told_machine.World):
         ref = task.ref
         if attempt:
             ref = attempts.AttemptRef(ref.task, ref.run, attempt)
-        self.tell(inputs.Finished(link, 0, ref, outcome))
+        self.apply(inputs.Finished(link, 0, ref, outcome))
 
     def started(self, task: records.Task, link: int = LINK) -> None:
-        self.tell(inputs.Started(link, 0, task.ref, self.now.wall))
+        self.apply(inputs.Started(link, 0, task.ref, self.now.wall))
 
     def kill(self, task: records.Task) -> None:
-        self.tell(inputs.Kill(task.id, R.KILLED, ""))
+        self.apply(inputs.Kill(task.id, R.KILLED, ""))
 
     def told(self, kind: type[Any], link: int = LINK) -> list[attempts.AttemptRef]:
         """Attempts of which an executor was told so, in order."""
@@ -95,7 +95,7 @@ def test_its_queue_is_none_that_a_taskcluster_could_have(world: World) -> None:
     assert task.cluster.is_executor
     namespace, name = task.cluster.key
     assert (namespace, "/" in name) == ("", True)
-    world.tell(inputs.CloseCluster("ns", name))
+    world.apply(inputs.CloseCluster("ns", name))
     assert not task.state.final
 
 

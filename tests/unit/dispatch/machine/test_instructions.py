@@ -3,9 +3,9 @@
 import pytest
 
 from kilnwork.dispatch.machine import instructions
-from support import told_calls
+from support import scripted_calls
 
-TASK = told_calls.task_id(1)
+TASK = scripted_calls.task_id(1)
 
 
 def test_a_new_batch_is_empty() -> None:

@@ -4,30 +4,30 @@ from kilnwork.api import attempts, calls
 from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import ids
-from support import told_calls
+from support import scripted_calls
 
 
-def forgotten(world: told_calls.World, task: ids.TaskId) -> instructions.Batch:
+def forgotten(world: scripted_calls.World, task: ids.TaskId) -> instructions.Batch:
     """The batch in which it is to be forgotten."""
     world.machine.handle(inputs.Forget((task,)), world.now)
     return world.machine.take(world.now)
 
 
-def with_call() -> tuple[told_calls.World, ids.TaskId]:
+def with_call() -> tuple[scripted_calls.World, ids.TaskId]:
     """A world in which a slot has a call, whose row is stored."""
-    world = told_calls.World()
+    world = scripted_calls.World()
     world.driver()
-    world.define(told_calls.spec())
+    world.define(scripted_calls.spec())
     (task,) = world.submit()
     world.task(task).stored = world.task(task).state
     return world, task
 
 
-def end(world: told_calls.World, task: ids.TaskId) -> None:
+def end(world: scripted_calls.World, task: ids.TaskId) -> None:
     """It ends in the batch at hand."""
     player, record = world.holder(task), world.task(task)
     over = calls.CallEnd(
-        record.ref, attempts.Ending.SUCCEEDED, "Succeeded", "", told_calls.RESULT, 1.0, 0.001
+        record.ref, attempts.Ending.SUCCEEDED, "Succeeded", "", scripted_calls.RESULT, 1.0, 0.001
     )
     world.machine.handle(inputs.CallsEnded(player.link, 1, (over,)), world.now)
 
@@ -39,7 +39,7 @@ def test_an_end_that_nobody_needs_is_not_written() -> None:
     batch = forgotten(world, task)
     assert (batch.forgotten, list(batch.dirty)) == ({task: record.row}, [])
     assert batch.finals == [record]  # memory drops it, and drivers get their result
-    assert [result.number for result in batch.results[told_calls.DRIVER]] == [record.number]
+    assert [result.number for result in batch.results[scripted_calls.DRIVER]] == [record.number]
 
 
 def test_what_goes_on_stays() -> None:
@@ -73,12 +73,12 @@ def test_what_memory_does_not_know_goes() -> None:
 
 
 def test_new_tasks_that_share_a_spec_share_a_template() -> None:
-    world = told_calls.World(slots=0)
-    spec = told_calls.spec()
+    world = scripted_calls.World(slots=0)
+    spec = scripted_calls.spec()
     new = [
         model.Submission(
-            task=told_calls.task_id(number), namespace="ns", name=f"t-{number}", spec=spec,
-            arguments=told_calls.ARGUMENTS, declared=False,
+            task=scripted_calls.task_id(number), namespace="ns", name=f"t-{number}", spec=spec,
+            arguments=scripted_calls.ARGUMENTS, declared=False,
         )
         for number in range(2)
     ]  # fmt: skip

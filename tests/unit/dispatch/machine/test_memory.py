@@ -5,23 +5,26 @@ import pytest
 from kilnwork.api import task as api_task
 from kilnwork.dispatch import errors
 from kilnwork.dispatch.machine import memory
-from support import told_calls
+from support import scripted_calls
 
 _S = api_task.State
 
 
 def test_equal_specs_share_a_template() -> None:
-    mem = told_calls.World(slots=0).memory
-    first = mem.template("ns", told_calls.spec("m:f"))
-    assert mem.template("ns", told_calls.spec("m:f")) is first
-    others = {mem.template("ns", told_calls.spec("m:g")), mem.template("b", told_calls.spec())}
+    mem = scripted_calls.World(slots=0).memory
+    first = mem.template("ns", scripted_calls.spec("m:f"))
+    assert mem.template("ns", scripted_calls.spec("m:f")) is first
+    others = {
+        mem.template("ns", scripted_calls.spec("m:g")),
+        mem.template("b", scripted_calls.spec()),
+    }
     assert first not in others
     assert mem.batch.templates[0] is first
     assert len(mem.batch.templates) == 3
 
 
 def test_executors_have_one_queue_for_all_namespaces() -> None:
-    mem = told_calls.World(slots=0).memory
+    mem = scripted_calls.World(slots=0).memory
     assert mem.cluster("a", "default") is not mem.cluster("b", "default")
     assert mem.cluster("a", "default") is mem.cluster("a", "default")
     pods = api_task.executor_queue("pod")
@@ -29,7 +32,7 @@ def test_executors_have_one_queue_for_all_namespaces() -> None:
 
 
 def test_an_illegal_move_raises_with_the_history_and_changes_nothing() -> None:
-    world, task = told_calls.with_call(slots=0)
+    world, task = scripted_calls.with_call(slots=0)
     record = world.task(task)
     record.state = _S.SUCCESS
     with pytest.raises(errors.IllegalTransition, match="Success → Running") as raised:
@@ -39,7 +42,7 @@ def test_an_illegal_move_raises_with_the_history_and_changes_nothing() -> None:
 
 
 def test_keys_are_those_of_the_newest_task() -> None:
-    world, first = told_calls.with_call(slots=0)
+    world, first = scripted_calls.with_call(slots=0)
     (second,) = world.submit()
     mem = world.memory
     one, two = world.task(first), world.task(second)
@@ -53,7 +56,7 @@ def test_keys_are_those_of_the_newest_task() -> None:
 
 
 def test_timers_come_when_they_are_due_and_once() -> None:
-    world, task = told_calls.with_call(slots=0)
+    world, task = scripted_calls.with_call(slots=0)
     mem, record = world.memory, world.task(task)
     mem.set_timer(20.0, memory.Timer.RETRY, record)
     mem.set_timer(10.0, memory.Timer.TOTAL, record, attempt=3)
@@ -65,7 +68,7 @@ def test_timers_come_when_they_are_due_and_once() -> None:
 
 
 def test_deadlines_of_what_is_over_are_swept() -> None:
-    world, task = told_calls.with_call(slots=0)
+    world, task = scripted_calls.with_call(slots=0)
     mem, record = world.memory, world.task(task)
     record.state = _S.SUCCESS
     for number in range(memory.MIN_TIMERS_SWEPT + 1):

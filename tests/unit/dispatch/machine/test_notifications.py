@@ -2,13 +2,13 @@
 
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import notifications, records
-from support import told_calls
+from support import scripted_calls
 
 _S = api_task.State
 
 
 def test_its_submitter_and_all_watchers_that_are_connected() -> None:
-    world, task = told_calls.with_call(slots=0)
+    world, task = scripted_calls.with_call(slots=0)
     record = world.task(task)
     here, away = (records.Submitter(b"s", "ns", link) for link in (7, 0))
     record.watchers = [(here, 5), (away, 6)]
@@ -16,14 +16,14 @@ def test_its_submitter_and_all_watchers_that_are_connected() -> None:
     notifications.notify(world.memory, record)
     results = world.memory.batch.results
     assert {link: [one.number for one in found] for link, found in results.items()} == {
-        told_calls.DRIVER: [record.number],
+        scripted_calls.DRIVER: [record.number],
         7: [5],
     }
 
 
 def test_families_count_ends() -> None:
-    world, parent = told_calls.with_call()
-    child = world.task(told_calls.spawn(world, parent))
+    world, parent = scripted_calls.with_call()
+    child = world.task(scripted_calls.spawn(world, parent))
     family = child.siblings
     assert family is not None
     for state, counts in ((_S.SUCCESS, (1, 0)), (_S.KILLED, (1, 1)), (_S.FAILED, (1, 2))):
@@ -37,7 +37,7 @@ def test_families_count_ends() -> None:
 
 
 def test_what_depends_on_it_is_looked_at() -> None:
-    world, task = told_calls.with_call(slots=0)
+    world, task = scripted_calls.with_call(slots=0)
     record = world.task(task)
     notifications.notify(world.memory, record)
     assert world.memory.ended == []

@@ -65,7 +65,7 @@ class RetryStories(test_calls_stories.CallCrashStories):
         assert start is not None
         needs = failed_graph.dependents_of(reader.failed_dependents("ns"))
         plan = failed_graph.plan(start, reader.task_row, needs)
-        world.tell(inputs.RetryFailed(failed_graph.reruns(plan, reader)))
+        world.apply(inputs.RetryFailed(failed_graph.reruns(plan, reader)))
         for row in plan.rows:
             assert world.runs[row.task] == row.run + 1, "each has its next run"
         below = any(row.task == start.task for row in plan.rows)
@@ -81,14 +81,14 @@ class RetryStories(test_calls_stories.CallCrashStories):
             return
         of = random.Random(seed).choice(keyed)
         number, task = world.new_id()
-        world.tell(inputs.Attach(number, number.to_bytes(16, "big"), "ns"))
+        world.apply(inputs.Attach(number, number.to_bytes(16, "big"), "ns"))
         world.define(number)
         item = calls.CallItem(number, task, 0, call_world.PAYLOAD, key=f"k{of}", retry_failed=True)
         world.look_up_and_tell(inputs.SubmitCalls(number, (item,)))
         if task in world.memory.tasks:
             world.order.append(task)
             world.accepted.add(task)
-        world.tell(inputs.LinkClosed(number))
+        world.apply(inputs.LinkClosed(number))
 
     @invariant()
     def families_are_those_of_the_journal(self) -> None:

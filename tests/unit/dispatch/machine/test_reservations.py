@@ -1,20 +1,20 @@
 """Which slots are occupied: while they open, and while they have what does not wait."""
 
 from kilnwork.dispatch.machine import records, reservations
-from support import told_calls
+from support import scripted_calls
 
 
-def a_slot() -> tuple[told_calls.World, records.Worker, records.Slot]:
-    world = told_calls.World(slots=0)
+def a_slot() -> tuple[scripted_calls.World, records.Worker, records.Slot]:
+    world = scripted_calls.World(slots=0)
     worker = world.worker(2, slots=2)
     slot = reservations.add(world.memory, worker, b"s" * 16)
     return world, worker, slot
 
 
-def a_task(world: told_calls.World) -> records.Task:
-    if told_calls.DRIVER not in world.memory.submitters:
+def a_task(world: scripted_calls.World) -> records.Task:
+    if scripted_calls.DRIVER not in world.memory.submitters:
         world.driver()
-        world.define(told_calls.spec(), number=1)
+        world.define(scripted_calls.spec(), number=1)
     (task,) = world.submit()
     return world.task(task)
 

@@ -6,8 +6,8 @@ from kilnwork.api import attempts
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import ids
-from support import told_calls
-from support.told_calls import World, said, short_world, spawn, spec, with_call, world_of
+from support import scripted_calls
+from support.scripted_calls import World, said, short_world, spawn, spec, with_call, world_of
 
 
 def counts(world: World, task: ids.TaskId) -> tuple[int, int, int]:
@@ -81,7 +81,7 @@ def test_a_slot_is_settled_only_when_its_link_is_read_to_the_end() -> None:
     player.has.append(ref)
     world.end(task)
     assert said(world.task(task)) == ("Success", "Succeeded")
-    world.tell(inputs.LinkClosed(player.link))
+    world.apply(inputs.LinkClosed(player.link))
     assert not world.memory.slots
     assert world.memory.links[1].busy == 0
 
@@ -146,7 +146,7 @@ def test_a_slot_that_is_cut_off_comes_back_with_what_it_has() -> None:
     world = short_world()
     tasks = world.submit(3)
     player = world.holder(tasks[0])
-    world.tell(inputs.LinkClosed(player.link))
+    world.apply(inputs.LinkClosed(player.link))
     assert not world.memory.links[1].idle
     world.join(player)
     (attached,) = [
@@ -163,7 +163,7 @@ def test_what_never_reached_a_slot_is_sent_again() -> None:
     (first, second) = world.submit(2)
     player = world.holder(first)
     player.has.pop()
-    world.tell(inputs.LinkClosed(player.link))
+    world.apply(inputs.LinkClosed(player.link))
     world.join(player)
     assert [ref.task for ref in player.has] == [first, second]
     assert world.task(second).attempt == 1
@@ -173,7 +173,7 @@ def test_a_slot_drops_what_is_not_its_own_any_more() -> None:
     world, task = with_call()
     player = world.holder(task)
     stale = attempts.AttemptRef(task, 1, 7)
-    world.tell(inputs.LinkClosed(player.link))
+    world.apply(inputs.LinkClosed(player.link))
     player.has.append(stale)
     world.join(player)
     attached = world.sent_of(instructions.AttachPeer)[-1]
@@ -183,7 +183,7 @@ def test_a_slot_drops_what_is_not_its_own_any_more() -> None:
 def test_a_slot_that_does_not_come_back_is_ended() -> None:
     world, task = with_call()
     player = world.holder(task)
-    world.tell(inputs.LinkClosed(player.link))
+    world.apply(inputs.LinkClosed(player.link))
     for _ in range(6):
         world.after(2)
     (killed,) = world.sent_of(instructions.KillSlot)
@@ -195,7 +195,7 @@ def test_a_slot_that_does_not_come_back_is_ended() -> None:
 
 def test_a_slot_nobody_asked_for_is_turned_away() -> None:
     world = world_of()
-    world.tell(inputs.SlotJoined(55, b"x" * 16, ()))
+    world.apply(inputs.SlotJoined(55, b"x" * 16, ()))
     (closed,) = world.sent_of(instructions.CloseLink)
     assert closed.link == 55
 
@@ -206,7 +206,7 @@ def test_a_second_link_of_a_slot_replaces_the_first() -> None:
     old = player.link
     world.join(player)
     assert [send.link for send in world.sent_of(instructions.CloseLink)] == [old]
-    world.tell(inputs.LinkClosed(old))
+    world.apply(inputs.LinkClosed(old))
     world.end(task)
     assert said(world.task(task)) == ("Success", "Succeeded")
 
@@ -214,8 +214,8 @@ def test_a_second_link_of_a_slot_replaces_the_first() -> None:
 def test_a_worker_that_was_cut_off_gets_its_kills_again() -> None:
     world, task = with_call(spec(timeouts=api_task.Timeouts(kill_grace_seconds=1)))
     player = world.holder(task)
-    world.tell(inputs.LinkClosed(1))
-    world.tell(inputs.Kill(task, "Killed"))
+    world.apply(inputs.LinkClosed(1))
+    world.apply(inputs.Kill(task, "Killed"))
     world.after(2, renews=())
     assert not world.sent_of(instructions.KillSlot)
     world.worker(processes=(player.name,))
@@ -224,7 +224,7 @@ def test_a_worker_that_was_cut_off_gets_its_kills_again() -> None:
 
 def test_a_slot_that_was_asked_for_and_got_lost_on_the_way_is_forgotten() -> None:
     world, task = with_call(opens=False)
-    world.tell(inputs.LinkClosed(1))
+    world.apply(inputs.LinkClosed(1))
     world.opens = True
     world.worker(processes=())
     assert len(world.sent_of(instructions.OpenSlot)) == 2
@@ -235,15 +235,15 @@ def test_a_slot_that_was_asked_for_and_got_lost_on_the_way_is_forgotten() -> Non
 @pytest.mark.parametrize("asked", [True, False])
 def test_gone_is_acknowledged_even_of_an_unknown_slot(asked: bool) -> None:  # noqa: FBT001
     world = world_of()
-    world.gone(told_calls.SlotPlayer(b"?" * 16), code=1, asked=asked)
+    world.gone(scripted_calls.SlotPlayer(b"?" * 16), code=1, asked=asked)
     assert instructions.Acknowledge(1, 1) in world.sent
 
 
 def test_what_ran_when_the_agent_lost_its_lease_is_excused() -> None:
     world, task = with_call()
     player, ref = world.holder(task), world.task(task).ref
-    world.tell(inputs.LinkClosed(player.link))
-    world.tell(inputs.SlotGone(1, 9, player.name, ref, 137, False, "", True, "WorkerLost"))
+    world.apply(inputs.LinkClosed(player.link))
+    world.apply(inputs.SlotGone(1, 9, player.name, ref, 137, False, "", True, "WorkerLost"))
     assert counts(world, task) == (0, 0, 1)
     assert world.task(task).attempt == 2
 
@@ -251,8 +251,8 @@ def test_what_ran_when_the_agent_lost_its_lease_is_excused() -> None:
 def test_what_ran_when_the_agent_was_asked_to_stop_is_lost() -> None:
     world, task = with_call()
     player, ref = world.holder(task), world.task(task).ref
-    world.tell(inputs.LinkClosed(player.link))
-    world.tell(inputs.SlotGone(1, 9, player.name, ref, 143, False, "", True, "WorkerStopping"))
+    world.apply(inputs.LinkClosed(player.link))
+    world.apply(inputs.SlotGone(1, 9, player.name, ref, 143, False, "", True, "WorkerStopping"))
     assert counts(world, task) == (0, 1, 0)
 
 
@@ -260,6 +260,6 @@ def test_a_call_that_used_too_much_memory_has_failed() -> None:
     world, task = with_call()
     player = world.holder(task)
     world.gone(player, running=task, code=137, reason="OutOfMemory")
-    world.tell(inputs.LinkClosed(player.link))
+    world.apply(inputs.LinkClosed(player.link))
     assert said(world.task(task)) == ("Failed", "OutOfMemory")
     assert counts(world, task)[:2] == (1, 0)

@@ -8,8 +8,8 @@ from kilnwork.api import attempts, calls
 from kilnwork.api import task as api_task
 from kilnwork.dispatch.machine import inputs, instructions
 from kilnwork.kit import ids
-from support import told_calls
-from support.told_calls import DRIVER, World, said, spawn, spec, task_id
+from support import scripted_calls
+from support.scripted_calls import DRIVER, World, said, spawn, spec, task_id
 
 RETRY = spec(retry=api_task.Retry(max_attempts=5, max_losses=5, delay_seconds=0))
 FAILED = attempts.Ending.FAILED
@@ -21,11 +21,11 @@ def json_arguments(text: str) -> attempts.Payload:
 
 
 def world_of(**options: Any) -> World:
-    return told_calls.world_of(RETRY, **({"slots": 4} | options))
+    return scripted_calls.world_of(RETRY, **({"slots": 4} | options))
 
 
 def with_call(**options: Any) -> tuple[World, ids.TaskId]:
-    return told_calls.with_call(RETRY, **({"slots": 4} | options))
+    return scripted_calls.with_call(RETRY, **({"slots": 4} | options))
 
 
 def found(world: World) -> dict[int, ids.TaskId]:
@@ -33,7 +33,7 @@ def found(world: World) -> dict[int, ids.TaskId]:
 
 
 def known(
-    world: World, task: ids.TaskId, *, arguments: attempts.Payload = told_calls.ARGUMENTS
+    world: World, task: ids.TaskId, *, arguments: attempts.Payload = scripted_calls.ARGUMENTS
 ) -> inputs.StoredCall:
     """As the journal would say it of a child that is over."""
     record = world.task(task)
@@ -55,7 +55,7 @@ def test_the_same_call_again_is_the_same_task() -> None:
 
 def test_the_same_call_again_after_a_new_link_gets_the_result_there() -> None:
     world, task = with_call()
-    world.tell(inputs.LinkClosed(DRIVER))
+    world.apply(inputs.LinkClosed(DRIVER))
     world.driver(101, session=DRIVER.to_bytes(16, "big"))
     world.define(RETRY, link=101)
     world.submit(link=101, task=task, number=1)
@@ -68,7 +68,7 @@ def test_the_same_call_again_after_a_new_link_gets_the_result_there() -> None:
 def test_a_call_that_is_over_and_forgotten_is_found_in_the_journal() -> None:
     world, task = with_call()
     world.end(task)
-    item = inputs.SubmitCalls(DRIVER, (calls.CallItem(9, task, 1, told_calls.ARGUMENTS),))
+    item = inputs.SubmitCalls(DRIVER, (calls.CallItem(9, task, 1, scripted_calls.ARGUMENTS),))
     assert world.machine.lookups(item) is None
     asked = world.machine.lookups(item, again=True)
     assert asked is not None
@@ -77,20 +77,20 @@ def test_a_call_that_is_over_and_forgotten_is_found_in_the_journal() -> None:
     assert not world.memory.tasks
     result = world.result(9)
     assert result is not None
-    assert (result.state, result.payload) == (_S.SUCCESS, told_calls.RESULT)
+    assert (result.state, result.payload) == (_S.SUCCESS, scripted_calls.RESULT)
 
 
 def test_nothing_is_asked_for_plain_calls() -> None:
     world = world_of()
-    items = tuple(calls.CallItem(n, task_id(n), 1, told_calls.ARGUMENTS) for n in range(5, 9))
+    items = tuple(calls.CallItem(n, task_id(n), 1, scripted_calls.ARGUMENTS) for n in range(5, 9))
     assert world.machine.lookups(inputs.SubmitCalls(DRIVER, items)) is None
 
 
 def test_needs_that_memory_does_not_have_are_asked_for() -> None:
     world, here = with_call()
-    first = calls.CallItem(5, task_id(50), 1, told_calls.ARGUMENTS)
+    first = calls.CallItem(5, task_id(50), 1, scripted_calls.ARGUMENTS)
     needs = (here, task_id(50), task_id(60))
-    second = calls.CallItem(6, task_id(51), 1, told_calls.ARGUMENTS, needs)
+    second = calls.CallItem(6, task_id(51), 1, scripted_calls.ARGUMENTS, needs)
     asked = world.machine.lookups(inputs.SubmitCalls(DRIVER, (first, second)))
     assert asked is not None
     assert asked.values == {task_id(60)}
@@ -123,7 +123,7 @@ def test_a_drivers_key_is_looked_up_when_it_is_over() -> None:
     (task,) = world.submit(key="k")
     world.end(task)
     item = inputs.SubmitCalls(
-        DRIVER, (calls.CallItem(9, task_id(9), 1, told_calls.ARGUMENTS, key="k"),)
+        DRIVER, (calls.CallItem(9, task_id(9), 1, scripted_calls.ARGUMENTS, key="k"),)
     )
     asked = world.machine.lookups(item)
     assert asked is not None
@@ -194,14 +194,14 @@ def test_the_next_attempt_finds_children_that_are_over_in_the_journal() -> None:
     ref = world.task(parent).ref
     link = world.holder(parent).link
     world.define(spec("m:child"), link=link)
-    item = calls.CallItem(9, task_id(9), 1, told_calls.ARGUMENTS, ordinal=1, parent=ref)
+    item = calls.CallItem(9, task_id(9), 1, scripted_calls.ARGUMENTS, ordinal=1, parent=ref)
     asked = world.machine.lookups(inputs.SubmitCalls(link, (item,)))
     assert asked is not None
     assert asked.children == [(9, parent, 1, "m:child#1")]
     again = spawn(world, parent, number=9, known={9: known(world, child)})
     assert found(world) == {9: child}
     assert again not in world.memory.tasks
-    assert world.results[link][-1].payload == told_calls.RESULT
+    assert world.results[link][-1].payload == scripted_calls.RESULT
 
 
 def test_children_of_different_functions_are_counted_apart() -> None:
@@ -288,7 +288,7 @@ def test_an_attempt_in_another_slot_cannot_be_the_parent() -> None:
 
 def test_an_attempt_that_is_being_stopped_gets_no_children() -> None:
     world, parent = with_call()
-    world.tell(inputs.Kill(parent, "Killed"))
+    world.apply(inputs.Kill(parent, "Killed"))
     child = spawn(world, parent)
     assert child not in world.memory.tasks
 
@@ -296,7 +296,7 @@ def test_an_attempt_that_is_being_stopped_gets_no_children() -> None:
 def test_a_watcher_gets_the_result_when_it_is_there() -> None:
     world, task = with_call()
     world.driver(101)
-    world.tell(inputs.WatchTasks(101, (calls.Watched(7, task),)))
+    world.apply(inputs.WatchTasks(101, (calls.Watched(7, task),)))
     assert world.result(7, link=101) is None
     world.end(task)
     assert world.result(7, link=101) is not None
@@ -306,15 +306,15 @@ def test_a_watcher_of_what_is_over_gets_it_at_once() -> None:
     world, task = with_call()
     world.end(task)
     value = known(world, task).value
-    world.tell(inputs.WatchTasks(DRIVER, (calls.Watched(7, task),), {task: value}))
+    world.apply(inputs.WatchTasks(DRIVER, (calls.Watched(7, task),), {task: value}))
     result = world.result(7)
     assert result is not None
-    assert result.payload == told_calls.RESULT
+    assert result.payload == scripted_calls.RESULT
 
 
 def test_a_watcher_of_an_unknown_task_is_told() -> None:
     world = world_of()
-    world.tell(inputs.WatchTasks(DRIVER, (calls.Watched(7, task_id(99)),)))
+    world.apply(inputs.WatchTasks(DRIVER, (calls.Watched(7, task_id(99)),)))
     result = world.result(7)
     assert result is not None
     assert (result.state, result.reason) == (_S.PENDING, "")
@@ -322,8 +322,8 @@ def test_a_watcher_of_an_unknown_task_is_told() -> None:
 
 def test_a_task_of_another_namespace_is_unknown_to_watchers() -> None:
     world, task = with_call()
-    world.tell(inputs.Attach(300, b"x" * 16, "other"))
-    world.tell(inputs.WatchTasks(300, (calls.Watched(7, task),)))
+    world.apply(inputs.Attach(300, b"x" * 16, "other"))
+    world.apply(inputs.WatchTasks(300, (calls.Watched(7, task),)))
     result = world.result(7, link=300)
     assert result is not None
     assert result.state is _S.PENDING
@@ -333,10 +333,10 @@ def test_declared_tasks_can_be_watched_and_needed() -> None:
     world = world_of()
     declared = world.declare(900, api_task.TaskSpec(command=("true",)))
     (task,) = world.submit(needs=(declared,))
-    world.tell(inputs.WatchTasks(DRIVER, (calls.Watched(7, declared),)))
+    world.apply(inputs.WatchTasks(DRIVER, (calls.Watched(7, declared),)))
     payload = json_arguments("5")
     outcome = attempts.Outcome(attempts.Ending.SUCCEEDED, "Succeeded", result=payload)
-    world.tell(inputs.Finished(1, 1, world.task(declared).ref, outcome))
+    world.apply(inputs.Finished(1, 1, world.task(declared).ref, outcome))
     assert world.holds(task)
     result = world.result(7)
     assert result is not None
@@ -346,15 +346,17 @@ def test_declared_tasks_can_be_watched_and_needed() -> None:
 def test_what_a_generator_yields_goes_to_everybody_who_waits_for_it() -> None:
     world, task = with_call()
     world.driver(101)
-    world.tell(inputs.WatchTasks(101, (calls.Watched(7, task),)))
+    world.apply(inputs.WatchTasks(101, (calls.Watched(7, task),)))
     player, ref = world.holder(task), world.task(task).ref
-    world.tell(inputs.Yielded(player.link, ref, 0, told_calls.RESULT))
+    world.apply(inputs.Yielded(player.link, ref, 0, scripted_calls.RESULT))
     streamed = world.sent_of(instructions.Stream)
     assert [(send.link, send.number, send.index) for send in streamed] == [
         (DRIVER, 1, 0),
         (101, 7, 0),
     ]
-    world.tell(inputs.Yielded(player.link, attempts.AttemptRef(task, 1, 9), 1, told_calls.RESULT))
+    world.apply(
+        inputs.Yielded(player.link, attempts.AttemptRef(task, 1, 9), 1, scripted_calls.RESULT)
+    )
     assert len(world.sent_of(instructions.Stream)) == 2
 
 
@@ -363,7 +365,7 @@ def test_templates_are_shared_by_all_who_name_the_same() -> None:
     world.driver(101)
     world.define(RETRY, link=101, number=8)
     assert len(world.memory.templates) == 1
-    world.tell(inputs.Attach(300, b"x" * 16, "other"))
+    world.apply(inputs.Attach(300, b"x" * 16, "other"))
     world.define(RETRY, link=300)
     assert len(world.memory.templates) == 2
 
@@ -405,8 +407,8 @@ def test_a_command_can_have_a_call_as_child() -> None:
     world = world_of()
     parent = world.declare(900, api_task.TaskSpec(command=("true",)))
     ref = world.task(parent).ref
-    world.tell(inputs.Started(1, 1, ref, world.now.wall))
-    world.tell(
+    world.apply(inputs.Started(1, 1, ref, world.now.wall))
+    world.apply(
         inputs.Spawn(
             link=1, serial=2, parent=ref, child_key="#1", task=task_id(901), name="c",
             spec=spec("m:f", args=(1,)), inputs=None, digest=b"",

@@ -3,8 +3,8 @@
 from kilnwork.api import attempts, reasons
 from kilnwork.dispatch.machine import inputs, instructions, views
 from kilnwork.kit import ids
-from support import told_calls
-from support.told_calls import World, said, spawn, spec, with_call, world_of
+from support import scripted_calls
+from support.scripted_calls import World, said, spawn, spec, with_call, world_of
 
 
 def runs_in_place(world: World, task: ids.TaskId) -> bool:
@@ -21,7 +21,7 @@ def test_a_parent_that_waits_frees_its_seat() -> None:
     world = world_of()
     (parent, other) = world.submit(2)
     assert not world.holds(other)
-    world.wait(parent, told_calls.task_id(77))
+    world.wait(parent, scripted_calls.task_id(77))
     assert world.holds(other)
     assert len(world.slots) == 2
     assert world.memory.links[1].busy == 1
@@ -32,7 +32,7 @@ def test_a_waiting_parent_says_so_without_a_row() -> None:
     child = spawn(world, parent)
     player, ref = world.holder(parent), world.task(parent).ref
     world.written.clear()
-    world.tell(inputs.Waiting(player.link, ref, (child,), in_place=False))
+    world.apply(inputs.Waiting(player.link, ref, (child,), in_place=False))
     shown = views.shown_reason(world.memory.tasks[parent])
     assert shown is not None
     assert shown[0] == reasons.Reason.WAITING_FOR_CHILD
@@ -158,7 +158,7 @@ def test_a_child_of_another_environment_does_not_run_in_place() -> None:
 def test_a_parent_that_goes_on_may_be_one_too_many_for_a_while() -> None:
     world = world_of()
     (parent, other) = world.submit(2)
-    world.wait(parent, told_calls.task_id(77))
+    world.wait(parent, scripted_calls.task_id(77))
     (queued,) = world.submit()
     world.resume(parent)
     assert world.memory.links[1].busy == 2
@@ -172,11 +172,11 @@ def test_no_more_than_eight_slots_for_each_seat_unless_all_of_them_wait() -> Non
     world = world_of()
     tasks = world.submit(9)
     for task in tasks[:7]:
-        world.wait(task, told_calls.task_id(777))
+        world.wait(task, scripted_calls.task_id(777))
     assert len(world.slots) == 8
     assert world.holds(tasks[7])
     assert not world.holds(tasks[8])
-    world.wait(tasks[7], told_calls.task_id(777))
+    world.wait(tasks[7], scripted_calls.task_id(777))
     assert len(world.slots) == 9, "everybody waits, perhaps for that one"
     assert world.holds(tasks[8])
 
@@ -200,12 +200,12 @@ def test_all_slots_waiting_is_no_deadlock() -> None:
 def test_a_slot_that_joins_again_has_nothing_that_waits_until_it_says_so() -> None:
     world, parent = with_call()
     player = world.holder(parent)
-    world.wait(parent, told_calls.task_id(77))
+    world.wait(parent, scripted_calls.task_id(77))
     assert world.memory.links[1].busy == 0
-    world.tell(inputs.LinkClosed(player.link))
+    world.apply(inputs.LinkClosed(player.link))
     world.join(player)
     assert world.memory.links[1].busy == 1
-    world.wait(parent, told_calls.task_id(77))
+    world.wait(parent, scripted_calls.task_id(77))
     assert world.memory.links[1].busy == 0
 
 
@@ -229,13 +229,13 @@ def test_a_parent_that_waits_for_any_gets_no_other_child_when_one_is_over() -> N
     world, parent = with_call()
     player, ref = world.holder(parent), world.task(parent).ref
     first, second = (spawn(world, parent, ordinal=number) for number in (1, 2))
-    world.tell(inputs.Waiting(player.link, ref, (first, second), in_place=True, first=True))
+    world.apply(inputs.Waiting(player.link, ref, (first, second), in_place=True, first=True))
     assert runs_in_place(world, first)
     world.end(first)
     assert not world.holds(second)
     assert world.memory.links[1].busy == 1
     world.resume(parent)
-    world.tell(inputs.Waiting(player.link, ref, (second,), in_place=True, first=True))
+    world.apply(inputs.Waiting(player.link, ref, (second,), in_place=True, first=True))
     assert runs_in_place(world, second)
 
 
@@ -243,7 +243,7 @@ def test_a_parent_that_waits_for_others_besides_may_go_on_waiting() -> None:
     world, parent = with_call()
     player, ref = world.holder(parent), world.task(parent).ref
     named, _ = (spawn(world, parent, ordinal=number) for number in (1, 2))
-    world.tell(inputs.Waiting(player.link, ref, (named,), in_place=True, more=True))
+    world.apply(inputs.Waiting(player.link, ref, (named,), in_place=True, more=True))
     assert runs_in_place(world, named)
     world.end(named)
     assert len(world.sent_of(instructions.OpenSlot)) == 2, "the other one gets a slot of its own"
@@ -251,7 +251,7 @@ def test_a_parent_that_waits_for_others_besides_may_go_on_waiting() -> None:
 
 def test_a_wait_for_what_is_over_keeps_the_seat() -> None:
     world, parent = with_call()
-    world.wait(parent, told_calls.task_id(77), in_place=True)
+    world.wait(parent, scripted_calls.task_id(77), in_place=True)
     assert world.memory.links[1].busy == 1
 
 

@@ -5,11 +5,11 @@ import pytest
 from kilnwork.api import reasons
 from kilnwork.dispatch import model
 from kilnwork.dispatch.machine import inputs, views
-from support.told_calls import World, said, spawn, with_call, world_of
+from support.scripted_calls import World, said, spawn, with_call, world_of
 
 
 def drain(world: World, *pods: str) -> None:
-    world.tell(inputs.Drain("ns", "default", frozenset(pods)))
+    world.apply(inputs.Drain("ns", "default", frozenset(pods)))
 
 
 def view(world: World) -> model.ClusterView:
@@ -68,7 +68,7 @@ def test_a_cluster_that_is_being_deleted_spares_what_runs() -> None:
     (dependent,) = world.submit(needs=(running,))
     world.end(parent, delegate=child, seconds=1)
     (queued,) = world.submit()
-    world.tell(inputs.CloseCluster("ns", "default", running=False))
+    world.apply(inputs.CloseCluster("ns", "default", running=False))
     for task in (queued, dependent):
         assert said(world.task(task)) == ("Failed", "ClusterDeleted")
     assert world.holds(running)
@@ -88,7 +88,7 @@ def test_what_is_lost_with_a_drained_worker_is_not_charged(
     world.started(task)
     if drained:
         drain(world, "pod1")
-    world.tell(inputs.WorkerGone("pod1"))
+    world.apply(inputs.WorkerGone("pod1"))
     record = world.task(task)
     assert (record.losses, record.excused) == (losses, excused)
 
@@ -101,7 +101,7 @@ def test_what_its_agent_had_to_stop_is_not_charged(
     player, ref = world.holder(task), world.task(task).ref
     if drained:
         drain(world, "pod1")
-    world.tell(inputs.LinkClosed(player.link))
-    world.tell(inputs.SlotGone(1, 9, player.name, ref, 143, False, "", True, "WorkerStopping"))
+    world.apply(inputs.LinkClosed(player.link))
+    world.apply(inputs.SlotGone(1, 9, player.name, ref, 143, False, "", True, "WorkerStopping"))
     record = world.task(task)
     assert (record.losses, record.excused) == (losses, excused)

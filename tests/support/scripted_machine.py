@@ -25,25 +25,25 @@ class World:
         self.sent: list[instructions.Send] = []
         self.serial = 0
 
-    def tell(self, item: inputs.Input) -> None:
+    def apply(self, item: inputs.Input) -> None:
         self.machine.handle(item, self.now)
         batch = self.machine.take(self.now)
         self.sent += batch.sends
 
     def after(self, seconds: float) -> None:
         self.now = inputs.Moment(self.now.wall + seconds, self.now.mono + seconds)
-        self.tell(inputs.Tick())
+        self.apply(inputs.Tick())
 
     def submit(self, *, since: float | None = None, **spec: Any) -> records.Task:
         filled = api_task.TaskSpec(command=("true",), **spec)
         submission = model.Submission(
             task=TASK, namespace="ns", name="t", spec=filled, pending_since=since
         )
-        self.tell(inputs.Submit(submission))
+        self.apply(inputs.Submit(submission))
         return self.memory.tasks[TASK]
 
     def join(self, pod_uid: str = "uid", *, link: int = 1) -> None:
-        self.tell(
+        self.apply(
             inputs.Join(
                 link=link, session=bytes([link] * 16), namespace="ns", cluster="default", name="w",
                 pod_uid=pod_uid, node="n", slots=1,
@@ -53,9 +53,9 @@ class World:
     def report(self, task: records.Task, outcome: attempts.Outcome | None = None) -> None:
         self.serial += 1
         if outcome is None:
-            self.tell(inputs.Started(1, self.serial, task.ref, self.now.wall))
+            self.apply(inputs.Started(1, self.serial, task.ref, self.now.wall))
         else:
-            self.tell(inputs.Finished(1, self.serial, task.ref, outcome))
+            self.apply(inputs.Finished(1, self.serial, task.ref, outcome))
 
     @property
     def runs(self) -> int:

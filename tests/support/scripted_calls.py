@@ -78,14 +78,14 @@ class World:
             "link": link, "session": session, "namespace": "ns", "cluster": "default",
             "name": f"w{link}", "pod_uid": f"pod{link}", "node": "n", "slots": slots,
         }  # fmt: skip
-        self.tell(inputs.Join(**(given | fields)))
+        self.apply(inputs.Join(**(given | fields)))
         return self.memory.links[(given | fields)["link"]]
 
     def driver(self, link: int = DRIVER, *, session: bytes | None = None) -> int:
-        self.tell(inputs.Attach(link, session or link.to_bytes(16, "big"), "ns"))
+        self.apply(inputs.Attach(link, session or link.to_bytes(16, "big"), "ns"))
         return link
 
-    def tell(self, item: inputs.Input) -> None:
+    def apply(self, item: inputs.Input) -> None:
         self.machine.handle(item, self.now)
         self.settle()
 
@@ -116,23 +116,23 @@ class World:
 
     def open(self, name: bytes, *, worker: int = 1) -> SlotPlayer:
         player = self.slots[name] = SlotPlayer(name)
-        self.tell(inputs.SlotOpening(worker, name))
+        self.apply(inputs.SlotOpening(worker, name))
         self.join(player)
         return player
 
     def join(self, player: SlotPlayer) -> None:
         player.link = next(self.links)
         self.by_link[player.link] = player
-        self.tell(inputs.SlotJoined(player.link, player.name, tuple(player.has)))
+        self.apply(inputs.SlotJoined(player.link, player.name, tuple(player.has)))
 
     def after(self, seconds: float, *, renews: Iterable[int] = (1,)) -> None:
         self.now = inputs.Moment(self.now.wall + seconds, self.now.mono + seconds)
         for link in renews:
             self.machine.handle(inputs.Renew(link), self.now)
-        self.tell(inputs.Tick())
+        self.apply(inputs.Tick())
 
     def define(self, template: api_task.TaskSpec, *, number: int = 1, link: int = DRIVER) -> None:
-        self.tell(inputs.Define(link, number, template))
+        self.apply(inputs.Define(link, number, template))
 
     def submit(
         self,
@@ -151,14 +151,14 @@ class World:
                 "number": number, "task": task_id(number), "template": 1, "arguments": ARGUMENTS,
             }  # fmt: skip
             items.append(calls.CallItem(**(fields | item)))
-        self.tell(inputs.SubmitCalls(link, tuple(items), known or {}, values or {}))
+        self.apply(inputs.SubmitCalls(link, tuple(items), known or {}, values or {}))
         return [one.task for one in items]
 
     def declare(self, number: int, template: api_task.TaskSpec, **fields: Any) -> ids.TaskId:
         submission = model.Submission(
             task=task_id(number), namespace="ns", name="t", spec=template, **fields
         )
-        self.tell(inputs.Submit(submission))
+        self.apply(inputs.Submit(submission))
         return submission.task
 
     def task(self, task: ids.TaskId) -> records.Task:
@@ -192,14 +192,14 @@ class World:
         player.has.remove(ref)
         player.serial += 1
         end = calls.CallEnd(**(given | fields))
-        self.tell(inputs.CallsEnded(player.link, player.serial, (end,), values or {}))
+        self.apply(inputs.CallsEnded(player.link, player.serial, (end,), values or {}))
 
     def started(self, task: ids.TaskId) -> None:
         """Its slot says that it has run for a while."""
         player = self.holder(task)
         player.serial += 1
         ref = self.task(task).ref
-        self.tell(inputs.Started(player.link, player.serial, ref, self.now.wall))
+        self.apply(inputs.Started(player.link, player.serial, ref, self.now.wall))
 
     def wait(self, task: ids.TaskId, *tasks: ids.TaskId, in_place: bool = False) -> None:
         """It waits for tasks; what was queued in its slot goes back first."""
@@ -207,16 +207,16 @@ class World:
         own = self.memory.slots[player.name]
         kept = {wait.task.ref for wait in own.stack} | {ref} | player.in_place
         self.give_back(player, [other for other in player.has if other not in kept])
-        self.tell(inputs.Waiting(player.link, ref, tasks, in_place))
+        self.apply(inputs.Waiting(player.link, ref, tasks, in_place))
 
     def resume(self, task: ids.TaskId) -> None:
         player = self.holder(task)
-        self.tell(inputs.Resumed(player.link, self.task(task).ref))
+        self.apply(inputs.Resumed(player.link, self.task(task).ref))
 
     def give_back(self, player: SlotPlayer, refs: Iterable[attempts.AttemptRef]) -> None:
         given = tuple(refs)
         player.has = [ref for ref in player.has if ref not in given]
-        self.tell(inputs.CallsReturned(player.link, given))
+        self.apply(inputs.CallsReturned(player.link, given))
 
     def die(
         self,
@@ -231,7 +231,7 @@ class World:
         """Its link is read to the end, and its agent says that it is over."""
         self.by_link.pop(player.link, None)
         if player.link:
-            self.tell(inputs.LinkClosed(player.link))
+            self.apply(inputs.LinkClosed(player.link))
         self.gone(player, running=running, code=code, asked=asked, proof=proof, worker=worker)
 
     def gone(
@@ -248,7 +248,7 @@ class World:
         self.serial += 1
         ref = None if running is None else self.task(running).ref
         player.has.clear()
-        self.tell(
+        self.apply(
             inputs.SlotGone(
                 worker, self.serial, player.name, ref, code, asked, "exit code 1", proof, reason
             )
