@@ -472,6 +472,22 @@ def test_a_sequence_of_futures(silent: Dispatcher, session: driver.Driver) -> No
     assert repr(many) == "<Futures: 0 of 4 done>"
 
 
+def test_sequences_of_futures_add_up(silent: Dispatcher, session: driver.Driver) -> None:
+    one, two, three = (submit(session, str(number)) for number in range(3))
+    first, second = futures.Futures([one, two]), futures.Futures([three])
+    for both in (first + second, first + [three]):  # noqa: RUF005 - that is tested
+        assert isinstance(both, futures.Futures)
+        assert list(both) == [one, two, three]
+    listed: list[futures.Future[Any]] = [one, two]
+    listed += second
+    assert type(listed) is list
+    assert list(sum([first, second], futures.Futures(()))) == [one, two, three]
+    assert len(first) == 2, "they stay"
+    for other in (3, "ab", [3], None):
+        with pytest.raises(TypeError, match="unsupported operand"):
+            first + other  # type: ignore[operator]
+
+
 # speed, as work of this thread, so that a busy machine changes nothing
 
 
