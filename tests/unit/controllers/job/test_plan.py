@@ -263,9 +263,9 @@ def test_a_cluster_that_is_not_there_is_waited_for() -> None:
     assert handed_in.put is not None
     assert handed_in.put.hold == turns.Hold(reason="WaitingForCluster", message=text)
     view = _view(job.Phase.QUEUED)
-    waits = _decide(_job(), view=view, no_cluster=text, told=handed_in.put.hold)
+    waits = _decide(_job(), view=view, no_cluster=text, known_hold=handed_in.put.hold)
     assert plan.Wake("TaskCluster", "default") in waits.wakes
-    assert _decide(_job(), view=view, told=handed_in.put.hold).hold is None
+    assert _decide(_job(), view=view, known_hold=handed_in.put.hold).hold is None
 
 
 # The engine has it
