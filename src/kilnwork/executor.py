@@ -22,7 +22,7 @@ import socket
 from collections.abc import Callable
 from pathlib import Path
 
-from kilnwork.executors import external, finding, service
+from kilnwork.executors import external, manager_lookup, service
 from kilnwork.executors.external import ClaimedTask as Task
 from kilnwork.executors.external import Failed, Run
 from kilnwork.kit import clock, errors, ids
@@ -53,16 +53,16 @@ async def serve(
     path = None if kubeconfig is None else Path(kubeconfig)
     load = functools.partial(config.load, path)
     queue = external.queue(name)
-    found = await asyncio.to_thread(finding.find, load, queue)
+    found = await asyncio.to_thread(manager_lookup.find_manager, load, queue)
     failed: asyncio.Future[str] = asyncio.get_running_loop().create_future()
 
     def fail(text: str) -> None:
         if not failed.done():
             failed.set_result(text)
 
-    executor = external.Service(
+    executor = external.ExternalService(
         function,
-        service.Settings(
+        service.ExecutorSettings(
             queue=queue,
             name=f"{socket.gethostname()}-{os.getpid()}",
             slots=slots,
@@ -100,7 +100,7 @@ def run(
             loop.add_signal_handler(number, lambda: this is not None and this.cancel())
         with contextlib.suppress(asyncio.CancelledError):
             served = namespace or load().namespace
-            if await asyncio.to_thread(finding.is_missing, load, served):
+            if await asyncio.to_thread(manager_lookup.is_namespace_missing, load, served):
                 print(f"there is no namespace {served}: no tasks come before it exists", flush=True)
             await serve(
                 name,

@@ -97,7 +97,7 @@ async def test_whoever_asks_for_a_child_has_started(world: World) -> None:
     async with world.sidecar(ref) as sidecar:
         sidecar.say(spawn(ref), spawn(ref), messages.Progress(ref, 0.5, "half"))
         sidecar.say(messages.Renew(7))
-        first, again = [await sidecar.expect(messages.Answer) for _ in range(2)]
+        first, again = [await sidecar.expect(messages.Response) for _ in range(2)]
         assert (first.status, again.status) == (201, 200)
         assert first.body == again.body
         assert (await sidecar.expect(messages.Renewed)).number == 7
@@ -113,9 +113,9 @@ async def test_after_the_end_of_its_attempt_it_is_told_so(world: World) -> None:
     ref = await world.attempt()
     async with world.sidecar(ref) as sidecar:
         await world.link.finished(ref, attempts.Outcome(attempts.Ending.SUCCEEDED, "Succeeded"))
-        sidecar.say(spawn(ref), messages.Ask(2, ref, ref.task, 0.0))
+        sidecar.say(spawn(ref), messages.GetTask(2, ref, ref.task, 0.0))
         for _ in range(2):
-            answer = await sidecar.expect(messages.Answer)
+            answer = await sidecar.expect(messages.Response)
             assert (answer.status, b"is over" in answer.body) == (409, True)
     async with world.sidecar(ref) as sidecar:
         sidecar.say(messages.Renew(1))
@@ -127,7 +127,7 @@ async def test_it_speaks_for_no_other_attempt(world: World) -> None:
     for message in (
         spawn(other),
         messages.Progress(other, 0.5, ""),
-        messages.Ask(1, other, other.task, 0),
+        messages.GetTask(1, other, other.task, 0),
     ):
         async with world.sidecar(mine) as sidecar:
             sidecar.say(message)
@@ -141,7 +141,11 @@ async def test_it_speaks_for_no_other_attempt(world: World) -> None:
 async def test_it_submits_and_reports_nothing(world: World) -> None:
     """Its attempt is no call."""
     ref = await world.attempt()
-    for message in (messages.Done(1, ()), messages.Watch(()), messages.Yielded(ref, 0, NOTHING)):
+    for message in (
+        messages.CallsEnded(1, ()),
+        messages.Watch(()),
+        messages.Yielded(ref, 0, NOTHING),
+    ):
         async with world.sidecar(ref) as sidecar:
             sidecar.say(message)
             refused = await sidecar.expect(messages.Refused)

@@ -42,7 +42,7 @@ class Home:
     def __init__(self, directory: Path, kept: port.Store) -> None:
         self.failures: list[BaseException] = []
         self.socket = directory / "run" / "channel.sock"
-        options = hub.Options(on_failure=self.failures.append)
+        options = hub.HubOptions(on_failure=self.failures.append)
         self.hub = hubs.make(directory, kept=kept, options=options)
         self.worker = raw_worker.RawWorker(self.socket, slots=3)
         self.driver = raw_calls.RawDriver(self.socket)
@@ -205,8 +205,8 @@ class Liar:
         ref = pick.choice(self.refs)
         makers: list[Callable[[], Any]] = [
             lambda: messages.Started(self.number(), ref, pick.choice([0.0, 1e12])),
-            lambda: messages.Done(self.number(), self.some(self.end)),
-            lambda: messages.Done(self.number(), self.some(self.end)),
+            lambda: messages.CallsEnded(self.number(), self.some(self.end)),
+            lambda: messages.CallsEnded(self.number(), self.some(self.end)),
             lambda: messages.Returned(self.some(self.ref)),
             lambda: messages.Waiting(ref, self.some(self.task), pick.choice([True, False])),
             lambda: messages.Waiting(ref, self.some(self.task), pick.choice([True, False])),

@@ -214,24 +214,24 @@ async def test_a_child_is_made_once_and_asked_about(dispatcher: hub.Hub, directo
         running = await state_of(dispatcher, submission.task, api_task.State.RUNNING)
         assert running.children == api_task.ChildCounts()
         worker.say(spawn(parent, 10), spawn(parent, 11))
-        made = await worker.expect(messages.Answer)
-        found = await worker.expect(messages.Answer)
+        made = await worker.expect(messages.Response)
+        found = await worker.expect(messages.Response)
         view = hubs.view(dispatcher, submission.task)
         assert view.children == api_task.ChildCounts(total=1, running=1)
         assert (made.serial, made.status) == (10, 201)
         assert (found.serial, found.status, found.body) == (11, 200, made.body)
         child = await worker.expect(messages.Run)
         assert child.name == ids.task_text(child.ref.task)
-        worker.say(messages.Ask(12, parent, child.ref.task, 5.0))
+        worker.say(messages.GetTask(12, parent, child.ref.task, 5.0))
         worker.succeed(child.ref, b"[1]")
-        answer = await worker.expect(messages.Answer)
+        answer = await worker.expect(messages.Response)
         assert answer.status == 200
         assert b'"state":"Success"' in answer.body
         assert b'"result":[1]' in answer.body
         view = hubs.view(dispatcher, submission.task)
         assert view.children == api_task.ChildCounts(total=1, succeeded=1)
         worker.say(spawn(parent, 13))
-        after = await worker.expect(messages.Answer)
+        after = await worker.expect(messages.Response)
         assert (after.status, after.body) == (200, made.body)
 
 
@@ -244,7 +244,7 @@ async def test_the_next_attempt_finds_the_children(dispatcher: hub.Hub, director
         worker.started(parent)
         worker.say(spawn(parent, 10, key="same"), spawn(parent, 11, key="other"))
         worker.say(spawn(parent, 12, key="dropped"))
-        first = [await worker.expect(messages.Answer) for _ in range(3)]
+        first = [await worker.expect(messages.Response) for _ in range(3)]
         children = {run.ref.task: run.ref for run in
                     [await worker.expect(messages.Run) for _ in range(3)]}  # fmt: skip
         for ref in children.values():
@@ -254,9 +254,9 @@ async def test_the_next_attempt_finds_the_children(dispatcher: hub.Hub, director
         assert again.attempt == 2
         worker.started(again)
         worker.say(spawn(again, 13, key="same"))
-        assert await worker.expect(messages.Answer) == messages.Answer(13, 200, first[0].body)
+        assert await worker.expect(messages.Response) == messages.Response(13, 200, first[0].body)
         worker.say(spawn(again, 14, key="other", command="false"))
-        other = await worker.expect(messages.Answer)
+        other = await worker.expect(messages.Response)
         assert other.status == 201
         assert other.body != first[1].body
         stopped = await worker.expect(messages.Stop)
@@ -279,7 +279,7 @@ async def test_a_kill_reaches_children_of_children(dispatcher: hub.Hub, director
             worker.started(ref)
             if depth < 2:
                 worker.say(spawn(ref, 100 + depth))
-                assert (await worker.expect(messages.Answer)).status == 201
+                assert (await worker.expect(messages.Response)).status == 201
         await worker.acknowledged(worker.serial)
         await dispatcher.kill(submission.task, reason=reasons.Reason.KILLED)
         stops = {(await worker.expect(messages.Stop)).ref for _ in range(3)}
@@ -295,7 +295,7 @@ async def test_a_task_may_not_ask_for_what_only_an_object_can_have(
         worker.started(parent)
         spec = api_task.TaskSpec(command=("true",), input_object="x")
         worker.say(messages.Spawn(5, parent, 1, None, None, spec, None))
-        answer = await worker.expect(messages.Answer)
+        answer = await worker.expect(messages.Response)
         assert answer.status == 422
         assert b"inputObject" in answer.body
 
@@ -311,7 +311,7 @@ async def test_an_image_of_a_child_is_honoured_or_refused(directory: Path) -> No
         return model.ImageUse(other, refusal="not now" if spec.image == "none" else "", status=503)
 
     async with (
-        hubs.running(directory, options=hub.Options(images=rule)) as dispatcher,
+        hubs.running(directory, options=hub.HubOptions(images=rule)) as dispatcher,
         a_worker(directory, slots=4) as worker,
     ):
         await dispatcher.submit(a_task())
@@ -321,7 +321,7 @@ async def test_an_image_of_a_child_is_honoured_or_refused(directory: Path) -> No
             spec = api_task.TaskSpec(command=("true",), image=image)
             key = image or "plain"
             worker.say(messages.Spawn(serial, parent, 0, key, None, spec, None))
-        answers = [await worker.expect(messages.Answer) for _ in range(5)]
+        answers = [await worker.expect(messages.Response) for _ in range(5)]
         answers.sort(key=lambda answer: answer.serial)  # a refusal is not stored first
         assert [answer.status for answer in answers] == [201, 201, 200, 201, 503]
         assert answers[1].body == answers[2].body
@@ -676,7 +676,7 @@ def pass_seconds(clock: clocks.ManualClock, dispatcher: hub.Hub, seconds: int) -
 
 async def test_a_shorter_lease_than_before_ends_none_that_was_granted(directory: Path) -> None:
     submission = a_task(retry=api_task.Retry(max_losses=0))
-    longer = hub.Options(lease_s=90.0)
+    longer = hub.HubOptions(lease_s=90.0)
     async with hubs.running(directory, options=longer) as dispatcher, a_worker(directory) as worker:
         await dispatcher.submit(submission)
         await worker.running_one()
@@ -740,7 +740,7 @@ async def test_a_child_is_made_before_its_parent_is_reported_as_started(
         await dispatcher.submit(submission)
         parent = (await worker.expect(messages.Run)).ref
         worker.say(spawn(parent, 10))
-        assert (await worker.expect(messages.Answer)).status == 201
+        assert (await worker.expect(messages.Response)).status == 201
         view = await state_of(dispatcher, submission.task, api_task.State.RUNNING)
         assert view.started is not None
         worker.started(parent)

@@ -48,7 +48,7 @@ def secrets() -> Secrets:
 
 @pytest.fixture
 async def dispatcher(tmp_path: Path, secrets: Secrets) -> AsyncIterator[hub.Hub]:
-    async with hubs.running(tmp_path, options=hub.Options(variables=secrets)) as started:
+    async with hubs.running(tmp_path, options=hub.HubOptions(variables=secrets)) as started:
         yield started
 
 
@@ -73,13 +73,13 @@ async def test_the_holder_of_an_attempt_gets_what_its_spec_names(
         await dispatcher.submit(_task())
         run = await worker.expect(messages.Run)
         assert run.spec.env == ENV
-        worker.say(messages.AskVariables(7, run.ref), messages.AskVariables(8, run.ref))
-        answers = [await worker.expect(messages.Answer) for _ in range(2)]
+        worker.say(messages.GetVariables(7, run.ref), messages.GetVariables(8, run.ref))
+        answers = [await worker.expect(messages.Response) for _ in range(2)]
         assert {(a.serial, a.status) for a in answers} == {(7, 200), (8, 200)}
         assert all(variables.decode(a.body) == {"TOKEN": "t-1"} for a in answers)
         assert secrets.reads["ns", "db"] <= 2
-        worker.say(messages.AskVariables(9, run.ref))
-        await worker.expect(messages.Answer)
+        worker.say(messages.GetVariables(9, run.ref))
+        await worker.expect(messages.Response)
         assert secrets.reads["ns", "db"] <= 2  # as it was a moment ago
 
 
@@ -88,12 +88,12 @@ async def test_another_worker_gets_nothing(dispatcher: hub.Hub, tmp_path: Path) 
         await dispatcher.submit(_task())
         run = await worker.expect(messages.Run)
         async with _worker(tmp_path, "w-1") as other:
-            other.say(messages.AskVariables(1, run.ref))
-            answer = await other.expect(messages.Answer)
+            other.say(messages.GetVariables(1, run.ref))
+            answer = await other.expect(messages.Response)
             assert (answer.status, b"t-1" in answer.body) == (409, False)
         worker.succeed(run.ref, b"1")
-        worker.say(messages.AskVariables(2, run.ref))
-        assert (await worker.expect(messages.Answer)).status == 409
+        worker.say(messages.GetVariables(2, run.ref))
+        assert (await worker.expect(messages.Response)).status == 409
 
 
 async def test_a_source_that_is_away_is_asked_again(
@@ -103,14 +103,14 @@ async def test_a_source_that_is_away_is_asked_again(
     async with _worker(tmp_path, "w-0") as worker:
         await dispatcher.submit(_task())
         run = await worker.expect(messages.Run)
-        worker.say(messages.AskVariables(1, run.ref))
+        worker.say(messages.GetVariables(1, run.ref))
         waits = await waiting.wait_until_async(
             lambda: _reason(dispatcher, run, "WaitingForVariables"), what="it says so"
         )
         assert waits is not None
         assert waits.message == "the API server is away"
         secrets.failures = 0
-        answer = await worker.expect(messages.Answer)
+        answer = await worker.expect(messages.Response)
         assert variables.decode(answer.body) == {"TOKEN": "t-1"}
         await waiting.wait_until_async(
             lambda: _reason(dispatcher, run, "Started"), what="it goes on"
@@ -124,8 +124,8 @@ async def test_what_is_missing_is_told_without_values(
     async with _worker(tmp_path, "w-0") as worker:
         await dispatcher.submit(_task())
         run = await worker.expect(messages.Run)
-        worker.say(messages.AskVariables(1, run.ref))
-        answer = await worker.expect(messages.Answer)
+        worker.say(messages.GetVariables(1, run.ref))
+        answer = await worker.expect(messages.Response)
         assert answer.status == variables.MISSING
         said = variables.refusal(answer.body)
         assert said == "variable TOKEN: key token of Secret db does not exist"

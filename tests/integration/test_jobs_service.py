@@ -33,7 +33,7 @@ class House:
             directory, channel=self.socket, PYTHONPATH=os.pathsep.join(_PATHS)
         )
         self.hub: hub.Hub
-        self.jobs: service.Jobs
+        self.jobs: service.FileJobs
 
     async def start(self) -> None:
         self.hub = hubs.make(self.directory, secret="opensesame")

@@ -23,7 +23,7 @@ from kilnwork.dispatch.hub import hub as hubs_hub
 from kilnwork.dispatch.machine import instructions
 from kilnwork.kit import ids
 from kilnwork.sdk import driver
-from support import far_manager, hubs, pod_functions, raw_link, waiting
+from support import far_manager, hubs, pod_functions, raw_link, slot_functions, waiting
 
 E = attempts.Ending
 
@@ -61,7 +61,7 @@ class World:
 
     async def start(self) -> None:
         self.hub = hubs.make(
-            self.directory, options=hubs_hub.Options(blobs_dir=self.directory / "blobs")
+            self.directory, options=hubs_hub.HubOptions(blobs_dir=self.directory / "blobs")
         )
         await self.hub.start(self.socket)
         await self.join()
@@ -175,6 +175,21 @@ async def test_it_runs_the_call_and_its_result_does_not_wait_for_the_pod(world: 
     assert await world.ended(ref) == 0
     await world.over(ref, E.SUCCEEDED, "Succeeded")
     assert hubs.view(world.hub, ref.task).state == "Success"
+
+
+@pytest.mark.parametrize(("mebibytes", "seconds"), [(0, 0), (100, 0.1)])
+async def test_what_a_call_has_used_is_recorded_however_short_it_is(
+    world: World, mebibytes: int, seconds: float
+) -> None:
+    future = submit(slot_functions.use, mebibytes, seconds)
+    ref = await world.attempt()
+    world.run(ref)
+    await result(future)
+    used = hubs.view(world.hub, ref.task).usage
+    assert used is not None
+    assert seconds <= used.cpu_s < seconds + 1
+    assert used.peak_bytes is not None
+    assert used.peak_bytes > mebibytes << 20
 
 
 async def test_what_it_raises_is_raised_and_its_exit_code_says_so(world: World) -> None:

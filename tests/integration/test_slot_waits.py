@@ -176,9 +176,11 @@ async def test_children_are_counted_by_function_and_say_whose_they_are(
         (again, 1, None),
         (again, 0, "mine"),
     ]
-    order = [type(m).__name__ for m in slot.seen if isinstance(m, messages.Submit | messages.Done)]
-    assert order[-1] == "Done"
-    assert order.index("Submit") < order.index("Done")
+    order = [
+        type(m).__name__ for m in slot.seen if isinstance(m, messages.Submit | messages.CallsEnded)
+    ]
+    assert order[-1] == "CallsEnded"
+    assert order.index("Submit") < order.index("CallsEnded")
 
 
 async def test_no_call_is_over_before_its_children_are_known(
@@ -191,7 +193,7 @@ async def test_no_call_is_over_before_its_children_are_known(
     for message in slot.seen:
         if isinstance(message, messages.Submit):
             parents.update(item.parent for item in message.items)
-        elif isinstance(message, messages.Done):
+        elif isinstance(message, messages.CallsEnded):
             assert {end.ref for end in message.ends} <= parents
 
 
@@ -319,7 +321,7 @@ async def test_after_a_reconnect_everything_is_said_again(
     announced = await waits(slot, ref)
     assert announced.tasks == (child,)
     assert set(slot.hellos[-1].running) == {ref, ended}
-    assert [end.ref for end in (await hub.said(slot, messages.Done))[0].ends] == [ended]
+    assert [end.ref for end in (await hub.said(slot, messages.CallsEnded))[0].ends] == [ended]
     assert bytes(slot.logs[ref]) == b"before\n"
     assert bytes(slot.logs[ended]) == b"ended\n"
     assert [w.task for watch in slot.all_of(messages.Watch) for w in watch.items] == [child]

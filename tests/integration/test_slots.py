@@ -32,7 +32,7 @@ async def test_many_calls_run_in_order_and_end_in_few_reports(hub: scripted_slot
     await hub.end(slot, runs[-1].ref)
     assert [ref for kind, ref in slot.order if kind == "end"] == [run.ref for run in runs]
     assert [await hub.result(slot, run.ref) for run in runs] == list(range(1, 501))
-    reports = slot.all_of(messages.Done)
+    reports = slot.all_of(messages.CallsEnded)
     ends = [slot.ends[run.ref] for run in runs]
     took_s = ends[-1].started + ends[-1].seconds - ends[0].started
     assert len(reports) < 100 + took_s / slot_session.FLUSH_S  # on a slow machine, one each 2 ms
@@ -204,7 +204,7 @@ async def test_a_long_call_is_reported_as_started(
     assert end.started == started.at
     assert 0 < end.seconds <= time.monotonic() - before
     assert len(slot.all_of(messages.Started)) == 1
-    assert slot.all_of(messages.Done)[0].serial == started.serial + 1
+    assert slot.all_of(messages.CallsEnded)[0].serial == started.serial + 1
 
 
 @pytest.mark.usefixtures("worker")

@@ -387,13 +387,13 @@ async def curl(hub: scripted_hub.ScriptedHub, *arguments: str) -> tuple[int, obj
 CHILD = ids.new_task_id()
 
 
-def made(request: messages.Spawn | messages.Ask) -> messages.Answer:
+def made(request: messages.Spawn | messages.GetTask) -> messages.Response:
     """Says 201 to children, and where they are."""
     if isinstance(request, messages.Spawn):
         body = json.dumps({"id": ids.task_text(CHILD)}).encode()
-        return messages.Answer(request.serial, 201, body)
+        return messages.Response(request.serial, 201, body)
     state = {"id": ids.task_text(request.task), "state": "Success"}
-    return messages.Answer(request.serial, 200, json.dumps(state).encode())
+    return messages.Response(request.serial, 200, json.dumps(state).encode())
 
 
 @pytest.mark.usefixtures("worker")
@@ -418,7 +418,7 @@ async def test_curl_asks_for_a_task_and_shows_progress(hub: scripted_hub.Scripte
     hub.answer = made
     status, answer = await curl(hub, f"http://task/tasks/{ids.task_text(CHILD)}?wait=5")
     assert (status, answer) == (200, {"id": ids.task_text(CHILD), "state": "Success"})
-    ask = await hub.first(messages.Ask)
+    ask = await hub.first(messages.GetTask)
     assert ask.task == CHILD
     assert 4 < ask.wait_s <= 5
     status, answer = await curl(hub, "http://task/progress", "--json", '{"fraction": 0.5}')

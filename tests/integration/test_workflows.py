@@ -14,7 +14,7 @@ from kilnwork.kube import client
 from support import argo, executor_world, object_subject, short, waiting
 
 NS = argo.NS
-ALL = port.Reading()
+ALL = port.LogRange()
 
 
 class Setting:
@@ -244,7 +244,7 @@ async def test_what_its_steps_print_is_kept_and_argos_own_containers_are_left_ou
     async def printed() -> list[tuple[str, bytes]]:
         executor = with_node.world.life.executor
         assert executor is not None
-        assert isinstance(executor, port.Logging)
+        assert isinstance(executor, port.ReadsLogs)
         attempt = with_node.world.attempt(task)
         return [
             (one.name, b"".join([piece async for piece in executor.logs(attempt, one, ALL)]))

@@ -24,7 +24,7 @@ from kilnwork.executors.ephemeral import executor as ephemeral_executor
 from kilnwork.executors.ephemeral import template
 from kilnwork.kit import ids
 from kilnwork.kube import cache, client, errors, reflector
-from kilnwork.worker import leftovers
+from kilnwork.worker import orphans
 from support import executor_subjects, executor_world, waiting
 
 NS = executor_world.NS
@@ -39,7 +39,7 @@ class EphemeralSubject(executor_world.Subject):
     creates, deletes, releases = "PATCH ephemeralcontainers", "", ""
     without = ("Staging", "Starting", "")
     graceful_counts = False  # its worker drains
-    options = hubs.Options(lease_s=15.0, renew_s=1.0)
+    options = hubs.HubOptions(lease_s=15.0, renew_s=1.0)
 
     def __init__(self, admin: client.Client, channel: Path) -> None:
         self._admin = admin
@@ -100,9 +100,9 @@ class EphemeralSubject(executor_world.Subject):
         self._gone.clear()
         await self._is_there(hub)
 
-    def place(self) -> port.Place:
+    def place(self) -> port.WorkerPod:
         metadata = self._worker["metadata"]
-        return port.Place(pod=metadata["name"], pod_uid=metadata["uid"])
+        return port.WorkerPod(pod=metadata["name"], pod_uid=metadata["uid"])
 
     async def objects(self) -> list[str]:
         """Containers that are not over, those of Pods that are on their way out among them."""
@@ -134,7 +134,7 @@ class EphemeralSubject(executor_world.Subject):
             ("KILN_TASK_ID", ids.task_text(ref.task)),
             ("KILN_RUN", str(ref.run)),
             ("KILN_ATTEMPT", str(ref.attempt)),
-            (leftovers.MARKER, str(ref)),
+            (orphans.MARKER, str(ref)),
         )
         place = msgspec.structs.replace(self.place(), environment=environment)
         made = template.container(attempt, place, seen)

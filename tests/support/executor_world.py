@@ -83,7 +83,7 @@ class Subject(abc.ABC):
     knows_programs = True
     """Whether it tells exit codes and nodes."""
 
-    options = hubs.Options(lease_s=LEASE_S)
+    options = hubs.HubOptions(lease_s=LEASE_S)
     """Of the dispatcher."""
 
     graceful_counts = True
@@ -113,7 +113,7 @@ class Subject(abc.ABC):
         """Whether it can be seen of every program that has ended."""
         return True
 
-    def place(self) -> port.Place | None:
+    def place(self) -> port.WorkerPod | None:
         """Where attempts are, if that has to be said."""
         return None
 

@@ -25,15 +25,15 @@ class World:
 
     def __init__(self, directory: Path, hub: hubs.Hub) -> None:
         self.directory, self.hub = directory, hub
-        self.services: list[external.Service] = []
+        self.services: list[external.ExternalService] = []
 
     async def executor(
         self, call: external.Run, *, name: str = "mine", slots: int = 1, namespace: str = NS
-    ) -> external.Service:
+    ) -> external.ExternalService:
         socket = str(hub_support.socket_of(self.directory))
-        made = external.Service(
+        made = external.ExternalService(
             call,
-            service.Settings(
+            service.ExecutorSettings(
                 queue=external.queue(name), name="e", slots=slots, namespace=namespace
             ),
             service.Manager(
@@ -50,7 +50,7 @@ class World:
         await made.start(say=lambda _: None)
         return made
 
-    async def die(self, executor: external.Service) -> None:
+    async def die(self, executor: external.ExternalService) -> None:
         """What a kill -9 leaves: no word, no connection."""
         self.services.remove(executor)
         await executor._background.stop()
@@ -79,7 +79,7 @@ class World:
 
 @contextlib.asynccontextmanager
 async def running(directory: Path, **options: Any) -> AsyncIterator[World]:
-    async with hub_support.running(directory, options=hubs.Options(**options)) as hub:
+    async with hub_support.running(directory, options=hubs.HubOptions(**options)) as hub:
         world = World(directory, hub)
         try:
             yield world

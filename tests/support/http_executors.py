@@ -69,10 +69,10 @@ def executor(
     reader: service.Reader,
     *,
     on_failure: Callable[[str], None],
-) -> service.Service:
+) -> service.HttpService:
     """One that connects to the hub of that directory (`support.hubs`); it has not started."""
     socket = str(hub_support.socket_of(directory))
-    return service.Service(
+    return service.HttpService(
         settings,
         executors_service.Manager(
             connect=lambda: client.unix(socket),
@@ -97,10 +97,10 @@ class World:
         self.functions: knative.Services | None = None
         """Where functions are; None: a Service is called after its port on this machine."""
         self.failures: list[str] = []
-        self.services: list[service.Service] = []
+        self.services: list[service.HttpService] = []
 
     async def secret(self, namespace: str, name: str) -> Mapping[str, Any]:
-        """`secret_values.Reader`."""
+        """`secret_values.SecretReader`."""
         if name not in self.secrets:
             raise kube_errors.NotFound(404, f"secrets {name} not found")
         return self.secrets[name]
@@ -118,7 +118,7 @@ class World:
         slots: int = 10,
         labels: Mapping[str, str] | None = None,
         policy: egress.Policy = LOCAL,
-    ) -> service.Service:
+    ) -> service.HttpService:
         settings = service.Settings(name=name, slots=slots, labels=labels or {}, policy=policy)
         made = executor(self.directory, settings, self, on_failure=self.failures.append)
         self.services.append(made)
@@ -128,16 +128,16 @@ class World:
     async def restart_hub(self, **options: Any) -> None:
         """The manager is replaced; executors connect to the next one."""
         await self.hub.stop()
-        self.hub = hub_support.make(self.directory, options=hubs.Options(**options))
+        self.hub = hub_support.make(self.directory, options=hubs.HubOptions(**options))
         await self.hub.start(hub_support.socket_of(self.directory))
 
-    async def die(self, executor: service.Service) -> None:
+    async def die(self, executor: service.HttpService) -> None:
         """What a kill -9 leaves: no word, no connection."""
         self.services.remove(executor)
         await executor._background.stop()
         await executor._sessions.close()
 
-    async def stop(self, executor: service.Service) -> None:
+    async def stop(self, executor: service.HttpService) -> None:
         self.services.remove(executor)
         await executor.stop(say=lambda _: None)
 
@@ -203,7 +203,7 @@ class World:
 
 @contextlib.asynccontextmanager
 async def running(directory: Path, **options: Any) -> AsyncIterator[World]:
-    async with hub_support.running(directory, options=hubs.Options(**options)) as hub:
+    async with hub_support.running(directory, options=hubs.HubOptions(**options)) as hub:
         world = World(directory, hub)
         try:
             yield world

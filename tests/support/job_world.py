@@ -413,7 +413,7 @@ class World:
         self.dispatcher.fuse = self.fuse
         self.clock = clocks.ManualClock()
         self.options = options
-        self.jobs: service.Jobs
+        self.jobs: service.FileJobs
         self.lives = 0
         self.hasty: random.Random | None = None
         self.said: list[str] = []
@@ -426,7 +426,7 @@ class World:
         def opened(url: str) -> port.Store:
             return FusedStore(opening.open_store(url), fuse)
 
-        options = service.Options(opened=opened, **self.options)
+        options = service.FileJobOptions(opened=opened, **self.options)
         self.services = assembly.JobServices(
             self.directory, self.dispatcher, clock=self.clock, options=options, retry_s=0.005
         )

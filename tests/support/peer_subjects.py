@@ -20,7 +20,7 @@ import msgspec
 from kilnwork.api import task as api_task
 from kilnwork.channel import client, messages, peer
 from kilnwork.dispatch.hub import hub as hubs
-from kilnwork.executors import attempt, external, port, service
+from kilnwork.executors import external, port, process_attempt, service
 from kilnwork.executors.http import attempt as http_attempt
 from kilnwork.executors.http import service as http_service
 from kilnwork.kit import clock, ids
@@ -66,7 +66,7 @@ class Programs:
 class SteppingLink:
     """The link of an attempt, whose reports are steps."""
 
-    def __init__(self, link: attempt.Link, home: "PeerSubject") -> None:
+    def __init__(self, link: process_attempt.Link, home: "PeerSubject") -> None:
         self._link, self._home = link, home
         self.send = link.send
 
@@ -82,7 +82,7 @@ class SteppingLink:
         self._home.steps.pass_by("after started")
 
 
-class Stepping(service.Service):
+class Stepping(service.ExecutorService):
     """A service whose orders are steps."""
 
     home: "PeerSubject"
@@ -96,23 +96,23 @@ class Stepping(service.Service):
             self.home.steps.pass_by(f"after {what}")
 
 
-class SteppingExternal(Stepping, external.Service):
+class SteppingExternal(Stepping, external.ExternalService):
     """A user's program. What its attempts report are steps."""
 
-    def make(self, run: messages.Run) -> external.Attempt:
+    def make(self, run: messages.Run) -> external.ExternalAttempt:
         made = super().make(run)
         made._link = SteppingLink(made._link, self.home)
         return made
 
 
-class SteppingHttp(Stepping, http_service.Service):
+class SteppingHttp(Stepping, http_service.HttpService):
     """`kiln executor http`, the same."""
 
     def __init__(self, *given: Any, **more: Any) -> None:
         super().__init__(*given, **more)
         self._own = self._tools
 
-    def make(self, run: messages.Run) -> http_attempt.Attempt:
+    def make(self, run: messages.Run) -> http_attempt.HttpAttempt:
         self._tools = dataclasses.replace(self._own, link=SteppingLink(self.link, self.home))
         return super().make(run)
 
@@ -124,7 +124,7 @@ class PeerSubject(executor_world.Subject):
     waits = ("Pending", "ExecutorUnavailable", "")
     unheard = ("Running", "Started")
     knows_programs = False
-    options = hubs.Options(lease_s=3.0, renew_s=0.3)
+    options = hubs.HubOptions(lease_s=3.0, renew_s=0.3)
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -132,7 +132,7 @@ class PeerSubject(executor_world.Subject):
         self.steps = executor_world.Steps(None)
         self._absent = False
         self._socket: socket.socket | None = None
-        self._service: service.Service | None = None
+        self._service: service.ExecutorService | None = None
 
     def life(self, steps: executor_world.Steps) -> executor_world.Life:
         self.steps = steps
@@ -213,7 +213,7 @@ class ExternalSubject(PeerSubject):
         return msgspec.structs.replace(msgspec.convert(given, api_task.TaskSpec), **more)
 
     def make(self, manager: service.Manager) -> Stepping:
-        settings = service.Settings(
+        settings = service.ExecutorSettings(
             queue=external.queue("mine"), name="e", slots=4, namespace=executor_world.NS
         )
         return SteppingExternal(
@@ -286,7 +286,7 @@ class HttpSubject(PeerSubject):
     async def die(self) -> None:
         gone = self._service
         await super().die()
-        if isinstance(gone, http_service.Service):
+        if isinstance(gone, http_service.HttpService):
             await gone._sessions.close()
 
 

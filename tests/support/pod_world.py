@@ -44,7 +44,7 @@ class World:
         self.refusals: list[errors.ApiError] = []
         self.journal = directory / "journal.db"
         self.settings = controlled.SETTINGS
-        self.options = hubs.Options(lease_s=2.0)
+        self.options = hubs.HubOptions(lease_s=2.0)
         self.plane = cluster.ControlPlane(
             cluster.Settings(
                 data_dir=directory,

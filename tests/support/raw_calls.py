@@ -87,7 +87,7 @@ class RawSlot(raw_link.RawLink[messages.ToSlot]):
     def done(self, *ends: calls.CallEnd) -> int:
         """Report ends; the serial of the report."""
         self.serial += 1
-        self.say(messages.Done(self.serial, ends))
+        self.say(messages.CallsEnded(self.serial, ends))
         return self.serial
 
     def succeed(self, run: calls.CallRun, data: bytes = b"null", *, seconds: float = 0.001) -> int:

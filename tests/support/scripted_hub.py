@@ -35,8 +35,8 @@ class ScriptedHub:
         self.after_welcome: tuple[messages.ToWorker, ...] = ()
         self.greeting: messages.Refused | None = None
         self.decide: Callable[[attempts.AttemptRef], messages.Verdict] = lambda _: KEEP
-        self.answer: Callable[[messages.Spawn | messages.Ask], messages.Answer | None] = lambda _: (
-            None
+        self.answer: Callable[[messages.Spawn | messages.GetTask], messages.Response | None] = (
+            lambda _: None
         )
         self.seen: list[messages.FromWorker] = []
         self.logs: defaultdict[attempts.AttemptRef, bytearray] = defaultdict(bytearray)
@@ -145,7 +145,7 @@ class ScriptedHub:
                 return messages.Acknowledged(message.serial)
             case messages.Log() if self.keeps_logs:
                 return messages.LogKept(message.ref, message.offset + len(message.data))
-            case messages.Spawn() | messages.Ask():
+            case messages.Spawn() | messages.GetTask():
                 return self.answer(message)
         return None
 

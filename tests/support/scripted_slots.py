@@ -241,11 +241,11 @@ class SlotHub(scripted_hub.ScriptedHub):
         slot.seen.append(message)
         if isinstance(message, messages.Watch):
             slot.watched.update((item.task, item.number) for item in message.items)
-        if isinstance(message, messages.Done):
+        if isinstance(message, messages.CallsEnded):
             for end in message.ends:
                 slot.ends[end.ref] = end
                 slot.order.append(("end", end.ref))
-        if isinstance(message, messages.Done | messages.Started) and self.answers_slots:
+        if isinstance(message, messages.CallsEnded | messages.Started) and self.answers_slots:
             slot.send(messages.Acknowledged(message.serial))
 
 

@@ -30,7 +30,7 @@ FROM_DRIVER: list[messages.FromDriver] = [
 ]
 OF_SLOTS: list[messages.FromSlot] = [
     messages.Started(1, REF, 12.5),
-    messages.Done(2, (END, DELEGATION)),
+    messages.CallsEnded(2, (END, DELEGATION)),
     messages.Returned((REF,)),
     messages.Waiting(REF, (TASK,), in_place=True),
     messages.Resumed(REF),

@@ -18,11 +18,11 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import retention_clock
 
 CREATED = 1_780_000_000.0
-ANY = model.Wanted()
+ANY = model.JobQuery()
 _PROGRESS = model.FileProgress.__struct_fields__
 
 
-class ToldJobs(service.Jobs):
+class ToldJobs(service.FileJobs):
     """`created`: in order. `fail`: raised by the next `create`."""
 
     def __init__(self, directory: Path) -> None:
@@ -76,7 +76,7 @@ class ToldJobs(service.Jobs):
         self,
         namespace: str | None,
         *,
-        wanted: model.Wanted = ANY,
+        wanted: model.JobQuery = ANY,
         limit: int = 100,
         below: str | None = None,
     ) -> tuple[list[model.JobView], str | None]:
@@ -226,7 +226,7 @@ class ToldJobs(service.Jobs):
 
 def _waiting(new: model.NewJob) -> model.JobView:
     parts = len(new.manifest.parts)
-    return model.JobView(
+    return model.GenericJobView(
         id=new.id.text,
         uuid=new.id.uuid,
         namespace=new.namespace,

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from kilnwork.kit import ids, processes
-from kilnwork.worker import births
+from kilnwork.worker import zygote_link
 
 
 class WorkerProcess:
@@ -96,7 +96,7 @@ class WorkerProcess:
     def zygotes(self) -> set[int]:
         """The process of which slots are born; one, except for a moment after the death of one."""
         children = processes.children(self.pid)
-        return {pid for pid in children if comm(pid) == births.ZYGOTE}
+        return {pid for pid in children if comm(pid) == zygote_link.ZYGOTE}
 
     def described(self) -> str:
         """Its processes, whether they run, where in the kernel they sleep, and what it logged."""

@@ -77,8 +77,8 @@ class CallEnd(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `payload`: the result of a success, the error of a failure. `started`: wall clock, seconds;
     `seconds`: how long it ran. `may_retry`: False when its exception is none of those that the task
     is to be retried for. `delegate`: it returned this task's future; its outcome becomes ours.
-    `usage`: what it has used; None: that took less than a millisecond, or its function was not
-    called.
+    `usage`: what it has used; None: a call of a slot that took less than a millisecond, or its
+    function was not called.
     """
 
     ref: attempts.AttemptRef

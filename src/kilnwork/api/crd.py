@@ -46,6 +46,12 @@ _TASK = crd_parts.KindDefinition(
         crd_parts.column(
             "Attempts", ".status.attempts", type_="integer", about="Number of the newest attempt."
         ),
+        crd_parts.column(
+            "Suspend",
+            ".spec.suspend",
+            type_="boolean",
+            about="Whether no attempt starts; one that runs goes on.",
+        ),
         crd_parts.column("Reason", ".status.reason", wide=True, about="Why it is in that state."),
         crd_parts.column(
             "Cluster", ".spec.clusterName", wide=True, about="TaskCluster that runs it."

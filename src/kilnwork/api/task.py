@@ -423,7 +423,8 @@ class TaskStatus(
     observed_generation: int = 0
     """The `metadata.generation` that this status is about."""
     conditions: tuple[meta.Condition, ...] = ()
-    """Milestones of the run: `Started`, `Finished`, `Stopped`."""
+    """Milestones of the run: `Started`, `Finished`, `Stopped`; and `Suspended`, `FieldsIgnored`,
+    `ImageIgnored`."""
 
 
 class Task(msgspec.Struct, frozen=True, gc=False, rename="camel", kw_only=True):

@@ -1,11 +1,11 @@
 """The blocking end of a link: for drivers and slots, whose threads wait for results.
 
-Used by `sdk` (drivers) and by the worker's slots. No event loop: whichever thread waits reads the
-socket itself (`turns`), and one background thread (`standin`) reads when nobody waits, writes what
-nobody flushed, connects again with back-off. A link outlives many connections; what matters is sent
-again on each by its `Handler`, which is `sdk.session`. An exception in the middle of handling what
-was read (Ctrl-C) cuts the connection, so that a new one brings both ends into step. A fork makes
-the child's copy useless.
+Used by `sdk` (drivers) and by the worker's slots. No event loop: a thread that waits reads the
+socket itself (`turns`). One background thread (`link_thread`) reads when no other thread waits,
+writes what nothing has flushed, and reconnects with back-off. A link outlives many connections;
+its `Handler` (`sdk.session`) sends again on each what must not be lost. An exception while a frame
+is handled (Ctrl-C) cuts the connection, so that a new one brings both ends into step. After a fork
+the child cannot use its copy.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, Protocol, TypeVar
 
-from kilnwork.channel import errors, frames, messages, outbox, standin, turns
+from kilnwork.channel import errors, frames, link_thread, messages, outbox, turns
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 
@@ -95,20 +95,20 @@ class Link(Generic[M]):
         self._decode = decode
         self._epoch = 0
         self._cutter = frames.Cutter()
-        self._poke = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._poll = self._polling()
-        weakref.finalize(self, os.close, self._poke).atexit = False
-        self._standin = standin.StandIn(self, entropy, patience_s=patience_s)
+        weakref.finalize(self, os.close, self._wake_fd).atexit = False
+        self._thread = link_thread.LinkThread(self, entropy, patience_s=patience_s)
         _links.add(self)
 
     def open(self, *, timeout_s: float) -> None:
         """First connection. Raises `LinkRefused`, `LinkClosed` or what `connect` does."""
         try:
-            self._standin.connect(patience_s=timeout_s)
+            self._thread.connect(patience_s=timeout_s)
         except BaseException as error:
             self.end(error if isinstance(error, Exception) else errors.LinkClosed("interrupted"))
             raise
-        self._standin.start()
+        self._thread.start()
 
     def send(self, message: frames.Sent) -> None:
         """Encoded now, written soon; dropped while there is no connection. Any thread.
@@ -118,28 +118,28 @@ class Link(Generic[M]):
         if self.outbox.put(frames.encode(message)) >= WRITE_BYTES:
             self.outbox.write()
             if self.outbox.stuck:
-                self.nudge()
+                self.interrupt_poll()
         else:
-            self._standin.due()
+            self._thread.schedule_write()
 
-    def soon(self) -> None:
+    def schedule_gather(self) -> None:
         """`Handler.gather` has something to send: within a millisecond or two."""
-        if not self._standin.is_due:
-            self._standin.due()
+        if not self._thread.has_writes:
+            self._thread.schedule_write()
 
     def flush(self) -> None:
         """Gather, and write what the socket takes now; nothing when the link is over."""
         if self.failure is not None:
             return
-        self._standin.written()
+        self._thread.cancel_write()
         try:
             self.handler.gather()
             self.outbox.write()
         except BaseException:
-            self._standin.due()
+            self._thread.schedule_write()
             raise
         if self.outbox.stuck:
-            self.nudge()
+            self.interrupt_poll()
 
     def wait(self, done: Callable[[], bool], timeout_s: float | None = None) -> bool:
         """Until `done()`; False after `timeout_s`. Raises `failure` when the link is over.
@@ -161,7 +161,7 @@ class Link(Generic[M]):
                 if self.turns.enter(turn, left_s):
                     self._lead(done, until)
                 self.turns.leave(turn)
-                self._standin.left()
+                self._thread.reader_left()
             except BaseException:
                 self._interrupted(turn)
                 raise
@@ -170,17 +170,17 @@ class Link(Generic[M]):
     def wake(self) -> None:
         """Let all that wait look at their `done` again."""
         self.turns.look()
-        self.nudge()
+        self.interrupt_poll()
 
-    def nudge(self) -> None:
+    def interrupt_poll(self) -> None:
         """Let whoever reads look up."""
         with contextlib.suppress(OSError):
-            os.eventfd_write(self._poke, 1)
-        self._standin.nudge()
+            os.eventfd_write(self._wake_fd, 1)
+        self._thread.wake()
 
-    def hurry(self) -> None:
+    def reconnect_now(self) -> None:
         """Connect again now, if there is no connection, instead of after the back-off."""
-        self._standin.nudge()
+        self._thread.wake()
 
     def close(self) -> None:
         """Write what was sent, end the connection and the thread. Repeatable."""
@@ -189,11 +189,11 @@ class Link(Generic[M]):
                 self._flush_all()
             self.end(errors.LinkClosed("the link was closed"), tell=False)
         if not isinstance(self.failure, errors.LinkForked):
-            self._standin.join()
+            self._thread.join()
 
-    # for the stand-in
+    # for the link thread
 
-    def stand(self, *, timeout_s: float) -> None:
+    def attach(self, *, timeout_s: float) -> None:
         """Make a new connection, as far as Attached. Raises OSError, ChannelError, KilnError."""
         connection = self._connect()
         try:
@@ -237,7 +237,7 @@ class Link(Generic[M]):
             return
         self.turns.shut()
         self._forget(connection)
-        self._standin.dropped(error)
+        self._thread.dropped(error)
 
     def end(self, error: Exception, *, tell: bool = True) -> None:
         """The link is over: everybody wakes."""
@@ -253,7 +253,7 @@ class Link(Generic[M]):
                 with contextlib.suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
             self.turns.finish()
-            self.nudge()
+            self.interrupt_poll()
             self.dispose()
 
     def dispose(self) -> None:
@@ -271,7 +271,7 @@ class Link(Generic[M]):
         """A wait ended by an exception, anywhere: do again all that may not have been done."""
         self.turns.leave(turn)
         self.turns.look()
-        self._standin.nudge()
+        self._thread.wake()
 
     def _attach(self, connection: socket.socket, bodies: list[bytes]) -> None:
         message = self._decode(bodies[0])
@@ -301,7 +301,7 @@ class Link(Generic[M]):
     def _polling(self, connection: socket.socket | None = None) -> select.poll:
         """Of who leads. A new one for each connection: numbers of closed files are used again."""
         made = select.poll()
-        made.register(self._poke, select.POLLIN)
+        made.register(self._wake_fd, select.POLLIN)
         if connection is not None:
             made.register(connection, select.POLLIN)
         return made
@@ -332,10 +332,10 @@ class Link(Generic[M]):
             watching_writes = self.outbox.stuck
             if watching_writes:
                 polling.modify(connection, select.POLLIN | select.POLLOUT)
-            self._standin.beside()
+            self._thread.reader_polls()
             for fd, event in polling.poll(timeout_ms):
-                if fd == self._poke:
-                    os.eventfd_read(self._poke)
+                if fd == self._wake_fd:
+                    os.eventfd_read(self._wake_fd)
                     continue
                 if event & select.POLLOUT:
                     self.outbox.write()
@@ -354,7 +354,7 @@ class Link(Generic[M]):
         self.failure = errors.LinkForked()
         self.turns, self.outbox = turns.Turns(), outbox.Outbox()
         self.turns.finish()
-        self._standin.forked()
+        self._thread.forked()
         if self.socket is not None:
             self.socket.close()
             self.socket = None

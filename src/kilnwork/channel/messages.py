@@ -11,11 +11,11 @@ Drivers, slots and processes of calls are *submitters*: they name templates, sub
 batch and are pushed the results. `Submit` is acknowledged by `Accepted` once it is on disk; until
 then the submitter keeps the items, and sends them again after a reconnect.
 
-Reports (`Started`, `Finished`, `Done`, `SlotGone`) carry a `serial` that rises by one per session;
-the peer keeps each until the dispatcher has acknowledged it (`Acknowledged`), which happens after
-the journal has it on disk, and sends unacknowledged ones again after a reconnect. Requests
-(`Spawn`, `Ask`, `AskVariables`) carry a serial of the same sequence and get one `Answer`; a
-repeated `Spawn` (same parent, run and ordinal or key) changes nothing.
+Reports (`Started`, `Finished`, `CallsEnded`, `SlotGone`) carry a `serial` that rises by one within
+a session; the peer keeps each until the dispatcher acknowledges it (`Acknowledged`), which it does
+once the journal has it on disk, and the peer sends unacknowledged ones again after a reconnect.
+Requests (`Spawn`, `GetTask`, `GetVariables`) carry a serial of the same sequence and get one
+`Response`; a repeated `Spawn` (same parent, run and ordinal or key) changes nothing.
 """
 
 from enum import IntEnum
@@ -103,7 +103,7 @@ class AttemptHello(_Message, frozen=True, tag="attempt"):
 
     `runs_call`: of the process that runs the call of an attempt instead. That is answered by
     `Attached` and `Calls`, and from then on does as a slot does, for one call: it submits, and
-    reports `Done`."""
+    reports `CallsEnded`."""
 
     version: int
     ref: attempts.AttemptRef
@@ -182,7 +182,7 @@ class Renewed(_Message, frozen=True, tag="renewed"):
 class Run(_Message, frozen=True, tag="run"):
     """Run this attempt. `inputs`: a JSON object by input name, None when the task has none.
     `callback`: URL at which the manager takes its result, if its spec wants one. `handover`: as of
-    `Seen`, of an attempt before this one that was lost."""
+    `Observed`, of an attempt before this one that was lost."""
 
     ref: attempts.AttemptRef
     namespace: str
@@ -219,7 +219,7 @@ class Finished(_Message, frozen=True, tag="finished"):
     callback: bytes = b""
 
 
-class Seen(_Message, frozen=True, tag="seen"):
+class Observed(_Message, frozen=True, tag="seen"):
     """What an executor sees of an attempt that is not over; sent again on each new link. `parked`:
     it waits for something elsewhere, and its slot is free for others. `handover`: what the executor
     that gets the next attempt needs to go on with that, if this one is lost; it is stored."""
@@ -328,7 +328,7 @@ class Spawn(_Message, frozen=True, tag="spawn"):
     inputs: bytes | None
 
 
-class Ask(_Message, frozen=True, tag="ask"):
+class GetTask(_Message, frozen=True, tag="ask"):
     """The state of a task, answered when it is final or after `wait_s` seconds."""
 
     serial: attempts.Count
@@ -337,7 +337,7 @@ class Ask(_Message, frozen=True, tag="ask"):
     wait_s: float
 
 
-class AskVariables(_Message, frozen=True, tag="askvariables"):
+class GetVariables(_Message, frozen=True, tag="askvariables"):
     """The values of the variables of an attempt that its spec takes from Secrets and ConfigMaps: a
     JSON object by name of variable, with 200; 404 with `message` if one of them is not there."""
 
@@ -345,9 +345,9 @@ class AskVariables(_Message, frozen=True, tag="askvariables"):
     ref: attempts.AttemptRef
 
 
-class Answer(_Message, frozen=True, tag="answer"):
-    """Answer to a request: an HTTP status and a JSON body; those to `Spawn` and `Ask` are passed on
-    as they are. Values of variables are in no other message, and are not kept."""
+class Response(_Message, frozen=True, tag="answer"):
+    """The response to a request: an HTTP status and a JSON body. Those to `Spawn` and `GetTask`
+    reach the task unchanged. Values of variables are in no other message, and are not stored."""
 
     serial: attempts.Count
     status: int
@@ -501,7 +501,7 @@ class StopCall(_Message, frozen=True, tag="stopcall"):
     reason: str
 
 
-class Done(_Message, frozen=True, tag="done"):
+class CallsEnded(_Message, frozen=True, tag="done"):
     """Attempts that are over; kept by the slot until `Acknowledged(serial)`."""
 
     serial: attempts.Count
@@ -538,12 +538,12 @@ class Yielded(_Message, frozen=True, tag="yielded"):
 
 
 FromWorker = (
-    Hello | Renew | Started | Finished | Log | Progress | Spawn | Ask | SlotOpening | SlotGone
-    | StartContainer | StopContainer | Seen | AskVariables
+    Hello | Renew | Started | Finished | Log | Progress | Spawn | GetTask | SlotOpening | SlotGone
+    | StartContainer | StopContainer | Observed | GetVariables
 )  # fmt: skip
 ToWorker = (
-    Welcome | Refused | Renewed | Run | Stop | Acknowledged | LogKept | Answer | OpenSlot | KillSlot
-    | ContainerSeen | KillContainer | Callback
+    Welcome | Refused | Renewed | Run | Stop | Acknowledged | LogKept | Response | OpenSlot
+    | KillSlot | ContainerSeen | KillContainer | Callback
 )  # fmt: skip
 FromDriver = DriverHello | Template | Forget | Submit | Watch | Cancel | Retry
 ToDriver = Attached | Refused | Accepted | FoundCall | Results | Streamed | Retried
@@ -556,14 +556,14 @@ FromSlot = (
     | Cancel
     | Retry
     | Started
-    | Done
+    | CallsEnded
     | Returned
     | Waiting
     | Resumed
     | Yielded
     | Log
     | Progress
-    | AskVariables
+    | GetVariables
 )
 ToSlot = (
     Attached
@@ -579,20 +579,20 @@ ToSlot = (
     | TakeBack
     | StopCall
     | Acknowledged
-    | Answer
+    | Response
 )
 FromAttempt = (
     AttemptHello
     | Renew
     | Spawn
-    | Ask
+    | GetTask
     | Template
     | Forget
     | Submit
     | Watch
     | Cancel
     | Retry
-    | Done
+    | CallsEnded
     | Yielded
     | Progress
 )

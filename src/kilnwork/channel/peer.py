@@ -38,11 +38,11 @@ Sendable = (
     | messages.SlotOpening
     | messages.StartContainer
     | messages.StopContainer
-    | messages.Seen
+    | messages.Observed
 )
 """What may be lost with a link."""
 Report = messages.Started | messages.Finished | messages.SlotGone
-Request = messages.Spawn | messages.Ask | messages.AskVariables
+Request = messages.Spawn | messages.GetTask | messages.GetVariables
 
 RECONNECT = backoff.Backoff(base_s=0.05, max_s=1.0, jitter=0.2)
 HANDSHAKE_S = 5.0
@@ -94,7 +94,7 @@ class _Asked:
     """A request without an answer yet; made anew for each link."""
 
     make: Callable[[int], Request]
-    answer: asyncio.Future[messages.Answer]
+    answer: asyncio.Future[messages.Response]
 
 
 class _Link(asyncio.Protocol):
@@ -270,7 +270,7 @@ class Peer:
         if self._link is not None and not self._resuming:
             self._link.write(kept.frame)
 
-    async def request(self, make: Callable[[int], Request]) -> messages.Answer:
+    async def request(self, make: Callable[[int], Request]) -> messages.Response:
         """The dispatcher's answer, however many links that takes. Cancel to give up.
 
         `make` is called again for each link. Raises `FrameTooLarge`.
@@ -367,7 +367,7 @@ class Peer:
             self._owner.received(message)
         elif isinstance(message, messages.Acknowledged):
             self._acknowledge(message.serial)
-        elif isinstance(message, messages.Answer):
+        elif isinstance(message, messages.Response):
             asked = self._requests.get(message.serial)
             if asked is not None and not asked.answer.done():
                 asked.answer.set_result(message)

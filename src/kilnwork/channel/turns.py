@@ -65,7 +65,7 @@ class Turns:
         with self._lock:
             return self._leader is turn
 
-    def stand_in(self, turn: Turn) -> bool:
+    def lead_if_free(self, turn: Turn) -> bool:
         """Lead if nobody does, without a wait: for the thread that reads when nobody waits."""
         with self._lock:
             if not self._open or self._leader is not None:

@@ -96,7 +96,7 @@ class DirectoryJournal:
         raise kube_errors.from_status(409, message=_FORGETS)
 
     def tasks(
-        self, namespace: str | None, *, wanted: model.Wanted, limit: int, below: int | None
+        self, namespace: str | None, *, wanted: model.TaskQuery, limit: int, below: int | None
     ) -> ports.Page:
         """Tasks, newest first."""
         return ports.Page(*self._reader.tasks(namespace, wanted=wanted, limit=limit, below=below))
@@ -143,7 +143,7 @@ class DirectoryJournal:
     def _at_work(self) -> bool:
         """Something runs, or all that was retried is over already."""
         for state in (api_task.State.RUNNING, api_task.State.STAGING):
-            wanted = model.Wanted(state=state)
+            wanted = model.TaskQuery(state=state)
             if self._reader.tasks(NAMESPACE, wanted=wanted, limit=1)[0]:
                 return True
         views = map(self._reader.task, self._retried)

@@ -84,9 +84,9 @@ class WorkerPodSettings(msgspec.Struct, frozen=True, kw_only=True):
     sees_nodes: bool = True
 
     @property
-    def sidecar(self) -> sidecar.Settings:
+    def sidecar(self) -> sidecar.SidecarOptions:
         """The settings for the sidecar of an attempt's Pod."""
-        return sidecar.Settings(
+        return sidecar.SidecarOptions(
             image=self.worker_image,
             command=(self.worker_command[0], "-P", "-c", SIDECAR),
             channel=self.channel,

@@ -1,6 +1,6 @@
 """Secrets of `kiln.start(secrets=DIRECTORY)`: one directory each, with a file for each key.
 
-Used by `home`. It is the form in which Kubernetes mounts them. ConfigMaps are not there.
+Used by `process`. It is the form in which Kubernetes mounts them. ConfigMaps are not there.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """The log of one container, as the API server has it from its node.
 
-Used by executors that run attempts in Pods, for `port.Logging`.
+Used by executors that run attempts in Pods, for `port.ReadsLogs`.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ async def read(
     kube: client.Client,
     where: tuple[str, str],
     container: str,
-    how: port.Reading,
+    how: port.LogRange,
     *,
     read_log: ReadLog | None = None,
 ) -> AsyncGenerator[bytes, None]:

@@ -17,7 +17,7 @@ import msgspec
 
 from kilnwork.api import attempts, documents, reasons, substitution, task
 from kilnwork.channel import messages
-from kilnwork.executors import attempt, service
+from kilnwork.executors import process_attempt, service
 from kilnwork.kit import clock, coroutines, errors, ids
 
 BYTES = "application/octet-stream"
@@ -58,8 +58,8 @@ class Lost(errors.KilnError):
 class ClaimedTask:
     """A task that this process has claimed.
 
-    `id`, `run` and `attempt` name the attempt: what is made elsewhere under them is made once.
-    `payload`: of its spec, with variables replaced; `inputs`: its inputs by name.
+    `id`, `run` and `process_attempt` name the attempt: what is made elsewhere under them is made
+    once. `payload`: of its spec, with variables replaced; `inputs`: its inputs by name.
     """
 
     name: str
@@ -84,11 +84,17 @@ Keep = Callable[[str, bytes, Path], Awaitable[None]]
 """Stores a blob: namespace, digest, file. Raises KilnError."""
 
 
-class Attempt(attempt.Attempt):
+class ExternalAttempt(process_attempt.ProcessAttempt):
     """See the module."""
 
     def __init__(
-        self, run: messages.Run, link: attempt.Link, time: clock.Clock, *, call: Run, keep: Keep
+        self,
+        run: messages.Run,
+        link: process_attempt.Link,
+        time: clock.Clock,
+        *,
+        call: Run,
+        keep: Keep,
     ) -> None:
         super().__init__(run, link, time)
         self._call, self._keep = call, keep
@@ -150,7 +156,7 @@ class Attempt(attempt.Attempt):
 
     def _say(self, fraction: float | None, message: str) -> None:
         known = None if fraction is None else float(fraction)
-        said = _escaped(message)[: attempt.MAX_MESSAGE]
+        said = _escaped(message)[: process_attempt.MAX_MESSAGE]
         self._link.send(messages.Progress(self.ref, known, said))
 
     def _ended(
@@ -254,13 +260,13 @@ def queue(name: str) -> str:
     return task.executor_queue(task.EXTERNAL + name)
 
 
-class Service(service.Service):
+class ExternalService(service.ExecutorService):
     """The process of an executor, which calls `call` for each attempt."""
 
     def __init__(
         self,
         call: Run,
-        settings: service.Settings,
+        settings: service.ExecutorSettings,
         manager: service.Manager,
         *,
         time: clock.Clock,
@@ -270,5 +276,5 @@ class Service(service.Service):
         super().__init__(settings, manager, time=time, entropy=entropy, on_failure=on_failure)
         self._call, self._time = call, time
 
-    def make(self, run: messages.Run) -> Attempt:
-        return Attempt(run, self.link, self._time, call=self._call, keep=self.keep)
+    def make(self, run: messages.Run) -> ExternalAttempt:
+        return ExternalAttempt(run, self.link, self._time, call=self._call, keep=self.keep)

@@ -25,7 +25,7 @@ class Phase(StrEnum):
     OVER = "Over"
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerPod(msgspec.Struct, frozen=True, kw_only=True):
     """The Pod of a worker in which an attempt is to run. `environment`: what it gets besides the
     task's own."""
 
@@ -49,7 +49,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     spec: task.TaskSpec
     inputs: bytes | None = None
     began: bool = False
-    place: Place | None = None
+    place: WorkerPod | None = None
 
 
 class Stop(msgspec.Struct, frozen=True):
@@ -85,7 +85,7 @@ class Wake(Protocol):
     def __call__(self, ref: attempts.AttemptRef, *, after_s: float = 0.0) -> None: ...
 
 
-def wake_nobody(ref: attempts.AttemptRef, *, after_s: float = 0.0) -> None:
+def ignore_wake(ref: attempts.AttemptRef, *, after_s: float = 0.0) -> None:
     """A `Wake` for as long as nobody watches."""
 
 
@@ -118,14 +118,14 @@ class Executor(Protocol):
 
 
 @runtime_checkable
-class InWorkers(Protocol):
+class RunsInWorkers(Protocol):
     """Ability: it runs attempts in the Pods of workers, which ask for it, and report their ends."""
 
     in_workers: bool
 
 
 @runtime_checkable
-class Watching(Protocol):
+class WatchesAttempts(Protocol):
     """Ability: it says by itself of which attempts there is something, so that what a manager left
     behind is found by the next one, and that nothing need be polled."""
 
@@ -143,7 +143,7 @@ class Watching(Protocol):
         ...
 
 
-class Output(msgspec.Struct, frozen=True):
+class AttemptOutput(msgspec.Struct, frozen=True):
     """One output of an attempt: that of one life of one of its containers.
 
     `name`: what its lines begin with, "" where the attempt has one container. `source`: the
@@ -157,7 +157,7 @@ class Output(msgspec.Struct, frozen=True):
     is_over: bool = False
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class LogRange(msgspec.Struct, frozen=True, kw_only=True):
     """How an output is read. `skip`: bytes that are known. `follow`: go on until it ends.
     `max_bytes`: no more than these after `skip`; None: all."""
 
@@ -167,14 +167,16 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @runtime_checkable
-class Logging(Protocol):
+class ReadsLogs(Protocol):
     """Ability: what an attempt prints can be read while it runs, and until it is released."""
 
-    async def outputs(self, attempt: Attempt) -> Sequence[Output]:
+    async def outputs(self, attempt: Attempt) -> Sequence[AttemptOutput]:
         """Return the outputs of the containers that have begun. Raises `KubeError`."""
         ...
 
-    def logs(self, attempt: Attempt, output: Output, how: Reading) -> AsyncGenerator[bytes, None]:
+    def logs(
+        self, attempt: Attempt, output: AttemptOutput, how: LogRange
+    ) -> AsyncGenerator[bytes, None]:
         """Yield one output. Raises `KubeError`."""
         ...
 

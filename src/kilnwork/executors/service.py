@@ -16,7 +16,7 @@ from typing import Protocol
 from kilnwork.api import attempts, reasons
 from kilnwork.channel import errors as channel_errors
 from kilnwork.channel import messages, peer
-from kilnwork.executors import attempt
+from kilnwork.executors import process_attempt
 from kilnwork.kit import clock, coroutines, ids
 
 log = logging.getLogger(__name__)
@@ -31,18 +31,18 @@ HALT_S = 10.0
 """And how long they may take then to end."""
 
 _E = attempts.Ending
-_LEASE_ENDED = attempt.Halt(
+_LEASE_ENDED = process_attempt.Halt(
     _E.LOST,
     reasons.Reason.WORKER_LOST.value,
     "the executor could not renew its lease, so it ended its attempts",
 )
-_STOPPING = attempt.Halt(
+_STOPPING = process_attempt.Halt(
     _E.LOST, reasons.Reason.WORKER_STOPPING.value, "the executor was asked to stop"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class ExecutorSettings:
     """What a user chooses. `queue`: that of its executor. `slots`: attempts at once.
     `namespace`: the only one it serves; empty: all."""
 
@@ -75,7 +75,7 @@ class Manager:
     place: str
 
 
-class Service:
+class ExecutorService:
     """See the module; `channel.peer.Owner`. Make it in a running loop.
 
     `on_failure(text)` is called when it cannot go on: then the process should stop.
@@ -83,7 +83,7 @@ class Service:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: ExecutorSettings,
         manager: Manager,
         *,
         time: clock.Clock,
@@ -94,7 +94,7 @@ class Service:
         self._manager = manager
         self._session = settings.session or ids.new_session()
         self._background = coroutines.BackgroundWork("executor", on_failure=self._failed)
-        self._attempts: dict[attempts.AttemptRef, attempt.Attempt] = {}
+        self._attempts: dict[attempts.AttemptRef, process_attempt.ProcessAttempt] = {}
         self._stopping = False
         self._on_failure = on_failure
         self._failure: channel_errors.ChannelError | None = None
@@ -107,7 +107,7 @@ class Service:
             entropy=entropy,
         )
 
-    def make(self, run: messages.Run) -> attempt.Attempt:
+    def make(self, run: messages.Run) -> process_attempt.ProcessAttempt:
         """Return the attempt that an order is about."""
         raise NotImplementedError
 
@@ -230,18 +230,18 @@ class Service:
         self._stopping = True
         self._refuse(attempts.AttemptRef(ids.TaskId(bytes(16)), 0, 0), _STOPPING)
 
-    async def _live(self, current: attempt.Attempt) -> None:
+    async def _live(self, current: process_attempt.ProcessAttempt) -> None:
         await current.live()
         if current.silent:
             self._attempts.pop(current.ref, None)
 
-    def _refuse(self, ref: attempts.AttemptRef, halt: attempt.Halt) -> None:
+    def _refuse(self, ref: attempts.AttemptRef, halt: process_attempt.Halt) -> None:
         """Nothing was begun: that is proof."""
         outcome = attempts.Outcome(halt.ending, halt.reason, halt.message)
         self.link.report(lambda serial: messages.Finished(serial, ref, outcome))
 
     def _stop(self, order: messages.Stop) -> None:
-        halt = attempt.Halt(_E.STOPPED, order.reason)
+        halt = process_attempt.Halt(_E.STOPPED, order.reason)
         current = self._attempts.get(order.ref)
         if current is None:
             self._refuse(order.ref, halt)
@@ -265,7 +265,7 @@ class Service:
         self._halt_all(_STOPPING)
         self._on_failure(f"{name}: {error!r}")
 
-    def _halt_all(self, halt: attempt.Halt) -> None:
+    def _halt_all(self, halt: process_attempt.Halt) -> None:
         for current in self._attempts.values():
             current.halt(halt)
 

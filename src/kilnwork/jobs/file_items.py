@@ -21,7 +21,16 @@ from kilnwork.data import commits
 from kilnwork.data import errors as data_errors
 from kilnwork.data.records import manifests
 from kilnwork.data.stores import opening, port
-from kilnwork.jobs import errors, item_source, items, job_directory, model, records, rows, steps
+from kilnwork.jobs import (
+    errors,
+    item_source,
+    items,
+    job_directory,
+    model,
+    plan_steps,
+    records,
+    rows,
+)
 from kilnwork.kit import clock as clocks
 
 log = logging.getLogger(__name__)
@@ -346,13 +355,13 @@ class FileItems:
         def wanted(part: int, run: int) -> bool:
             if not 0 < part <= known.size:
                 return part == 0 and run == job_run
-            is_open = known.states[part] < items.State.SUCCEEDED
+            is_open = known.states[part] < items.ItemState.SUCCEEDED
             return is_open and run == (known.runs[part] or base)
 
         return lambda: [self.result(one) for one in job_directory.recover(directory, wanted)]
 
     def settle(
-        self, job: records.Job, step: steps.Settle, returned: Callable[[], bytes | None]
+        self, job: records.Job, step: plan_steps.Settle, returned: Callable[[], bytes | None]
     ) -> Callable[[], item_source.ItemResult | item_source.Damage | None]:
         """Read the commit record of a run, or create it."""
         directory, now = self._directory(job), self._sources.clock.wall()

@@ -127,7 +127,7 @@ _Spec = TypeVar("_Spec")
 _Progress = TypeVar("_Progress")
 
 
-class View(msgspec.Struct, Generic[_Spec, _Progress], frozen=True, kw_only=True):
+class GenericJobView(msgspec.Struct, Generic[_Spec, _Progress], frozen=True, kw_only=True):
     """A job, with the spec and the progress of its kind of items."""
 
     id: str
@@ -169,7 +169,7 @@ class View(msgspec.Struct, Generic[_Spec, _Progress], frozen=True, kw_only=True)
         return f"{self.namespace}/{self.dashed}"
 
 
-JobView = View[filejobs.FileJobSpec, FileProgress]
+JobView = GenericJobView[filejobs.FileJobSpec, FileProgress]
 """A job on a file."""
 
 
@@ -189,14 +189,14 @@ class PartView(msgspec.Struct, frozen=True, kw_only=True):
     commit: filejobs.Commit | None
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class JobQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which jobs of a namespace; None: any."""
 
     phase: filejobs.FileJobPhase | None = None
     name: str | None = None
 
 
-ANY = Wanted()
+ANY = JobQuery()
 
 
 class Adjustment(msgspec.Struct, frozen=True, kw_only=True):

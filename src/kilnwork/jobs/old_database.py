@@ -172,12 +172,12 @@ def _pages(old: apsw.Connection, job: _Job, *, lost: bool) -> Iterator[instructi
     packed = items.Items(job.parts)
     if job.unfinished:
         for item in range(1, job.parts + 1):
-            packed.set(item, items.State.SUBMITTED)
+            packed.set(item, items.ItemState.SUBMITTED)
     for part, run, state in old.execute("SELECT part, run, state FROM part WHERE job = ?", job[:1]):
         if state:
-            packed.set(part, items.State(state), run)
+            packed.set(part, items.ItemState(state), run)
         elif not lost:
-            packed.set(part, items.State(packed.states[part]), run)
+            packed.set(part, items.ItemState(packed.states[part]), run)
     for page in packed.changed_pages:
         yield job.row, page, packed.page(page)
 

@@ -178,10 +178,10 @@ def _followed(job: records.Job) -> set[api_job.HookEvent]:
     return found
 
 
-def view_of(row: JobRow, kind: SourceKind) -> model.View[Any, Any]:
+def view_of(row: JobRow, kind: SourceKind) -> model.GenericJobView[Any, Any]:
     """Return the view of a job that memory has let go of, or has not taken up yet."""
     reason, message = _why_stored(row, kind.nouns)
-    return model.View(
+    return model.GenericJobView(
         id=row.id,
         uuid=row.uuid,
         namespace=row.namespace,
@@ -247,11 +247,11 @@ def _why_stored(row: JobRow, nouns: str) -> tuple[str, str]:
     return row.reason, row.message
 
 
-def view(job: records.Job) -> model.View[Any, Any]:
+def view(job: records.Job) -> model.GenericJobView[Any, Any]:
     """Return the view of a job in memory."""
     counts = job.counts
     reason, message = _why(job)
-    return model.View(
+    return model.GenericJobView(
         id=job.id.text,
         uuid=job.id.uuid,
         namespace=job.namespace,

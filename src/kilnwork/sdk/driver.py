@@ -111,7 +111,7 @@ class Driver(session.Session):
 
     def lost(self, error: Exception) -> None:
         """Whoever watches the dispatcher knows that it is gone: look now, not after a while."""
-        self.link.hurry()
+        self.link.reconnect_now()
 
     def close(self, timeout: float | None = None) -> None:
         """Send what was submitted and end the session; tasks go on. Repeatable, any thread.

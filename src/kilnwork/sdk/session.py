@@ -238,7 +238,7 @@ class Session:
                 self._heavy_sent += size
             if len(batch) >= batches.CALLS or self._batch_bytes >= batches.BYTES:
                 self._send_batch()
-        self.link.soon()
+        self.link.schedule_gather()
         self._fail_if_over(number)
         return future
 
@@ -251,7 +251,7 @@ class Session:
             future: futures.CallFuture[Any] = futures.CallFuture(self, number, task_id)
             self._watching.append(calls.Watched(number, task_id))
             self._open[number] = future
-        self.link.soon()
+        self.link.schedule_gather()
         self._fail_if_over(number)
         return future
 

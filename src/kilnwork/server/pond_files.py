@@ -37,7 +37,7 @@ class _File(NamedTuple):
 class PondFiles:
     """See the module."""
 
-    def __init__(self, jobs: service.Jobs) -> None:
+    def __init__(self, jobs: service.FileJobs) -> None:
         self._jobs = jobs
         self._directories: dict[str, Callable[[model.JobView], Awaitable[list[_File]]]] = {
             "results": self._results,

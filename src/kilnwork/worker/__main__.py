@@ -18,15 +18,15 @@ from types import ModuleType
 from typing import cast
 
 from kilnwork.kit import errors, logs, processes
-from kilnwork.worker import births, settings
+from kilnwork.worker import settings, zygote_link
 
 log = logging.getLogger(__name__)
 
 SHARED = (
     "fcntl", "heapq", "kilnwork.api.reasons", "kilnwork.api.variables",
     "kilnwork.api.worker_variables", "kilnwork.channel.frames", "kilnwork.kit.backoff",
-    "kilnwork.kit.digests", "kilnwork.worker.lines", "kilnwork.worker.page", "mmap", "resource",
-    "shutil", "termios",
+    "kilnwork.kit.digests", "kilnwork.worker.lines", "kilnwork.worker.slot_page", "mmap",
+    "resource", "shutil", "termios",
 )  # fmt: skip
 """What both agent and zygote import, with all that these import."""
 
@@ -41,13 +41,13 @@ def main() -> int:
         log.error("worker cannot start", extra={"why": str(error)})  # noqa: TRY400
         return 2
     share()
-    ours, theirs = births.pair()
-    said = births.errors_file()
+    ours, theirs = zygote_link.make_pair()
+    said = zygote_link.open_errors_file()
     pid = processes.fork()
     if pid == 0:
         code = 1
         try:
-            processes.rename(births.ZYGOTE)
+            processes.rename(zygote_link.ZYGOTE)
             ours.close()
             stderr = os.dup(2)
             os.dup2(said, 2)
@@ -61,8 +61,8 @@ def main() -> int:
     theirs.close()
     if given.remote is None:
         sys.modules["ssl"] = cast(ModuleType, None)  # asyncio goes without, as some Pythons are
-    serving = importlib.import_module("kilnwork.worker.serving")
-    return int(serving.serve(given, births.Zygote(pid, ours, said)))
+    serving = importlib.import_module("kilnwork.worker.agent_process")
+    return int(serving.serve(given, zygote_link.ZygoteHandle(pid, ours, said)))
 
 
 def share() -> None:

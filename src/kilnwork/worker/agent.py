@@ -20,20 +20,20 @@ from kilnwork.channel import messages, peer
 from kilnwork.kit import clock, coroutines, ids, processes
 from kilnwork.worker import (
     attempt,
-    births,
     commands,
     directories,
     environment,
     errors,
-    leftovers,
     memory,
     memory_watch,
-    mirror,
-    nursery,
+    orphans,
     outcomes,
     reaper,
     settings,
     slots,
+    stdout_writer,
+    zygote_link,
+    zygote_supervisor,
 )
 
 log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class Agent:
 
     def __init__(
         self,
-        given: settings.Settings,
+        given: settings.WorkerSettings,
         *,
         inherited: Mapping[str, str],
         clock: clock.Clock,
@@ -102,7 +102,7 @@ class Agent:
             self._containers = importlib.import_module("kilnwork.worker.containers")
         self._stopping = asyncio.Event()
         self._at_once = False
-        remains = leftovers.Leftovers(self._reaper)
+        orphan_processes = orphans.Orphans(self._reaper)
         self._memory = memory_watch.MemoryWatch(
             self._memory_candidates,
             stated=given.memory_limit,
@@ -115,32 +115,32 @@ class Agent:
             clock=clock,
             link=self._link,
             reaper=self._reaper,
-            leftovers=remains,
+            orphans=orphan_processes,
             directories=_directories(given),
             environment=environment.Environment(
                 inherited, mounts=given.mounts, pod_uid=given.pod_uid
             ),
-            mirror=mirror.Mirror(),
+            stdout=stdout_writer.StdoutWriter(),
             explain_kill=self._memory.explain_kill,
         )
         self._slots = slots.Slots(
             link=self._link,
-            shared=self._tools.mirror,
+            shared=self._tools.stdout,
             explain_kill=self._memory.explain_kill,
         )
-        self._nursery = nursery.Nursery(
+        self._supervisor = zygote_supervisor.ZygoteSupervisor(
             background=self._background,
             waiter=self._reaper,
-            remains=remains,
+            orphan_processes=orphan_processes,
             gone=self._slots.gone,
             broken=self._broken,
         )
-        self._slots.use(self._nursery)
+        self._slots.use(self._supervisor)
 
-    async def run(self, zygote: births.Zygote) -> None:
+    async def run(self, zygote: zygote_link.ZygoteHandle) -> None:
         """Serve until SIGTERM or SIGINT, which end it in order; a second one without grace.
 
-        `zygote` bears the slots. When the owner's descriptor ends, all ends at once.
+        Slots are forked from `zygote`. When the owner's descriptor ends, all ends at once.
 
         Raises `LinkRefused` or `LinkClosed` when there is no dispatcher for us, and `WorkerError`
         when the worker itself failed; in each case after nothing runs any more.
@@ -153,12 +153,12 @@ class Agent:
             loop.add_signal_handler(number, self._asked_to_stop)
         if self._settings.owner is not None:
             loop.add_reader(self._settings.owner, self._owner_gone, self._settings.owner)
-        self._nursery.adopt(zygote)
+        self._supervisor.adopt(zygote)
         self._reaper.start()
         if self._relay is not None:
             await self._relay.start()
         self._background.start("link", self._hold_link())
-        self._background.start("relief", self._slots.relieve())
+        self._background.start("drain-pipes", self._slots.drain_full_pipes())
         self._background.start("memory", self._memory.run())
         try:
             await self._stopping.wait()
@@ -167,13 +167,13 @@ class Agent:
                 await self._link.acknowledged(timeout_s=LAST_WORDS_S)
         finally:
             self._slots.close()
-            await self._nursery.close(timeout_s=LAST_WORDS_S)
+            await self._supervisor.close(timeout_s=LAST_WORDS_S)
             await self._background.stop()
             if self._relay is not None:
                 await self._relay.stop()
             self._reaper.stop()
             processes.signal_all(processes.descendants(os.getpid()), signal.SIGKILL)
-            self._tools.mirror.close()
+            self._tools.stdout.close()
             self._tools.directories.close()
             for number in (signal.SIGTERM, signal.SIGINT):  # one more must not spoil the exit code
                 loop.remove_signal_handler(number)
@@ -211,7 +211,7 @@ class Agent:
         }
         for ref, current in list(self._attempts.items()):
             if ref in keep:
-                current.go_on(keep[ref])
+                current.reattach(keep[ref])
             else:
                 current.abandon(_UNKNOWN)
                 if current.over.is_set():
@@ -270,16 +270,16 @@ class Agent:
         kind = attempt.Attempt if self._containers is None else self._containers.ContainerAttempt
         current: attempt.Attempt = kind(run, self._tools)
         self._attempts[run.ref] = current
-        self._background.start(str(run.ref), self._live(current))
+        self._background.start(str(run.ref), self._run_attempt(current))
 
-    async def _live(self, current: attempt.Attempt) -> None:
-        await current.live()
+    async def _run_attempt(self, current: attempt.Attempt) -> None:
+        await current.run()
         if current.silent:
             self._attempts.pop(current.ref, None)
 
     def _refuse(self, ref: attempts.AttemptRef, halt: outcomes.Halt) -> None:
         """Nothing was started, and nothing runs: that is proof."""
-        outcome = outcomes.halted_before_start(halt, at=self._tools.clock.wall())
+        outcome = outcomes.halted_outcome(halt, at=self._tools.clock.wall())
         self._link.report(lambda serial: messages.Finished(serial, ref, outcome))
 
     def _stop(self, order: messages.Stop) -> None:
@@ -331,9 +331,9 @@ class Agent:
             grace_s = 0.0 if self._at_once else min(current.grace_s, SHUTDOWN_GRACE_S)
             current.halt(_STOPPING, grace_s=grace_s)
         self._slots.kill_all(reasons.Reason.WORKER_STOPPING)
-        await self._nursery.close(timeout_s=leftovers.PATIENCE_S)
+        await self._supervisor.close(timeout_s=orphans.PATIENCE_S)
         try:
-            async with asyncio.timeout(SHUTDOWN_GRACE_S + leftovers.PATIENCE_S):
+            async with asyncio.timeout(SHUTDOWN_GRACE_S + orphans.PATIENCE_S):
                 for current in list(self._attempts.values()):
                     await current.over.wait()
         except TimeoutError:
@@ -347,7 +347,7 @@ class Agent:
             return ""
 
 
-def _directories(given: settings.Settings) -> directories.Directories:
+def _directories(given: settings.WorkerSettings) -> directories.Directories:
     """Where containers see them: mounts are at their paths unless all see the machine's files."""
     base = None if given.remote is None else given.remote.directory
     if base is None and given.containers and given.mounts == Path("/"):

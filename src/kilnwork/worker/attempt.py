@@ -18,17 +18,17 @@ from kilnwork.api import variables as api_variables
 from kilnwork.channel import messages, peer
 from kilnwork.kit import clock, processes
 from kilnwork.worker import (
+    attempt_output,
     commands,
     directories,
     environment,
     errors,
-    leftovers,
     memory_watch,
-    mirror,
+    orphans,
     outcomes,
-    output,
     reaper,
     results,
+    stdout_writer,
 )
 
 log = logging.getLogger(__name__)
@@ -45,22 +45,22 @@ class Tools:
     clock: clock.Clock
     link: peer.Peer
     reaper: reaper.Reaper
-    leftovers: leftovers.Leftovers
+    orphans: orphans.Orphans
     directories: directories.Directories
     environment: environment.Environment
-    mirror: mirror.Mirror
+    stdout: stdout_writer.StdoutWriter
     explain_kill: Callable[[], str]
     """See `memory_watch`."""
 
 
-class Server(Protocol):
+class ClosableServer(Protocol):
     """What answers on a task's socket; see `task_socket`."""
 
     async def close(self) -> None: ...
 
 
 class Attempt:
-    """One numbered try at a task. `live` is its story; the rest may be called meanwhile."""
+    """One numbered try at a task. `run` carries it out; all else may be called meanwhile."""
 
     shares_files = True
     """Whether its command has the file system of this process."""
@@ -74,11 +74,11 @@ class Attempt:
         self._tools = tools
         self._halt: outcomes.Halt | None = None
         self._command: commands.Command | None = None
-        self._output: output.Output | None = None
+        self._output: attempt_output.AttemptOutput | None = None
         self._kill_timer: asyncio.TimerHandle | None = None
         self._asking: asyncio.Timeout | None = None
 
-    async def live(self) -> None:
+    async def run(self) -> None:
         """Run the command and report how it ended; returns when nothing of it is left."""
         tools = self._tools
         place = None
@@ -86,11 +86,11 @@ class Attempt:
             place = tools.directories.make(self.ref, inputs=self._run.inputs)
             outcome = await self._execute(place)
         except errors.CannotStart as error:
-            outcome = outcomes.not_started(error, at=tools.clock.wall())
+            outcome = outcomes.not_started_outcome(error, at=tools.clock.wall())
         except errors.CannotStartHere as error:
             log.warning("an attempt cannot be started", extra={"why": str(error)})
             await asyncio.sleep(PAUSE_S)
-            outcome = outcomes.not_started(error, at=tools.clock.wall())
+            outcome = outcomes.not_started_outcome(error, at=tools.clock.wall())
         self.over.set()
         if not self.silent:
             tools.link.report(lambda serial: messages.Finished(serial, self.ref, outcome))
@@ -130,7 +130,7 @@ class Attempt:
         self._tools.link.forget(self.ref)
         self.halt(halt, grace_s=0)
 
-    def go_on(self, offset: int) -> None:
+    def reattach(self, offset: int) -> None:
         """A new link stands: the dispatcher knows it, and has its output below `offset`."""
         self.silent = False
         if self._output is not None:
@@ -144,11 +144,11 @@ class Attempt:
         if self._output is not None:
             self._output.kept_up_to(offset)
 
-    async def _execute(self, place: directories.Place) -> attempts.Outcome:
+    async def _execute(self, place: directories.AttemptDirectory) -> attempts.Outcome:
         tools = self._tools
         values = await self._variables()
         if self._halt is not None:
-            return outcomes.halted_before_start(self._halt, at=tools.clock.wall())
+            return outcomes.halted_outcome(self._halt, at=tools.clock.wall())
         variables = tools.environment.for_attempt(self._run, place, values)
         spec = self._run.spec
         command = commands.start((*spec.command, *spec.args), variables)
@@ -157,20 +157,22 @@ class Attempt:
         processes.offer_to_oom_killer(command.pid)
         started = tools.clock.wall()
         tools.link.report(lambda serial: messages.Started(serial, self.ref, started))
-        root = tools.leftovers.enrol(command.pid, marker=str(self.ref))
-        self._output = output.Output(command.output, send=self._send_output, shared=tools.mirror)
+        root = tools.orphans.register(command.pid, marker=str(self.ref))
+        self._output = attempt_output.AttemptOutput(
+            command.output, send=self._send_output, shared=tools.stdout
+        )
         server = await self._serve(place)
         exited = await ended
         code = exited.code
         killed = code in (-signal.SIGKILL, outcomes.SHELL_SIGKILLED)
         oom = tools.explain_kill() if killed and self._halt is None else ""
         self._command = None
-        proof = await tools.leftovers.clear(root)
+        proof = await tools.orphans.clear(root)
         await server.close()
         self._output.finish()
         self._cancel_kill()
         finished = tools.clock.wall()
-        seen = outcomes.Seen(
+        seen = outcomes.CommandEnd(
             code=code,
             proof=proof,
             started=started,
@@ -178,7 +180,7 @@ class Attempt:
             oom=oom,
             usage=exited.usage,
         )
-        return outcomes.of_command(seen, halt=self._halt, result=self._result(place, code))
+        return outcomes.command_outcome(seen, halt=self._halt, result=self._result(place, code))
 
     async def _variables(self) -> dict[str, str]:
         """Values from Secrets and ConfigMaps; none if it is halted meanwhile. Raises
@@ -187,20 +189,20 @@ class Attempt:
             return {}
         try:
             async with asyncio.timeout(None) as self._asking:
-                answer = await self._tools.link.request(
-                    lambda serial: messages.AskVariables(serial, self.ref)
+                response = await self._tools.link.request(
+                    lambda serial: messages.GetVariables(serial, self.ref)
                 )
         except TimeoutError:
             return {}
         finally:
             self._asking = None
-        if answer.status != api_variables.FOUND:
+        if response.status != api_variables.FOUND:
             raise errors.CannotStart(
-                reasons.Reason.VARIABLE_MISSING, api_variables.refusal(answer.body)
+                reasons.Reason.VARIABLE_MISSING, api_variables.refusal(response.body)
             )
-        return api_variables.decode(answer.body)
+        return api_variables.decode(response.body)
 
-    async def _serve(self, place: directories.Place) -> Server:
+    async def _serve(self, place: directories.AttemptDirectory) -> ClosableServer:
         """By name: a worker that runs calls only needs no HTTP, which takes 0.4 MiB."""
         task_socket = importlib.import_module("kilnwork.worker.task_socket")
         calls = task_socket.TaskSocket(
@@ -209,15 +211,17 @@ class Attempt:
             link=self._tools.link,
             clock=self._tools.clock,
         )
-        server: Server = await task_socket.serve(calls, place.listener)
+        server: ClosableServer = await task_socket.serve(calls, place.listener)
         return server
 
     def _result(
-        self, place: directories.Place, code: int
+        self, place: directories.AttemptDirectory, code: int
     ) -> attempts.Payload | errors.BadResult | None:
         return None if code != os.EX_OK or self._halt is not None else self._read(place)
 
-    def _read(self, place: directories.Place) -> attempts.Payload | errors.BadResult | None:
+    def _read(
+        self, place: directories.AttemptDirectory
+    ) -> attempts.Payload | errors.BadResult | None:
         try:
             return results.read(
                 place.output,

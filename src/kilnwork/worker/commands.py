@@ -34,7 +34,8 @@ _RESET_SIGNALS = (signal.SIGPIPE, signal.SIGXFSZ)
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command that was executed. `output`: read end of its pipe, non-blocking, now ours."""
+    """A command that was executed. `attempt_output`: read end of its pipe, non-blocking, now
+    ours."""
 
     pid: int
     output: int

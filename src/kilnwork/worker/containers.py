@@ -18,7 +18,7 @@ import msgspec
 from kilnwork.api import attempts
 from kilnwork.channel import messages
 from kilnwork.kit import processes
-from kilnwork.worker import attempt, directories, errors, leftovers, outcomes
+from kilnwork.worker import attempt, directories, errors, orphans, outcomes
 
 log = logging.getLogger(__name__)
 
@@ -72,8 +72,8 @@ class ContainerAttempt(attempt.Attempt):
             if halt.ending is _E.LOST and self._began is not None:
                 asyncio.get_running_loop().call_later(REPORT_S, self._end_without_report)
 
-    def go_on(self, offset: int) -> None:
-        super().go_on(offset)
+    def reattach(self, offset: int) -> None:
+        super().reattach(offset)
         if self._wanted is not None and not self._end.done():
             self._tools.link.send(self._wanted)
             if self._stop is not None:
@@ -82,10 +82,10 @@ class ContainerAttempt(attempt.Attempt):
     def candidate(self) -> None:
         """Each container has its own limit, or the Pod's."""
 
-    async def _execute(self, place: directories.Place) -> attempts.Outcome:
+    async def _execute(self, place: directories.AttemptDirectory) -> attempts.Outcome:
         tools = self._tools
         if self._halt is not None:
-            return outcomes.halted_before_start(self._halt, at=tools.clock.wall())
+            return outcomes.halted_outcome(self._halt, at=tools.clock.wall())
         variables = tools.environment.of_container(self._run, place)
         server = await self._serve(place)
         try:
@@ -97,7 +97,9 @@ class ContainerAttempt(attempt.Attempt):
             await server.close()
         return self._judged(place, outcome)
 
-    def _judged(self, place: directories.Place, outcome: attempts.Outcome) -> attempts.Outcome:
+    def _judged(
+        self, place: directories.AttemptDirectory, outcome: attempts.Outcome
+    ) -> attempts.Outcome:
         if self._halt is not None and not self._counts(outcome):
             return msgspec.structs.replace(
                 outcome,
@@ -130,7 +132,7 @@ class ContainerAttempt(attempt.Attempt):
         if number == signal.SIGKILL:
             if not self._killed:
                 self._killed = True
-                self._kill(asyncio.get_running_loop().time() + leftovers.PATIENCE_S)
+                self._kill(asyncio.get_running_loop().time() + orphans.PATIENCE_S)
             return
         if self._began is None or number != signal.SIGTERM:
             return
@@ -171,7 +173,7 @@ class ContainerAttempt(attempt.Attempt):
 
 def processes_of(container: str, marker: str) -> set[int]:
     """The processes of a container: by their cgroup, else by the marker in their environment."""
-    wanted = f"{leftovers.MARKER}={marker}".encode()
+    wanted = f"{orphans.MARKER}={marker}".encode()
     return {pid for pid in _others() if _is_in(pid, container) or wanted in _environment(pid)}
 
 
@@ -185,7 +187,7 @@ async def clear(pod_uid: str) -> None:
     we are there is proof for the dispatcher."""
     wanted = f"{POD_VARIABLE}={pod_uid}".encode()
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + leftovers.PATIENCE_S
+    deadline = loop.time() + orphans.PATIENCE_S
     while left := {pid for pid in _others() if _of_containers(pid, wanted)}:
         if loop.time() > deadline:
             raise errors.WorkerError(f"processes {sorted(left)} of an earlier life do not end")
@@ -198,7 +200,7 @@ def _of_containers(pid: int, wanted: bytes) -> bool:
     return wanted in entries and any(e.startswith(_MARKER_BYTES) for e in entries)
 
 
-_MARKER_BYTES = f"{leftovers.MARKER}=".encode()
+_MARKER_BYTES = f"{orphans.MARKER}=".encode()
 
 
 def _others() -> set[int]:

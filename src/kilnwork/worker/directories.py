@@ -21,7 +21,7 @@ _FEW = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class AttemptDirectory:
     """What one attempt has on disk. `listener` is bound to `address` and listens already."""
 
     directory: Path
@@ -68,7 +68,7 @@ class Directories:
         if shared:
             self.base.chmod(0o755)
 
-    def make(self, ref: attempts.AttemptRef, *, inputs: bytes | None) -> Place:
+    def make(self, ref: attempts.AttemptRef, *, inputs: bytes | None) -> AttemptDirectory:
         """Directory, input file if there are inputs, and a listening socket.
 
         Raises `CannotStartHere` when the disk is full or descriptors have run out.
@@ -80,7 +80,7 @@ class Directories:
         listener = None
         try:
             listener = _listen(path)
-            place = Place(
+            place = AttemptDirectory(
                 directory=directory,
                 address=path,
                 listener=listener,
@@ -113,7 +113,7 @@ class Directories:
         self._scratch.close()
 
 
-def _open_to_all(place: Place) -> None:
+def _open_to_all(place: AttemptDirectory) -> None:
     place.directory.chmod(0o777)
     place.address.chmod(0o666)
     if place.input is not None:

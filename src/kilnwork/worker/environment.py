@@ -14,7 +14,7 @@ import msgspec
 from kilnwork.api import variables, worker_variables
 from kilnwork.channel import messages
 from kilnwork.kit import ids
-from kilnwork.worker import directories, errors, leftovers, settings
+from kilnwork.worker import directories, errors, orphans, settings
 
 ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where Kubernetes mounts token, ca.crt and namespace of a Pod's service account."""
@@ -29,11 +29,11 @@ class Environment:
         self._pod_uid = pod_uid
         self._account = settings.mounted(ACCOUNT, mounts=mounts)
         self._host, self._port = inherited.get(HOST, ""), inherited.get(PORT, "443")
-        left_out = settings.OWN_VARIABLES | {HOST, PORT, leftovers.MARKER}
+        left_out = settings.OWN_VARIABLES | {HOST, PORT, orphans.MARKER}
         self._base = {name: value for name, value in inherited.items() if name not in left_out}
 
     def for_attempt(
-        self, run: messages.Run, place: directories.Place, values: Mapping[str, str] = {}
+        self, run: messages.Run, place: directories.AttemptDirectory, values: Mapping[str, str] = {}
     ) -> dict[str, str]:
         """Variables of one attempt; writes its kubeconfig if it has one. Raises CannotStartHere.
 
@@ -48,7 +48,9 @@ class Environment:
             **self._outputs(run),
         }
 
-    def of_container(self, run: messages.Run, place: directories.Place) -> dict[str, str]:
+    def of_container(
+        self, run: messages.Run, place: directories.AttemptDirectory
+    ) -> dict[str, str]:
         """What a container of its own gets besides the Task's `env` and what is in its image; as
         `for_attempt`."""
         kubernetes = self._kubernetes(run.namespace, place)
@@ -74,7 +76,7 @@ class Environment:
             ) from error
         return {worker_variables.OUTPUTS: str(directory)}
 
-    def _kubernetes(self, namespace: str, place: directories.Place) -> dict[str, str]:
+    def _kubernetes(self, namespace: str, place: directories.AttemptDirectory) -> dict[str, str]:
         token = self._account / "token"
         if not self._host or not token.exists():
             return {}
@@ -92,7 +94,7 @@ class Environment:
         return {"KUBECONFIG": str(place.kubeconfig), HOST: self._host, PORT: self._port}
 
 
-def _contract(run: messages.Run, place: directories.Place) -> dict[str, str]:
+def _contract(run: messages.Run, place: directories.AttemptDirectory) -> dict[str, str]:
     ref = run.ref
     contract = {
         "TASK_NAME": run.name,
@@ -103,7 +105,7 @@ def _contract(run: messages.Run, place: directories.Place) -> dict[str, str]:
         "KILN_DIR": str(place.directory),
         "KILN_OUTPUT": str(place.output),
         "KILN_SOCKET": str(place.address),
-        leftovers.MARKER: str(ref),
+        orphans.MARKER: str(ref),
     }
     if place.input is not None:
         contract["KILN_INPUT"] = str(place.input)

@@ -21,7 +21,7 @@ from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from kilnwork.sdk import context, errors, futures, pickling, running, shipping, variables
 from kilnwork.sdk import task as task_functions
-from kilnwork.worker import holdings, interrupts, usage
+from kilnwork.worker import interrupts, slot_calls, usage
 
 SUCCEEDED, FAILED = attempts.Ending.SUCCEEDED, attempts.Ending.FAILED
 LOST, STOPPED = attempts.Ending.LOST, attempts.Ending.STOPPED
@@ -96,17 +96,19 @@ class Execution:
         owner: Owner,
         *,
         clock: clocks.Clock,
-        ask: Callable[[holdings.Level], messages.Answer] | None = None,
+        ask: Callable[[slot_calls.StackLevel], messages.Response] | None = None,
+        min_measured_s: float = usage.SHORT_S,
     ) -> None:
-        """`ask`: for values of variables; None where calls have none of their own."""
+        """`ask`: for values of variables; None where calls have none of their own.
+        `min_measured_s`: see `usage.Meter`."""
         self._owner = owner
         self._ask = ask
         self._monotonic = clock.monotonic
-        self._meter = usage.Meter()
+        self._meter = usage.Meter(min_s=min_measured_s)
         self._loaded: dict[tuple[str, str | None], Any] = {}
         self.guard: interrupts.Interrupts
 
-    def run(self, level: holdings.Level, template: Template) -> calls.CallEnd:
+    def run(self, level: slot_calls.StackLevel, template: Template) -> calls.CallEnd:
         """Run it to its end. May raise Cancelled, in which case `failed` says what became of it.
 
         What was told to stop has stopped, even if its function caught Cancelled and returned.
@@ -134,7 +136,7 @@ class Execution:
             context.end()
 
     @contextlib.contextmanager
-    def _surroundings(self, level: holdings.Level, template: Template) -> Iterator[None]:
+    def _surroundings(self, level: slot_calls.StackLevel, template: Template) -> Iterator[None]:
         """Variables and files of the call; the variables first, for what is imported."""
         with contextlib.ExitStack() as stack:
             if template.env:
@@ -144,14 +146,14 @@ class Execution:
                 stack.enter_context(self._entered(template.call))
             yield
 
-    def _values(self, level: holdings.Level, env: Sequence[task.EnvVar]) -> dict[str, str]:
+    def _values(self, level: slot_calls.StackLevel, env: Sequence[task.EnvVar]) -> dict[str, str]:
         if self._ask is None or api_variables.are_literal(env):
             return api_variables.with_values(env, {})
-        answer = self._ask(level)
-        if answer.status != api_variables.FOUND:
-            error = errors.KilnError(api_variables.refusal(answer.body))
+        response = self._ask(level)
+        if response.status != api_variables.FOUND:
+            error = errors.KilnError(api_variables.refusal(response.body))
             raise _Refused(reasons.Reason.VARIABLE_MISSING, error)
-        return api_variables.with_values(env, api_variables.decode(answer.body))
+        return api_variables.with_values(env, api_variables.decode(response.body))
 
     def _entered(self, call: task.Call) -> shipping.Entered:
         try:
@@ -159,7 +161,7 @@ class Execution:
         except (data_errors.DataError, OSError) as error:
             raise _Refused(reasons.Reason.VALUE_MISSING, error) from error
 
-    def _called(self, level: holdings.Level, template: Template) -> calls.CallEnd:
+    def _called(self, level: slot_calls.StackLevel, template: Template) -> calls.CallEnd:
         guard = self.guard
         function = template.function or self._load(template)
         args, kwargs = self._arguments(level.run)
@@ -191,7 +193,7 @@ class Execution:
         )  # fmt: skip
 
     def failed(
-        self, level: holdings.Level, error: BaseException, template: Template | None
+        self, level: slot_calls.StackLevel, error: BaseException, template: Template | None
     ) -> calls.CallEnd:
         """What is said of an attempt that ended by an exception."""
         ending, reason, message = FAILED, str(reasons.Reason.RAISED), ""
@@ -280,7 +282,7 @@ class Execution:
     # what user code returned, when it is not just a value
 
     def _finish(
-        self, level: holdings.Level, template: Template, value: Any
+        self, level: slot_calls.StackLevel, template: Template, value: Any
     ) -> tuple[attempts.Payload | None, ids.TaskId | None]:
         if isinstance(value, CoroutineType):
             self.guard.user = True
@@ -302,7 +304,7 @@ class Execution:
         except errors.NotPicklable as error:
             raise _Refused(reasons.Reason.RESULT_NOT_PICKLED, error) from error
 
-    def _stream(self, level: holdings.Level, values: Iterator[Any]) -> attempts.Payload:
+    def _stream(self, level: slot_calls.StackLevel, values: Iterator[Any]) -> attempts.Payload:
         """All that a generator yields, told one by one, and then once more together."""
         payloads: list[attempts.Payload] = []
         for index in itertools.count():
@@ -332,7 +334,7 @@ def _sentence(error: BaseException) -> str:
     return (f"{name}: {text}" if text else name)[:MAX_MESSAGE]
 
 
-DOORS = (
+USER_CODE_CALLERS = (
     Execution._called,
     Execution._finish,
     Execution._stream,

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from types import CodeType, FrameType
 
 from kilnwork.sdk import errors
-from kilnwork.worker import holdings
+from kilnwork.worker import slot_calls
 
 SIGNAL = signal.SIGRTMIN + 5
 """One that user code hardly uses; its default action would end the process."""
@@ -33,7 +33,7 @@ class Interrupts:
     __slots__ = ("_doors", "_main", "_stack", "_stops", "user")
 
     def __init__(
-        self, held: holdings.Holdings, *, doors: tuple[Callable[..., object], ...]
+        self, held: slot_calls.SlotCalls, *, doors: tuple[Callable[..., object], ...]
     ) -> None:
         self.user = False
         self._stack = held.stack

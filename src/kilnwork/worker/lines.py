@@ -1,12 +1,12 @@
 """Whole lines of output on their way to a place that others write to as well.
 
-Used by `output` (commands) and `capture` (slots). The end of a line comes, or the line is too long,
-or its task is over: until then it is kept here.
+Used by `attempt_output` (commands) and `slot_output` (slots). The end of a line comes, or the line
+is too long, or its task is over: until then it is kept here.
 """
 
 from typing import Protocol
 
-LONGEST_LINE = 16 * 1024
+MAX_LINE_BYTES = 16 * 1024
 """A line that grows longer is passed on in pieces, as container runtimes do."""
 
 
@@ -27,7 +27,7 @@ class Lines:
         """Pass on all whole lines; keep the beginning of the last."""
         text = self._begun + data
         end = text.rfind(b"\n") + 1
-        if len(text) - end > LONGEST_LINE:
+        if len(text) - end > MAX_LINE_BYTES:
             self._sink.write(text + b"\n")
             self._begun = b""
             return

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kilnwork.kit import processes
 
-_MOST_BYTES = 1 << 14
+_MAX_READ_BYTES = 1 << 14
 """Of one of the kernel's files here."""
 
 _UNLIMITED = 1 << 60
@@ -86,7 +86,7 @@ class Group:
         try:
             if name not in self._open:
                 self._open[name] = os.open(self.directory / name, os.O_RDONLY)
-            return os.pread(self._open[name], _MOST_BYTES, 0)
+            return os.pread(self._open[name], _MAX_READ_BYTES, 0)
         except OSError:
             return b""
 

@@ -17,11 +17,11 @@ from kilnwork.worker import memory
 
 log = logging.getLogger(__name__)
 
-FASTEST_GROWTH = 2 << 30
+MAX_GROWTH_BYTES_S = 2 << 30
 """Bytes a second that a worker takes at most: it is looked at again before it could be there."""
 
-SHORTEST_S = 0.01
-LONGEST_S = 1.0
+MIN_PAUSE_S = 0.01
+MAX_PAUSE_S = 1.0
 
 REFRESH_S = 2.0
 """How often processes are looked for in all of /proc, and limits are read anew."""
@@ -35,7 +35,7 @@ COST = 50
 SHARED_BYTES = 32 << 20
 """What a slot has in common with the others is less than that."""
 
-SMALLEST_SHARE = 0.01
+MIN_SHARE = 0.01
 """Of the limit: what uses less is not ended, since it is not what fills the memory."""
 
 GONE_S = 5.0
@@ -105,13 +105,13 @@ class MemoryWatch:
             self._refresh()
         states = list(self._states()) if self._share else []
         if not states:
-            return LONGEST_S
+            return MAX_PAUSE_S
         tightest = min(states, key=lambda state: state.room)
         self._near_limit = tightest.room < NEAR_LIMIT_SHARE * tightest.limit
         if tightest.room <= 0:
             self._end_largest(tightest)
-            return SHORTEST_S
-        return min(LONGEST_S, max(SHORTEST_S, tightest.room / FASTEST_GROWTH))
+            return MIN_PAUSE_S
+        return min(MAX_PAUSE_S, max(MIN_PAUSE_S, tightest.room / MAX_GROWTH_BYTES_S))
 
     def explain_kill(self) -> str:
         """Why a process was killed that nobody here has killed: what is to be said of it if it was
@@ -198,7 +198,7 @@ class MemoryWatch:
             self._ending, self._ended_at = leaving, now
             return
         size, largest = max(sizes, key=lambda pair: pair[0], default=(0, None))
-        if largest is None or size < SMALLEST_SHARE * state.limit:
+        if largest is None or size < MIN_SHARE * state.limit:
             if now - self._ended_at >= GONE_S:
                 self._ended_at = now
                 log.warning("memory is almost used up, not by tasks", extra=_facts(state))

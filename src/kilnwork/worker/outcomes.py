@@ -28,7 +28,7 @@ class Halt:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class CommandEnd:
     """One attempt whose command was executed. `code`: 0 to 255, or minus the signal. `oom`: why the
     kernel killed it, if that was for memory."""
 
@@ -40,8 +40,8 @@ class Seen:
     usage: attempts.Usage | None = None
 
 
-def of_command(
-    seen: Seen, *, halt: Halt | None, result: attempts.Payload | errors.BadResult | None
+def command_outcome(
+    seen: CommandEnd, *, halt: Halt | None, result: attempts.Payload | errors.BadResult | None
 ) -> attempts.Outcome:
     """The outcome of a command that ran. A halt that came before the end counts, whatever ended."""
     if halt is not None:
@@ -69,7 +69,7 @@ def of_command(
     return _outcome(seen, attempts.Ending.SUCCEEDED, reason=reasons.Reason.SUCCEEDED, result=result)
 
 
-def not_started(
+def not_started_outcome(
     error: errors.CannotStart | errors.CannotStartHere, *, at: float
 ) -> attempts.Outcome:
     """Nothing was executed: the task's fault, or this worker's."""
@@ -82,15 +82,15 @@ def not_started(
     )
 
 
-def halted_before_start(halt: Halt, *, at: float) -> attempts.Outcome:
+def halted_outcome(halt: Halt, *, at: float) -> attempts.Outcome:
     """The end was asked for before anything was executed."""
     return attempts.Outcome(
         ending=halt.ending, reason=halt.reason, message=halt.message, finished=at
     )
 
 
-def end_of_slot(code: int | None) -> str:
-    """What ended the process of a slot, for people; `code` as of `Seen`."""
+def describe_slot_end(code: int | None) -> str:
+    """What ended the process of a slot, for people; `code` as of `CommandEnd`."""
     if code is None:
         return "the slot's process was not started"
     if code < 0:
@@ -103,12 +103,12 @@ def shell_code(code: int) -> int:
     return 128 - code if code < 0 else code
 
 
-def _failed(seen: Seen, reason: str, message: str) -> attempts.Outcome:
+def _failed(seen: CommandEnd, reason: str, message: str) -> attempts.Outcome:
     return _outcome(seen, attempts.Ending.FAILED, reason=reason, message=message)
 
 
 def _outcome(
-    seen: Seen,
+    seen: CommandEnd,
     ending: attempts.Ending,
     *,
     reason: str,

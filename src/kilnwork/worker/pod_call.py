@@ -27,7 +27,7 @@ from kilnwork.data import blobs, cached, remote
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import container_mounts, http1, ids, logs, scratch
 from kilnwork.sdk import errors, futures, session
-from kilnwork.worker import execution, holdings, interrupts, pod_manager, slot
+from kilnwork.worker import execution, interrupts, manager_connector, slot, slot_calls
 
 log = logging.getLogger(__name__)
 
@@ -50,8 +50,8 @@ _OWN_VARIABLES = (
 """Meant for this program itself: what the function starts does not inherit them."""
 
 
-class Settings(NamedTuple):
-    """What the Pod tells by `KILN_…`; see `sidecar_settings.Settings`. `shares_blobs`: the
+class PodCallSettings(NamedTuple):
+    """What the Pod tells by `KILN_…`; see `sidecar_settings.SidecarSettings`. `shares_blobs`: the
     manager's blobs are to be seen here."""
 
     token_file: Path
@@ -68,9 +68,9 @@ class Settings(NamedTuple):
         return attempts.AttemptRef(ids.task_id(task), run, attempt)
 
 
-def from_environment(environment: Mapping[str, str]) -> Settings:
+def from_environment(environment: Mapping[str, str]) -> PodCallSettings:
     """Raises KeyError, ValueError: the executor sets all of it."""
-    return Settings(
+    return PodCallSettings(
         token_file=container_mounts.locate(Path(environment["KILN_TOKEN_FILE"]), environment),
         attempt=(
             environment["KILN_TASK_ID"],
@@ -94,10 +94,10 @@ class PodCall(session.Session):
 
     def __init__(
         self,
-        given: Settings,
+        given: PodCallSettings,
         *,
         connect: Callable[[], socket.socket],
-        keep: Callable[[str], blobs.Blobs] | None,
+        open_blobs: Callable[[str], blobs.Blobs] | None,
     ) -> None:
         clock = clocks.SystemClock()
         super().__init__(
@@ -107,18 +107,18 @@ class PodCall(session.Session):
             decode=frames.decode_to_slot,
             clock=clock,
             patience_s=math.inf,
-            keep=keep,
+            keep=open_blobs,
         )
         self._given = given
         self._ref = given.ref
         self._wall, self._monotonic = clock.wall, clock.monotonic
-        self._held = holdings.Holdings()
-        self._guard = interrupts.Interrupts(self._held, doors=execution.DOORS)
-        self._execution = execution.Execution(self, clock=clock)
+        self._held = slot_calls.SlotCalls()
+        self._guard = interrupts.Interrupts(self._held, doors=execution.USER_CODE_CALLERS)
+        self._execution = execution.Execution(self, clock=clock, min_measured_s=0.0)
         self._execution.guard = self._guard
         self._templates_by_number: dict[int, execution.Template] = {}
         self._call: calls.CallRun | None = None
-        self._report: messages.Done | None = None
+        self._report: messages.CallsEnded | None = None
         self._is_acknowledged = False
         self._is_over = False
         self._main = threading.get_ident()
@@ -142,13 +142,13 @@ class PodCall(session.Session):
         if end.ending not in (execution.SUCCEEDED, execution.FAILED):
             return STOPPED
         self.link.flush()  # what it has submitted goes before its end
-        self._report = messages.Done(1, (end,))
+        self._report = messages.CallsEnded(1, (end,))
         self.link.send(self._report)
         self.link.wait(lambda: self._is_acknowledged or self._is_over)
         return RETURNED if end.ending is execution.SUCCEEDED else RAISED
 
     def _run(self, run: calls.CallRun) -> calls.CallEnd:
-        level = holdings.Level(run, self._wall())
+        level = slot_calls.StackLevel(run, self._wall())
         template = self._templates_by_number[run.template]
         self.environment = template.call.environment
         self._held.stack.append(level)
@@ -279,12 +279,12 @@ class PodCall(session.Session):
         os._exit(REFUSED)
 
 
-def _session(given: Settings, directory: Path) -> PodCall:
+def _session(given: PodCallSettings, directory: Path) -> PodCall:
     """Over the dispatcher's Unix socket, or TLS with the blobs that it reads in `directory`."""
     if given.channel.startswith(_UNIX):
         path = given.channel.removeprefix(_UNIX)
-        return PodCall(given, connect=lambda: client.unix(path), keep=None)
-    connector = pod_manager.Connector(given, lambda: CONNECT_S)
+        return PodCall(given, connect=lambda: client.unix(path), open_blobs=None)
+    connector = manager_connector.ManagerConnector(given, lambda: CONNECT_S)
 
     def connect() -> socket.socket:
         headers = {"Host": manager.SERVER_NAME}
@@ -293,11 +293,11 @@ def _session(given: Settings, directory: Path) -> PodCall:
         except http1.BadResponse as error:
             raise channel_errors.LinkClosed(str(error)) from error
 
-    def keep(namespace: str) -> blobs.Blobs:
+    def open_blobs(namespace: str) -> blobs.Blobs:
         store = remote.Store(connector, path=f"/blobs/{namespace}", patience_s=math.inf)
         return cached.CachedBlobs(directory / namespace, store)
 
-    return PodCall(given, connect=connect, keep=None if given.shares_blobs else keep)
+    return PodCall(given, connect=connect, open_blobs=None if given.shares_blobs else open_blobs)
 
 
 def _exit(code: int) -> NoReturn:

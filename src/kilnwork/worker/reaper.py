@@ -15,7 +15,7 @@ from kilnwork.api import attempts
 from kilnwork.kit import processes
 
 
-class Ended(NamedTuple):
+class ProcessExit(NamedTuple):
     """A child that is over. `code`: 0 to 255, or minus the signal that ended it; `used`: by it and
     those that it has waited for."""
 
@@ -45,7 +45,7 @@ class Reaper:
     """See the module."""
 
     def __init__(self) -> None:
-        self._watched: dict[int, asyncio.Future[Ended]] = {}
+        self._watched: dict[int, asyncio.Future[ProcessExit]] = {}
 
     def start(self) -> None:
         """Become a subreaper and sweep at every SIGCHLD; call in the running event loop.
@@ -59,7 +59,7 @@ class Reaper:
     def stop(self) -> None:
         asyncio.get_running_loop().remove_signal_handler(signal.SIGCHLD)
 
-    def watch(self, pid: int) -> asyncio.Future[Ended]:
+    def watch(self, pid: int) -> asyncio.Future[ProcessExit]:
         """How a child has ended, once it has.
 
         Call in the same turn of the event loop in which the child was started.
@@ -88,4 +88,4 @@ class Reaper:
                 return False
             ended = self._watched.pop(pid, None)
             if ended is not None and not ended.done():
-                ended.set_result(Ended(os.waitstatus_to_exitcode(status), used))
+                ended.set_result(ProcessExit(os.waitstatus_to_exitcode(status), used))

@@ -1,10 +1,10 @@
 """The relay: two Unix sockets behind which is a dispatcher that is reached over the network.
 
-Used by `serving` when KILN_CHANNEL says tls://. Each connection to `channel` becomes one to the
-manager's `/channel`, TLS and the Upgrade (docs/decisions/0013) done; each to `http` becomes a TLS
-connection to the manager and no more. So agent and slots speak frames over a Unix socket wherever
-the dispatcher is, and slots need no TLS. What cannot be passed on is closed: whoever connected
-tries again. The CA is read anew for each connection, since its Secret may change.
+Used by `agent_process` when KILN_CHANNEL says tls://. Each connection to `channel` becomes one to
+the manager's `/channel`, TLS and the Upgrade (docs/decisions/0013) done; each to `unix_http`
+becomes a TLS connection to the manager and no more. So agent and slots speak frames over a Unix
+socket wherever the dispatcher is, and slots need no TLS. What cannot be passed on is closed:
+whoever connected tries again. The CA is read anew for each connection, since its Secret may change.
 """
 
 import asyncio
@@ -159,7 +159,7 @@ class _Far(_End):
 class Relay:
     """See the module. `problem`: why the last connection could not be made, "" when it could."""
 
-    def __init__(self, given: settings.Remote) -> None:
+    def __init__(self, given: settings.RemoteManager) -> None:
         self._given = given
         self._background = coroutines.BackgroundWork("relay")
         self._servers: list[asyncio.Server] = []
@@ -258,7 +258,7 @@ class Relay:
             log.info("the manager can be reached again", extra={"manager": where})
 
 
-def _explained(error: Exception, given: settings.Remote) -> str:
+def _explained(error: Exception, given: settings.RemoteManager) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"its certificate is not the manager's by the CA in {given.ca_file}: "

@@ -53,7 +53,7 @@ short."""
 
 
 @dataclass(frozen=True, slots=True)
-class Remote:
+class RemoteManager:
     """A dispatcher that is reached over the network, through the worker's `relay`.
 
     `ca_file`: PEM that its certificate is checked against. `directory`: of this worker alone; the
@@ -87,7 +87,7 @@ class Remote:
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class WorkerSettings:
     """See the module.
 
     `channel`: path of the dispatcher's Unix socket, or that of the relay to a `remote` one, which
@@ -114,7 +114,7 @@ class Settings:
     memory_share: float = DEFAULT_MEMORY_SHARE
     owner: int | None = None
     containers: bool = False
-    remote: Remote | None = None
+    remote: RemoteManager | None = None
 
 
 def name_directory(environment: MutableMapping[str, str]) -> None:
@@ -128,11 +128,11 @@ def name_directory(environment: MutableMapping[str, str]) -> None:
         environment["KILN_RELAY"] = f"{temporary}/{DIRECTORY_PREFIX}{os.urandom(6).hex()}"
 
 
-def from_environment(environment: Mapping[str, str]) -> Settings:
+def from_environment(environment: Mapping[str, str]) -> WorkerSettings:
     """Raises ConfigurationError, which names the variable and what it should hold."""
     mounts = container_mounts.mount_root(environment)
     remote, channel = _channel(environment, mounts)
-    return Settings(
+    return WorkerSettings(
         channel=channel,
         remote=remote,
         token_file=mounted(Path(_needed(environment, "KILN_TOKEN_FILE")), mounts=mounts),
@@ -161,7 +161,7 @@ def mounted(path: Path, *, mounts: Path) -> Path:
     return mounts / path.relative_to("/") if path.is_absolute() else path
 
 
-def _channel(environment: Mapping[str, str], mounts: Path) -> tuple[Remote | None, str]:
+def _channel(environment: Mapping[str, str], mounts: Path) -> tuple[RemoteManager | None, str]:
     channel = _needed(environment, "KILN_CHANNEL")
     if channel.startswith("unix:/"):
         return None, channel.removeprefix("unix:")
@@ -171,7 +171,7 @@ def _channel(environment: Mapping[str, str], mounts: Path) -> tuple[Remote | Non
             f"KILN_CHANNEL is {channel!r}; it must be unix:/PATH, the dispatcher's socket, or "
             "tls://HOST:PORT, where its manager listens"
         )
-    remote = Remote(
+    remote = RemoteManager(
         host=host.strip("[]"),
         port=int(port),
         ca_file=mounted(Path(_needed(environment, "KILN_CA_FILE")), mounts=mounts),

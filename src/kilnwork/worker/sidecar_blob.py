@@ -8,11 +8,11 @@ import hashlib
 
 from kilnwork.api import attempts
 from kilnwork.data import blobs, remote
-from kilnwork.worker import pod_manager, results, sidecar_settings
+from kilnwork.worker import manager_connector, results, sidecar_settings
 
 
-def hand_over(
-    given: sidecar_settings.Settings, found: results.OutputFile, *, until: float
+def store_result(
+    given: sidecar_settings.SidecarSettings, found: results.OutputFile, *, until: float
 ) -> attempts.Payload:
     """The blob that it is now. `until`: monotonic, how long to try. Raises DataError."""
     if given.blobs is not None:
@@ -27,10 +27,10 @@ def hand_over(
     digest = hashing.digest()
 
     def left_s() -> float:
-        return max(pod_manager.SHORTEST_S, until - sidecar_settings.CLOCK.monotonic())
+        return max(manager_connector.MIN_TIMEOUT_S, until - sidecar_settings.CLOCK.monotonic())
 
     path = f"/blobs/{given.namespace}"
-    connector = pod_manager.Connector(given, left_s)
+    connector = manager_connector.ManagerConnector(given, left_s)
     store = remote.Store(connector, path=path, patience_s=left_s())
     store.put(digest, found.descriptor_path)
     return attempts.Payload(found.media_type, b"", digest, found.size)

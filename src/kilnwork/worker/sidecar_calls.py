@@ -18,7 +18,7 @@ from kilnwork.api import attempts
 from kilnwork.channel import errors as channel_errors
 from kilnwork.channel import messages, peer
 from kilnwork.kit import clock, coroutines, ids, logs, scratch
-from kilnwork.worker import http, relay, settings, sidecar, sidecar_settings, task_socket
+from kilnwork.worker import relay, settings, sidecar, sidecar_settings, task_socket, unix_http
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class _Children:
 class _Sidecar:
     """`peer.Owner`: speaks for one attempt."""
 
-    def __init__(self, given: sidecar_settings.Settings, listener: sidecar.Listener) -> None:
+    def __init__(self, given: sidecar_settings.SidecarSettings, listener: sidecar.Listener) -> None:
         self._given = given
         self._listener = listener
         self._calls: task_socket.TaskSocket
@@ -88,7 +88,7 @@ class _Sidecar:
             clock=clock.SystemClock(),
             children=_Children(self._given.directory).next,
         )
-        server = http.Server(calls.answer)
+        server = unix_http.UnixHttpServer(calls.handle)
         await server.start(socket.socket(fileno=os.dup(self._listener.socket.fileno())))
         background = coroutines.BackgroundWork("sidecar")
         background.start("link", self._linked(link))
@@ -117,7 +117,7 @@ class _Sidecar:
         directory = scratch.Scratch(settings.DIRECTORY_PREFIX)
         ca = directory.path / "ca.crt"
         ca.write_text(given.ca)
-        remote = settings.Remote(host.strip("[]"), int(port), ca, directory.path)
+        remote = settings.RemoteManager(host.strip("[]"), int(port), ca, directory.path)
         passing = relay.Relay(remote)
         try:
             await passing.start()

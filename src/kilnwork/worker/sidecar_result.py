@@ -25,8 +25,8 @@ LAST_S = 1.0
 class _Blob(Protocol):
     """`sidecar_blob`, imported by name when it is needed."""
 
-    def hand_over(
-        self, given: sidecar_settings.Settings, found: results.OutputFile, *, until: float
+    def store_result(
+        self, given: sidecar_settings.SidecarSettings, found: results.OutputFile, *, until: float
     ) -> attempts.Payload: ...
 
 
@@ -44,7 +44,7 @@ def message(*, began: float | None) -> tuple[bytes, int]:
             if said is not None and len(said) <= given.message_bytes:
                 return said, 0
             blob = cast(_Blob, importlib.import_module("kilnwork.worker.sidecar_blob"))
-            payload = blob.hand_over(given, found, until=until)
+            payload = blob.store_result(given, found, until=until)
             said = msgspec.json.encode(outputs.of_payload(payload))
             if len(said) > given.message_bytes:
                 raise errors.BadResult(reasons.Reason.RESULT_TOO_LARGE, _NO_ROOM)
@@ -56,7 +56,7 @@ def message(*, began: float | None) -> tuple[bytes, int]:
         return _cut(outputs.AttemptOutput(message=str(error)[:_MESSAGE_LENGTH]), given), 1
 
 
-def _cut(said: outputs.AttemptOutput, given: sidecar_settings.Settings) -> bytes:
+def _cut(said: outputs.AttemptOutput, given: sidecar_settings.SidecarSettings) -> bytes:
     """As much of the message as fits."""
     while True:
         encoded = msgspec.json.encode(said)

@@ -12,7 +12,7 @@ from kilnwork.kit import clock, container_mounts
 CLOCK = clock.SystemClock()
 
 
-class Settings(NamedTuple):
+class SidecarSettings(NamedTuple):
     """Paths are where they are to be found. `attempt`: ID, run and attempt. `channel`, `ca`: the
     dispatcher, as for workers, and the PEM of its CA. `blobs`: directory of the manager's blobs,
     None where they go over the network. `grace_s`: between SIGTERM and SIGKILL. `message_bytes`:
@@ -33,10 +33,10 @@ class Settings(NamedTuple):
     message_bytes: int
 
 
-def from_environment(environment: Mapping[str, str]) -> Settings:
+def from_environment(environment: Mapping[str, str]) -> SidecarSettings:
     """Raises KeyError, ValueError: the executor sets all of it."""
     blobs = environment.get("KILN_BLOBS", "")
-    return Settings(
+    return SidecarSettings(
         directory=container_mounts.locate(Path(environment["KILN_CONTRACT_DIR"]), environment),
         token_file=container_mounts.locate(Path(environment["KILN_TOKEN_FILE"]), environment),
         attempt=(

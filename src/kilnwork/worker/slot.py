@@ -1,8 +1,8 @@
 """A slot: a process of one running call at a time, forked from the zygote.
 
-Used by `zygote`, which calls `live` in the new process. Here is what makes the process fit for it:
+Used by `zygote`, which calls `run_slot` in the new process. This module prepares the process:
 a session and a subreaper of its own, so that all it starts stays below it; its output, a pipe; a
-stack for a thousand calls on top of each other. What it does then is `slot_session`.
+stack for a thousand calls on top of each other. `slot_session` does the rest.
 """
 
 import logging
@@ -16,7 +16,7 @@ from kilnwork.channel import errors as channel_errors
 from kilnwork.data import blobs
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import processes
-from kilnwork.worker import page, slot_session
+from kilnwork.worker import slot_page, slot_session
 
 NAME = "kiln-slot"
 """What `ps` calls it."""
@@ -30,20 +30,20 @@ _OURS = ("kilnwork.channel", "kilnwork.data", "kilnwork.worker")
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What all slots of a worker have in common. `channel`: the dispatcher's Unix socket. `keep`:
-    makes the blobs of a namespace, where the dispatcher's are not to be seen."""
+class SlotSurroundings:
+    """What all slots of a worker have in common. `channel`: the dispatcher's Unix socket.
+    `open_blobs`: makes the blobs of a namespace, where the dispatcher's are not to be seen."""
 
     channel: str
     clock: clocks.Clock
-    keep: Callable[[str], blobs.Blobs] | None = None
+    open_blobs: Callable[[str], blobs.Blobs] | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Birth:
+class SlotParameters:
     """What one slot is given: who it is, and descriptors, which it owns.
 
-    `zygote`: the pid of the process that forks it. `page`, `reading`, `writing`: see `births`.
+    `zygote`: the pid of the process that forks it. `page`, `reading`, `writing`: see `zygote_link`.
     """
 
     zygote: int
@@ -54,24 +54,24 @@ class Birth:
     writing: int
 
 
-def live(here: Surroundings, birth: Birth) -> None:
+def run_slot(here: SlotSurroundings, parameters: SlotParameters) -> None:
     """Serve until the link is over; returns only if there never was one."""
     os.setsid()
-    processes.die_with_parent(birth.zygote)
+    processes.die_with_parent(parameters.zygote)
     processes.become_subreaper()
     processes.rename(NAME)
     processes.offer_to_oom_killer(os.getpid())
     _widen_stack()
     quieten_logs()
-    sheet = page.Page(birth.page)
+    page = slot_page.SlotPage(parameters.page)
     held = slot_session.SlotSession(
-        slot=birth.slot,
-        secret=birth.secret,
+        slot=parameters.slot,
+        secret=parameters.secret,
         connect=lambda: client.unix(here.channel),
         clock=here.clock,
-        sheet=sheet,
-        pipe=(birth.reading, birth.writing),
-        keep=here.keep,
+        page=page,
+        pipe=(parameters.reading, parameters.writing),
+        open_blobs=here.open_blobs,
     )
     try:
         held.link.open(timeout_s=slot_session.PATIENCE_S)
@@ -81,7 +81,7 @@ def live(here: Surroundings, birth: Birth) -> None:
 
 
 def _widen_stack() -> None:
-    """For this process and what it starts; threads keep the size that their library read."""
+    """For this process and what it starts; threads open_blobs the size that their library read."""
     soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
     wanted = STACK_BYTES if hard == resource.RLIM_INFINITY else min(STACK_BYTES, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -22,7 +22,15 @@ from kilnwork.data import blobs
 from kilnwork.kit import clock as clocks
 from kilnwork.kit import ids
 from kilnwork.sdk import errors, futures, session
-from kilnwork.worker import capture, execution, holdings, interrupts, page, variables, waits
+from kilnwork.worker import (
+    call_waits,
+    execution,
+    interrupts,
+    slot_calls,
+    slot_output,
+    slot_page,
+    variables,
+)
 
 FLUSH_ENDS = 64
 FLUSH_BYTES = 256 * 1024
@@ -59,37 +67,37 @@ class SlotSession(session.Session):
         secret: str,
         connect: Callable[[], socket.socket],
         clock: clocks.Clock,
-        sheet: page.Page,
+        page: slot_page.SlotPage,
         pipe: tuple[int, int],
-        keep: Callable[[str], blobs.Blobs] | None = None,
+        open_blobs: Callable[[str], blobs.Blobs] | None = None,
     ) -> None:
         super().__init__(
             connect=connect,
             credential=lambda: secret,
             decode=frames.decode_to_slot,
             clock=clock,
-            keep=keep,
+            keep=open_blobs,
             patience_s=PATIENCE_S,
             cluster=os.environ.get(worker_variables.SPAWN_CLUSTER),
         )
         self.shares_files = self.one_cluster = HOME in os.environ
         self.inherited = dict(os.environ)  # as it is before any call has changed it
         self._slot = slot
-        self._page = sheet
+        self._page = page
         self._wall, self._monotonic = clock.wall, clock.monotonic
-        self._held = holdings.Holdings()
+        self._held = slot_calls.SlotCalls()
         self._stack = self._held.stack
         self._call_templates: dict[int, execution.Template] = {}
-        self._variables = variables.Requests(self.link.send, self.link.wait)
-        self._execution = execution.Execution(self, clock=clock, ask=self._variables.ask)
-        self._guard = interrupts.Interrupts(self._held, doors=execution.DOORS)
+        self._variables = variables.VariableRequests(self.link.send, self.link.wait)
+        self._execution = execution.Execution(self, clock=clock, ask=self._variables.request)
+        self._guard = interrupts.Interrupts(self._held, doors=execution.USER_CODE_CALLERS)
         self._execution.guard = self._guard
-        self._capture = capture.Capture(pipe, sheet, send=self._send, room=self._is_read)
+        self._output = slot_output.SlotOutput(pipe, page, send=self._send, room=self._is_read)
         self._ended_bytes = 0
         self._flush_at = 0.0
         self._forked = False
         self._home = os.open(".", os.O_RDONLY | os.O_DIRECTORY)
-        self._waits = waits.Waits(
+        self._waits = call_waits.CallWaits(
             self,
             self._held,
             self._guard,
@@ -115,7 +123,7 @@ class SlotSession(session.Session):
                 self._page.clear()
                 self.link.wait(lambda: bool(held.queue))
 
-    def begin(self, waiting: deque[calls.CallRun]) -> holdings.Level | None:
+    def begin(self, waiting: deque[calls.CallRun]) -> slot_calls.StackLevel | None:
         """The first of those that wait is on top from now on; None when none waits."""
         held = self._held
         with held.lock:
@@ -123,12 +131,12 @@ class SlotSession(session.Session):
                 return None
             if self._stack:
                 self.settle(self._stack[-1])
-            level = holdings.Level(waiting.popleft(), self._wall())
+            level = slot_calls.StackLevel(waiting.popleft(), self._wall())
             self._page.write(level.ref, level.started)
             self._stack.append(level)
         return level
 
-    def run(self, level: holdings.Level, where: int) -> None:
+    def run(self, level: slot_calls.StackLevel, where: int) -> None:
         """Run a call to its end, and keep what is to be said of it.
 
         `where`: the working directory for what goes on afterwards, as a descriptor.
@@ -159,9 +167,9 @@ class SlotSession(session.Session):
                 self._page.write(below.ref, below.started, below.printed)
         self._report(end)
 
-    def settle(self, level: holdings.Level) -> None:
+    def settle(self, level: slot_calls.StackLevel) -> None:
         """What was printed until now is of this one; under the lock."""
-        if self._capture.settle(level):
+        if self._output.settle(level):
             self._page.write(level.ref, level.started, level.printed)
 
     def _report(self, end: calls.CallEnd) -> None:
@@ -182,7 +190,7 @@ class SlotSession(session.Session):
         `where`: the working directory, as a descriptor.
         """
         os.fchdir(where)
-        self._capture.repair()
+        self._output.repair()
         self._guard.repair()
         self._waits.count_threads()
         if sys.getrecursionlimit() < self._recursion:
@@ -239,11 +247,11 @@ class SlotSession(session.Session):
     def suspended(self, tasks: Sequence[ids.TaskId]) -> None:
         """A coroutine of the task awaits others; more of them may run."""
         if self._stack:
-            self._waits.let_go(self._stack[-1], tasks, in_place=False)
+            self._waits.release_slot(self._stack[-1], tasks, in_place=False)
 
     def resumed(self) -> None:
         if self._stack:
-            self._waits.go_on(self._stack[-1])
+            self._waits.resume(self._stack[-1])
 
     def parent(self, function: str, *, keyed: bool) -> tuple[attempts.AttemptRef | None, int]:
         """The running attempt, and which call of this function it asks for."""
@@ -281,9 +289,9 @@ class SlotSession(session.Session):
                 os.kill(os.getpid(), signal.SIGKILL)
             said += [level.announced for level in self._stack if level.announced is not None]
             known = set(held.refs())
-            said += [log for log in self._capture.kept if log.ref in known]
+            said += [log for log in self._output.kept if log.ref in known]
             said += held.reports()
-        return [*said, *self._variables.again()]
+        return [*said, *self._variables.pending()]
 
     def received(self, message: Any) -> None:
         """Calls, what is to become of them, and what any submitter receives."""
@@ -309,8 +317,8 @@ class SlotSession(session.Session):
                 self.link.send(messages.Returned(tuple(returned)))
             case messages.StopCall():
                 self._stop(message)
-            case messages.Answer():
-                self._variables.answered(message)
+            case messages.Response():
+                self._variables.resolve(message)
             case _:
                 super().received(message)
 
@@ -337,7 +345,7 @@ class SlotSession(session.Session):
             level = self._stack[-1] if self._stack else None
             self.tick_s = STARTED_S
             if level is not None:
-                busy = self._capture.drain_some(level)
+                busy = self._output.drain_some(level)
                 self.tick_s = BUSY_S if busy else STARTED_S
                 self._page.write(level.ref, level.started, level.printed)
                 if not level.reported and self._wall() - level.started >= STARTED_S:

@@ -21,14 +21,14 @@ from kilnwork.api import reasons
 from kilnwork.channel import messages, peer
 from kilnwork.kit import digests
 from kilnwork.worker import (
-    births,
+    attempt_output,
     lines,
     memory_watch,
-    mirror,
-    nursery,
     outcomes,
-    output,
-    page,
+    slot_page,
+    stdout_writer,
+    zygote_link,
+    zygote_supervisor,
 )
 
 log = logging.getLogger(__name__)
@@ -36,11 +36,11 @@ log = logging.getLogger(__name__)
 PAUSE_S = 1.0
 """A slot that ended before it ran anything is reported so much later: no storm of openings."""
 
-RELIEF_S = 1.0
-RELIEF_BYTES = 1 << 20
-"""How often a full pipe is looked at, and how much is taken of it then; see `relieve`."""
+DRAIN_S = 1.0
+DRAIN_BYTES = 1 << 20
+"""How often a full pipe is looked at, and how much is taken of it then; see `drain_full_pipes`."""
 
-LONGEST_LAST_WORDS = 1 << 20
+MAX_LAST_WORDS_BYTES = 1 << 20
 """Bytes that are read of the output of a slot that died: as many as its pipe holds."""
 
 
@@ -54,31 +54,35 @@ class _Slot:
     """
 
     opening: messages.SlotOpening
-    sheet: page.Page
+    page: slot_page.SlotPage
     reading: int
     opened: float
     asked: bool = False
     reason: str = ""
     message: str = ""
-    stuck: page.Top | None = None
+    stuck: slot_page.RunningAttempt | None = None
 
 
 class Slots:
     """See the module. `explain_kill`: see `memory_watch`."""
 
     def __init__(
-        self, *, link: peer.Peer, shared: mirror.Mirror, explain_kill: Callable[[], str]
+        self,
+        *,
+        link: peer.Peer,
+        shared: stdout_writer.StdoutWriter,
+        explain_kill: Callable[[], str],
     ) -> None:
         self._link = link
         self._explain_kill = explain_kill
-        self._mirror = shared
+        self._stdout = shared
         self._slots: dict[bytes, _Slot] = {}
-        self._nursery: nursery.Nursery
+        self._supervisor: zygote_supervisor.ZygoteSupervisor
         self._late: dict[bytes, asyncio.TimerHandle] = {}
 
-    def use(self, births_by: nursery.Nursery) -> None:
-        """Have slots born here; before anything else."""
-        self._nursery = births_by
+    def use(self, supervisor: zygote_supervisor.ZygoteSupervisor) -> None:
+        """Fork slots through this supervisor; call before anything else."""
+        self._supervisor = supervisor
 
     @property
     def living(self) -> tuple[messages.SlotOpening, ...]:
@@ -86,24 +90,24 @@ class Slots:
         return tuple(slot.opening for slot in self._slots.values())
 
     def open(self, name: bytes) -> None:
-        """Have a slot born, and tell the dispatcher by what to know it, in this order reversed."""
+        """Fork a slot, after the dispatcher has been sent the digest of its secret."""
         if name in self._slots:
             return
         secret = os.urandom(32).hex()
         opening = messages.SlotOpening(name, digests.sha256_of([secret.encode()]))
         try:
-            sheet, reading, writing, *ours = _descriptors()
+            page, reading, writing, *ours = _descriptors()
         except OSError as error:
             self.refuse(name, f"the worker cannot open a slot: {error.strerror}")
             return
         opened = asyncio.get_running_loop().time()
-        self._slots[name] = _Slot(opening, page.Page(ours[0]), ours[1], opened)
+        self._slots[name] = _Slot(opening, slot_page.SlotPage(ours[0]), ours[1], opened)
         self._link.send(opening)
         try:
-            self._nursery.bear(name, secret, (sheet, reading, writing))
+            self._supervisor.fork_slot(name, secret, (page, reading, writing))
         except OSError as error:
             why = f"the worker cannot start a process: {error.strerror}"
-            self.gone(births.Gone(name, None, why, proof=True))
+            self.gone(zygote_link.SlotEnded(name, None, why, proof=True))
 
     def kill(self, name: bytes) -> None:
         slot = self._slots.get(name)
@@ -111,20 +115,20 @@ class Slots:
             self.refuse(name, "there is no such slot", asked=True)
             return
         slot.asked = True
-        self._nursery.kill(name)
+        self._supervisor.kill(name)
 
     def kill_all(self, reason: reasons.Reason) -> None:
         """Nothing may run here any more; `reason` says why."""
         for name, slot in self._slots.items():
             slot.reason = slot.reason or str(reason)
-            self._nursery.kill(name)
+            self._supervisor.kill(name)
 
     def candidates(self) -> list[memory_watch.Candidate]:
         """Those that may be ended for their memory."""
         return [
             memory_watch.Candidate(pid, functools.partial(self._end_for_memory, name))
             for name, slot in self._slots.items()
-            if not slot.asked and not slot.reason and (pid := self._nursery.pid(name))
+            if not slot.asked and not slot.reason and (pid := self._supervisor.pid(name))
         ]
 
     def refuse(self, name: bytes, message: str, *, asked: bool = False) -> None:
@@ -133,64 +137,66 @@ class Slots:
             lambda serial: messages.SlotGone(serial, name, None, None, asked, message, proof=True)
         )
 
-    def gone(self, report: births.Gone) -> None:
+    def gone(self, report: zygote_link.SlotEnded) -> None:
         """A slot has ended; what runs in no slot any more is told after its last words."""
         slot = self._slots[report.slot]
-        top = slot.sheet.read()
+        top = slot.page.read()
         if report.code == -signal.SIGKILL and not (slot.asked or slot.reason):
             slot.message = self._explain_kill()
             slot.reason = str(reasons.Reason.OUT_OF_MEMORY) if slot.message else ""
-        self._pass_on_last_words(slot, top)
+        self._send_last_words(slot, top)
         loop = asyncio.get_running_loop()
         early = loop.time() - slot.opened < PAUSE_S and top is None and not slot.asked
-        if early and not self._nursery.closing:
-            self._late[report.slot] = loop.call_later(PAUSE_S, self._tell, slot, report, None)
+        if early and not self._supervisor.closing:
+            self._late[report.slot] = loop.call_later(PAUSE_S, self._report_end, slot, report, None)
         else:
-            self._tell(slot, report, top)
+            self._report_end(slot, report, top)
 
     def _end_for_memory(self, name: bytes, message: str) -> None:
         slot = self._slots.get(name)
         if slot is not None:
             slot.reason, slot.message = str(reasons.Reason.OUT_OF_MEMORY), message
-            self._nursery.kill(name)
+            self._supervisor.kill(name)
 
-    async def relieve(self) -> None:
+    async def drain_full_pipes(self) -> None:
         """Now and then take the output of slots that do not read it themselves, for ever.
 
         A slot reads its own output, but cannot while native code prints without ever letting go of
         the interpreter, and that code waits until somebody has read.
         """
         while True:
-            await asyncio.sleep(RELIEF_S)
+            await asyncio.sleep(DRAIN_S)
             for slot in self._slots.values():
                 if slot.reading >= 0:
-                    self._relieve(slot)
+                    self._drain_full_pipe(slot)
 
-    def _relieve(self, slot: _Slot) -> None:
-        sheet, pipe = slot.sheet, slot.reading
-        before, slot.stuck = slot.stuck, sheet.read() if _is_full(pipe) else None
-        if slot.stuck is None or before != slot.stuck or not sheet.has_room:
+    def _drain_full_pipe(self, slot: _Slot) -> None:
+        page, pipe = slot.page, slot.reading
+        before, slot.stuck = slot.stuck, page.read() if _is_full(pipe) else None
+        if slot.stuck is None or before != slot.stuck or not page.has_room:
             return
-        if sheet.try_lock():
+        if page.try_lock():
             try:
                 if _is_full(pipe):
-                    sheet.spill(pipe, RELIEF_BYTES)
+                    page.spill(pipe, DRAIN_BYTES)
             except OSError as error:
                 log.warning("output cannot be taken", extra={"why": str(error)})
             finally:
-                sheet.unlock()
+                page.unlock()
 
     def close(self) -> None:
         """Nothing is reported any more."""
         for timer in self._late.values():
             timer.cancel()
 
-    def _tell(self, slot: _Slot, report: births.Gone, top: page.Top | None) -> None:
+    def _report_end(
+        self, slot: _Slot, report: zygote_link.SlotEnded, top: slot_page.RunningAttempt | None
+    ) -> None:
         name, asked, reason = report.slot, slot.asked, slot.reason
         self._slots.pop(name, None)
         self._late.pop(name, None)
-        slot.sheet.close()
-        message = slot.message or report.message or outcomes.end_of_slot(report.code)
+        slot.page.close()
+        message = slot.message or report.message or outcomes.describe_slot_end(report.code)
         code = None if report.code is None else outcomes.shell_code(report.code)
         ref = None if top is None else top.ref
         self._link.report(
@@ -200,9 +206,9 @@ class Slots:
         )
         log.debug("slot over", extra={"slot": name.hex(), "code": code, "proof": report.proof})
 
-    def _pass_on_last_words(self, slot: _Slot, top: page.Top | None) -> None:
+    def _send_last_words(self, slot: _Slot, top: slot_page.RunningAttempt | None) -> None:
         """What nobody has read from the pipe belongs to what ran last."""
-        copied = lines.Lines(self._mirror)
+        copied = lines.Lines(self._stdout)
         offset = 0 if top is None else top.printed
         for data in _last_words(slot):
             copied.write(data)
@@ -215,12 +221,12 @@ class Slots:
 
 
 def _last_words(slot: _Slot) -> Iterator[bytes]:
-    left = LONGEST_LAST_WORDS
-    while left > 0 and (data := slot.sheet.fetch(output.READ_BYTES)):
+    left = MAX_LAST_WORDS_BYTES
+    while left > 0 and (data := slot.page.fetch(attempt_output.READ_BYTES)):
         left -= len(data)
         yield data
     with contextlib.suppress(BlockingIOError):
-        while left > 0 and (data := os.read(slot.reading, output.READ_BYTES)):
+        while left > 0 and (data := os.read(slot.reading, attempt_output.READ_BYTES)):
             left -= len(data)
             yield data
 
@@ -229,14 +235,14 @@ def _is_full(pipe: int) -> bool:
     """As good as: what does not fit at once makes the writer wait."""
     waiting = array.array("i", [0])
     fcntl.ioctl(pipe, termios.FIONREAD, waiting)
-    return waiting[0] + output.READ_BYTES > fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
+    return waiting[0] + attempt_output.READ_BYTES > fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
 
 
 def _descriptors() -> list[int]:
     """Page, both ends of the pipe for output; and the page and the read end once more, for us."""
     made: list[int] = []
     try:
-        made.append(page.create())
+        made.append(slot_page.create_page())
         made += os.pipe()
         made += os.dup(made[0]), os.dup(made[1])
     except OSError:

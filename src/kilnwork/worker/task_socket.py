@@ -17,7 +17,7 @@ from kilnwork.api import attempts, task
 from kilnwork.channel import errors as channel_errors
 from kilnwork.channel import messages, peer
 from kilnwork.kit import clock, ids
-from kilnwork.worker import http
+from kilnwork.worker import unix_http
 
 T = TypeVar("T")
 
@@ -67,8 +67,8 @@ class TaskSocket:
         self._unsent: messages.Progress | None = None
         self._count_child = children or itertools.count(1).__next__
 
-    async def answer(self, request: http.Request) -> http.Reply:
-        """Carry out one request; raises `http.HttpError`."""
+    async def handle(self, request: unix_http.HttpRequest) -> unix_http.HttpResponse:
+        """Carry out one request; raises `unix_http.HttpError`."""
         address = urlsplit(request.target)
         match address.path.strip("/").split("/"):
             case ["tasks"]:
@@ -80,9 +80,9 @@ class TaskSocket:
             case ["progress"]:
                 _only("POST", request)
                 return self._progress(bytes(request.body))
-        raise http.HttpError(404, f"there is no {address.path} here, only {_CALLS}")
+        raise unix_http.HttpError(404, f"there is no {address.path} here, only {_CALLS}")
 
-    async def _spawn(self, body: bytes) -> http.Reply:
+    async def _spawn(self, body: bytes) -> unix_http.HttpResponse:
         child = _decode(body, _Child)
         spec = self._spec_of(bytes(child.spec))
         ordinal = 0 if child.key is not None else self._count_child()
@@ -105,25 +105,25 @@ class TaskSocket:
         if _decode(raw, _ClusterOf).cluster_name is msgspec.UNSET:
             spec = msgspec.structs.replace(spec, cluster_name=self._cluster)
         if not spec.command and spec.executor == task.WORKER:
-            raise http.HttpError(
+            raise unix_http.HttpError(
                 400, "spec.command is empty: name the program to run - at `$.spec`"
             )
         return spec
 
-    async def _ask(self, text: str, *, query: str) -> http.Reply:
+    async def _ask(self, text: str, *, query: str) -> unix_http.HttpResponse:
         try:
             asked = ids.task_id(text)
         except ValueError:
-            raise http.HttpError(404, f"{text!r} is not the id of a task") from None
+            raise unix_http.HttpError(404, f"{text!r} is not the id of a task") from None
         until = self._clock.monotonic() + _wait_s(query)
 
-        def make(serial: int) -> messages.Ask:
+        def make(serial: int) -> messages.GetTask:
             left_s = max(0.0, until - self._clock.monotonic())
-            return messages.Ask(serial=serial, parent=self._ref, task=asked, wait_s=left_s)
+            return messages.GetTask(serial=serial, parent=self._ref, task=asked, wait_s=left_s)
 
         return await self._request(make)
 
-    def _progress(self, body: bytes) -> http.Reply:
+    def _progress(self, body: bytes) -> unix_http.HttpResponse:
         shown = _decode(body, _Progress)
         progress = messages.Progress(self._ref, shown.fraction, shown.message)
         self._unsent = None
@@ -131,7 +131,7 @@ class TaskSocket:
             self._unsent = progress
         else:
             self._link.send(progress)
-        return http.Reply(status=204)
+        return unix_http.HttpResponse(status=204)
 
     def welcomed(self) -> None:
         """A link stands: send the progress that there was none for."""
@@ -139,24 +139,24 @@ class TaskSocket:
             self._link.send(self._unsent)
             self._unsent = None
 
-    async def _request(self, make: Callable[[int], peer.Request]) -> http.Reply:
+    async def _request(self, make: Callable[[int], peer.Request]) -> unix_http.HttpResponse:
         try:
-            answer = await self._link.request(make)
+            response = await self._link.request(make)
         except channel_errors.FrameTooLarge as error:
-            raise http.HttpError(413, str(error)) from error
-        return http.Reply(status=answer.status, body=answer.body)
+            raise unix_http.HttpError(413, str(error)) from error
+        return unix_http.HttpResponse(status=response.status, body=response.body)
 
 
-async def serve(calls: TaskSocket, listener: socket.socket) -> http.Server:
+async def serve(calls: TaskSocket, listener: socket.socket) -> unix_http.UnixHttpServer:
     """Answer on a listening socket, which is taken over, until the server is closed."""
-    server = http.Server(calls.answer)
+    server = unix_http.UnixHttpServer(calls.handle)
     await server.start(listener)
     return server
 
 
-def _only(method: str, request: http.Request) -> None:
+def _only(method: str, request: unix_http.HttpRequest) -> None:
     if request.method != method:
-        raise http.HttpError(405, f"use {method} here, not {request.method}", allow=method)
+        raise unix_http.HttpError(405, f"use {method} here, not {request.method}", allow=method)
 
 
 def _decode(body: bytes, kind: type[T], *, at: str = "$") -> T:
@@ -164,7 +164,7 @@ def _decode(body: bytes, kind: type[T], *, at: str = "$") -> T:
         return msgspec.json.decode(body, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         why = str(error).replace("`$", f"`{at}") if "`$" in str(error) else f"{error} - at `{at}`"
-        raise http.HttpError(400, f"the body is refused: {why}") from error
+        raise unix_http.HttpError(400, f"the body is refused: {why}") from error
 
 
 def _wait_s(query: str) -> float:
@@ -174,5 +174,5 @@ def _wait_s(query: str) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds <= MAX_WAIT_S:
-        raise http.HttpError(400, f"wait={given} must be 0 to {MAX_WAIT_S:.0f} seconds")
+        raise unix_http.HttpError(400, f"wait={given} must be 0 to {MAX_WAIT_S:.0f} seconds")
     return seconds

@@ -1,8 +1,8 @@
-"""What a call has used: seconds of CPU, and its peak of resident memory.
+"""Measures what a call has used: seconds of CPU, and its peak of resident memory.
 
-Used by `execution`. Calls share the process of their slot: the kernel's peak is set back after one
-that has raised it, so that it is not that of the next one. Of commands `reaper` says what they have
-used.
+Used by `execution`, in slots and in Pods of calls. Calls share the process of their slot: the
+kernel's peak is reset after one that has raised it, so that it does not count for the next one.
+What commands have used is measured by `reaper`.
 """
 
 import os
@@ -10,10 +10,10 @@ import resource
 import time
 
 from kilnwork.api import attempts
-from kilnwork.worker import holdings
+from kilnwork.worker import slot_calls
 
 SHORT_S = 0.001
-"""Calls that are over so soon are not measured: that would take as long as they do."""
+"""Shorter calls of a slot are not measured: that would cost a tenth of their slot's throughput."""
 
 RAISED_BYTES = 16 << 20
 """A peak is set back when the memory in use has fallen by so much since."""
@@ -25,34 +25,35 @@ _PAGE_BYTES = os.sysconf("SC_PAGESIZE")
 
 
 class Meter:
-    """Measures the calls of one process, in its main thread."""
+    """Measures the calls of one process, in its main thread: those of at least `min_s` seconds."""
 
-    def __init__(self) -> None:
-        self._newest: holdings.Level | None = None
+    def __init__(self, *, min_s: float = SHORT_S) -> None:
+        self._min_s = min_s
+        self._newest: slot_calls.StackLevel | None = None
         """What runs, on top of what waits for it."""
         self._children_s = 0.0
         self._peak = self._children_peak = 0
 
-    def begin(self, level: holdings.Level) -> None:
+    def begin(self, level: slot_calls.StackLevel) -> None:
         """A call begins, perhaps on top of one that waits for it."""
         level.below, self._newest = self._newest, level
         level.cpu_began = time.process_time()
 
-    def end(self, level: holdings.Level) -> attempts.Usage | None:
+    def end(self, level: slot_calls.StackLevel) -> attempts.Usage | None:
         """Return what a call has used that is over after `level.seconds`; None when that is short,
-        or it has not begun. What it does to be said to have failed is nothing of its own."""
+        or it has not begun. What the report of its failure costs does not count."""
         if self._newest is not level:
             return level.usage
         self._newest = below = level.below
         used_s = level.seconds
-        if used_s >= SHORT_S:
+        if used_s >= self._min_s:
             level.usage = self._measured(level)
             used_s = level.usage.cpu_s
         if below is not None:
             below.cpu_began += used_s
         return level.usage
 
-    def _measured(self, level: holdings.Level) -> attempts.Usage:
+    def _measured(self, level: slot_calls.StackLevel) -> attempts.Usage:
         own = resource.getrusage(resource.RUSAGE_SELF)
         children = resource.getrusage(resource.RUSAGE_CHILDREN)
         children_s = children.ru_utime + children.ru_stime

@@ -8,43 +8,43 @@ from collections.abc import Callable
 from kilnwork.api import attempts
 from kilnwork.channel import messages
 from kilnwork.sdk import errors
-from kilnwork.worker import holdings
+from kilnwork.worker import slot_calls
 
 
-class Requests:
+class VariableRequests:
     """What a slot asks the dispatcher for, until it is answered; again on each new link."""
 
     def __init__(
         self,
-        send: Callable[[messages.AskVariables], None],
+        send: Callable[[messages.GetVariables], None],
         wait: Callable[[Callable[[], bool]], object],
     ) -> None:
         self._send = send
         self._wait = wait
         self._serial = 0
         self._open: dict[int, attempts.AttemptRef] = {}
-        self._answers: dict[int, messages.Answer] = {}
+        self._responses: dict[int, messages.Response] = {}
 
-    def ask(self, level: holdings.Level) -> messages.Answer:
-        """Wait for the answer. Raises Cancelled if the call is told to stop meanwhile."""
+    def request(self, level: slot_calls.StackLevel) -> messages.Response:
+        """Wait for the response. Raises Cancelled if the call is told to stop meanwhile."""
         self._serial += 1
         serial = self._serial
         self._open[serial] = level.ref
-        self._send(messages.AskVariables(serial, level.ref))
+        self._send(messages.GetVariables(serial, level.ref))
         try:
-            self._wait(lambda: serial in self._answers or bool(level.stop))
+            self._wait(lambda: serial in self._responses or bool(level.stop))
         finally:
             self._open.pop(serial, None)
-        answer = self._answers.pop(serial, None)
-        if answer is None:
+        response = self._responses.pop(serial, None)
+        if response is None:
             raise errors.Cancelled("it was stopped before it began")
-        return answer
+        return response
 
-    def answered(self, answer: messages.Answer) -> None:
-        """The dispatcher has sent an answer."""
-        if answer.serial in self._open:
-            self._answers[answer.serial] = answer
+    def resolve(self, response: messages.Response) -> None:
+        """The dispatcher has sent an response."""
+        if response.serial in self._open:
+            self._responses[response.serial] = response
 
-    def again(self) -> list[messages.AskVariables]:
+    def pending(self) -> list[messages.GetVariables]:
         """What a new link must be asked."""
-        return [messages.AskVariables(serial, ref) for serial, ref in self._open.items()]
+        return [messages.GetVariables(serial, ref) for serial, ref in self._open.items()]

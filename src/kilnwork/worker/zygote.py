@@ -24,14 +24,14 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from kilnwork.kit import clock, logs, processes
-from kilnwork.worker import births, settings, slot
+from kilnwork.worker import settings, slot, zygote_link
 
 log = logging.getLogger(__name__)
 
 PATIENCE_S = 10.0
 """A killed process that is not gone by then is stuck in the kernel: there is no proof."""
 
-FAILED_BIRTH = 70
+EX_SLOT_NOT_STARTED = 70
 """Exit code of a slot that could not begin (EX_SOFTWARE, sysexits.h)."""
 
 COMMON = ("cloudpickle",)
@@ -40,9 +40,9 @@ that imports it for itself takes 1 MiB more, and starts no sooner.
 """
 
 _FIRST_PAUSE_S = 0.0005
-_LONGEST_PAUSE_S = 0.05
+_MAX_PAUSE_S = 0.05
 
-Live = Callable[[slot.Birth], None]
+RunSlot = Callable[[slot.SlotParameters], None]
 
 
 @dataclass(slots=True)
@@ -55,16 +55,16 @@ class _Ended:
 
 
 class Zygote:
-    """See the module. `live`: the life of a slot, in its own process."""
+    """See the module. `run_slot`: the life of a slot, in its own process."""
 
-    def __init__(self, link: socket.socket, *, clock: clock.Clock, live: Live) -> None:
+    def __init__(self, link: socket.socket, *, clock: clock.Clock, run_slot: RunSlot) -> None:
         self._link = link
         self._clock = clock
-        self._live = live
+        self._run_slot = run_slot
         self._pid = os.getpid()
         self._slots: dict[int, bytes] = {}
         self._ended: list[_Ended] = []
-        self._given_up: set[processes.ProcessId] = set()
+        self._abandoned: set[processes.ProcessId] = set()
         self._pause_s = _FIRST_PAUSE_S
         self._orphaned = False
         self._woken, self._waker = socket.socketpair()
@@ -72,7 +72,7 @@ class Zygote:
     def serve(self) -> None:
         """Until the agent is gone and no slot is left."""
         processes.become_subreaper()
-        self._report(births.Ready())
+        self._report(zygote_link.Ready())
         self._woken.setblocking(False)
         self._waker.setblocking(False)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
@@ -100,39 +100,41 @@ class Zygote:
     def _obey(self) -> bool:
         """Carry out one order; False when there will be no more."""
         try:
-            order, descriptors = births.receive_order(self._link)
+            order, descriptors = zygote_link.receive_order(self._link)
         except OSError:
             return False
         try:
             match order:
-                case births.Bear():
-                    self._bear(order, descriptors)
-                case births.Kill():
-                    born = [pid for pid, name in self._slots.items() if name == order.slot]
-                    processes.signal_all(born, signal.SIGKILL)
+                case zygote_link.ForkSlot():
+                    self._fork_slot(order, descriptors)
+                case zygote_link.KillSlot():
+                    pids = [pid for pid, name in self._slots.items() if name == order.slot]
+                    processes.signal_all(pids, signal.SIGKILL)
         finally:
             for descriptor in descriptors:
                 os.close(descriptor)
         return order is not None
 
-    def _bear(self, order: births.Bear, descriptors: list[int]) -> None:
-        if len(descriptors) != births.DESCRIPTORS:
-            self._report(births.Gone(order.slot, None, "its descriptors did not arrive", True))
+    def _fork_slot(self, order: zygote_link.ForkSlot, descriptors: list[int]) -> None:
+        if len(descriptors) != zygote_link.DESCRIPTORS:
+            self._report(
+                zygote_link.SlotEnded(order.slot, None, "its descriptors did not arrive", True)
+            )
             return
         try:
             pid = processes.fork()
         except OSError as error:
             why = f"the worker cannot fork: {error.strerror}"
-            self._report(births.Gone(order.slot, None, why, True))
+            self._report(zygote_link.SlotEnded(order.slot, None, why, True))
             return
         if pid == 0:
             self._become(order, descriptors)
         self._slots[pid] = order.slot
-        self._report(births.Born(order.slot, pid))
+        self._report(zygote_link.SlotForked(order.slot, pid))
 
-    def _become(self, order: births.Bear, descriptors: list[int]) -> NoReturn:
+    def _become(self, order: zygote_link.ForkSlot, descriptors: list[int]) -> NoReturn:
         """In the child: nothing of the zygote goes on here."""
-        code = FAILED_BIRTH
+        code = EX_SLOT_NOT_STARTED
         try:
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
@@ -142,7 +144,9 @@ class Zygote:
                 end.close()
             gc.enable()
             page, reading, writing = descriptors
-            self._live(slot.Birth(self._pid, order.slot, order.secret, page, reading, writing))
+            self._run_slot(
+                slot.SlotParameters(self._pid, order.slot, order.secret, page, reading, writing)
+            )
             code = os.EX_OK
         except BaseException:  # noqa: BLE001  whatever it was, this process must not go on
             traceback.print_exc()
@@ -181,12 +185,12 @@ class Zygote:
             for pid, stat in stats.items()
             if stat.parent == self._pid
             and pid not in self._slots
-            and processes.ProcessId(pid, stat.started) not in self._given_up
+            and processes.ProcessId(pid, stat.started) not in self._abandoned
         }
         if not orphans:
             return False
         if self._clock.monotonic() > self._ended[-1].until:
-            self._given_up |= {processes.ProcessId(pid, stats[pid].started) for pid in orphans}
+            self._abandoned |= {processes.ProcessId(pid, stats[pid].started) for pid in orphans}
             log.error("processes of a slot cannot be killed", extra={"pids": sorted(orphans)})
             self._settle(proof=False)
             return True
@@ -194,22 +198,22 @@ class Zygote:
         groups = {stats[pid].group for pid in left} - self._slots.keys() - {os.getpgrp()}
         processes.signal_all((-group for group in groups), signal.SIGKILL)
         processes.signal_all(left, signal.SIGKILL)
-        self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+        self._pause_s = min(2 * self._pause_s, _MAX_PAUSE_S)
         return True
 
     def _settle(self, *, proof: bool) -> None:
         ended, self._ended = self._ended, []
         for one in ended:
-            self._report(births.Gone(one.slot, one.code, "", proof))
+            self._report(zygote_link.SlotEnded(one.slot, one.code, "", proof))
 
-    def _report(self, report: births.Report) -> None:
+    def _report(self, report: zygote_link.Report) -> None:
         try:
-            births.send(self._link, report)
+            zygote_link.send(self._link, report)
         except OSError:
             log.debug("the agent is gone")
 
 
-def prepare(given: settings.Settings) -> None:
+def prepare(given: settings.WorkerSettings) -> None:
     """What all slots inherit: where they run, what they import, and nothing of the agent's."""
     if given.workdir is not None:
         os.chdir(given.workdir)
@@ -220,30 +224,30 @@ def prepare(given: settings.Settings) -> None:
         os.close(given.owner)
 
 
-def run(link: socket.socket, given: settings.Settings, *, stderr: int) -> None:
+def run(link: socket.socket, given: settings.WorkerSettings, *, stderr: int) -> None:
     """Be the zygote, in a process of its own, until the agent is gone.
 
-    `stderr`: becomes standard error once nothing can fail any more; see `births.Zygote.errors`.
+    `stderr`: becomes standard error once nothing can fail any more (see `ZygoteHandle.errors`).
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    processes.rename(births.ZYGOTE)
+    processes.rename(zygote_link.ZYGOTE)
     _empty_stdin()
     prepare(given)
     gc.disable()
     for module in COMMON:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
-    keep = None
+    open_blobs = None
     if given.remote is not None:  # by name: others have no use for it
-        far = importlib.import_module("kilnwork.worker.far_blobs")
-        keep = functools.partial(far.keep, given)
+        far = importlib.import_module("kilnwork.worker.relayed_blobs")
+        open_blobs = functools.partial(far.open_blobs, given)
     gc.freeze()
-    here = slot.Surroundings(given.channel, clock.SystemClock(), keep)
+    here = slot.SlotSurroundings(given.channel, clock.SystemClock(), open_blobs)
     sys.stderr.flush()
     os.dup2(stderr, 2)
     os.close(stderr)
-    Zygote(link, clock=here.clock, live=functools.partial(slot.live, here)).serve()
+    Zygote(link, clock=here.clock, run_slot=functools.partial(slot.run_slot, here)).serve()
 
 
 def _empty_stdin() -> None:

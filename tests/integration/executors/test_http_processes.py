@@ -12,7 +12,7 @@ import pytest
 
 from kilnwork.channel import messages
 from kilnwork.dispatch.hub import callbacks as hub_callbacks
-from kilnwork.executors.http import attempt, judge
+from kilnwork.executors.http import attempt, response_rules
 from kilnwork.kit import clock
 from kilnwork.server import callbacks
 from support import http_executors, http_site, short, waiting
@@ -450,8 +450,8 @@ async def test_yaml_that_takes_long_holds_up_no_other_request(
         threads.append(threading.current_thread())
         return parsed(*given)
 
-    parsed = judge.parse
-    monkeypatch.setattr(judge, "parse", parse)
+    parsed = response_rules.parse
+    monkeypatch.setattr(response_rules, "parse", parse)
     body = b"a: [" + b"1," * 2048 + b"2]"
     raw = http_site.response(body, status="202 Accepted" if more else "200 OK", kind="text/yaml")
     site.routes["/yaml"] = http_site.sends(raw)
@@ -508,7 +508,7 @@ async def test_a_callback_for_what_is_killed_meanwhile_is_not_stored(
 ) -> None:
     site.routes["/start"] = http_site.sends(http_site.response(b"", status="202 Accepted"))
     await world.executor()
-    monkeypatch.setattr(attempt.Attempt, "called_back", lambda *_: None)  # it comes too late
+    monkeypatch.setattr(attempt.HttpAttempt, "called_back", lambda *_: None)  # it comes too late
     task = await world.submit(f"{site.base}/start", callback={})
     await world.says(task, "Running", "WaitingForResult")
     ref = world.hub._core.machine.memory.tasks[task].ref

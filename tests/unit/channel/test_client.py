@@ -266,7 +266,7 @@ def test_a_thread_that_leads_for_long_is_not_disturbed(
     dispatcher.results(result(7))
     until(lambda: 7 in owner.numbers(), "it reads")
     dispatcher.results(result(8))
-    until(lambda: link._standin._asleep, "the background thread sleeps")
+    until(lambda: link._thread._asleep, "the background thread sleeps")
     ticks = owner.ticks
     dispatcher.answer = lambda _: None
     for number in range(50):
@@ -288,7 +288,7 @@ def test_what_is_sent_is_written_soon_without_a_wait(
     link.send(submit(1))
     dispatcher.wait_items(1)
     owner.kept_back.append(submit(2))
-    link.soon()
+    link.schedule_gather()
     dispatcher.wait_items(2)
 
 
@@ -432,7 +432,7 @@ def test_hurry_skips_the_wait_between_two_tries(
     dispatcher.drop()
 
     def hurried() -> bool:
-        link.hurry()
+        link.reconnect_now()
         return owner.attachments == 2
 
     waiting.wait_until(hurried, what="a new link", timeout_s=10, every_s=0.002)

@@ -28,7 +28,7 @@ FROM_WORKER: list[messages.FromWorker] = [
     messages.Log(REF, 0, b"\x00hello"),
     messages.Progress(REF, 0.5, "half"),
     messages.Spawn(3, REF, 1, None, None, task.TaskSpec(command=("true",)), b"{}"),
-    messages.Ask(4, REF, ids.TaskId(bytes(16)), 1.5),
+    messages.GetTask(4, REF, ids.TaskId(bytes(16)), 1.5),
 ]  # fmt: skip
 TO_WORKER: list[messages.ToWorker] = [
     messages.Welcome(7, 10.0, 3.0, (messages.Decision(REF, messages.Verdict.KEEP, 12),)),
@@ -38,7 +38,7 @@ TO_WORKER: list[messages.ToWorker] = [
     messages.Stop(REF, 30.0, "Killed"),
     messages.Acknowledged(9),
     messages.LogKept(REF, 10),
-    messages.Answer(4, 200, b"{}"),
+    messages.Response(4, 200, b"{}"),
 ]
 
 
@@ -96,7 +96,7 @@ def test_a_peer_may_only_say_what_its_kind_may() -> None:
 )
 def test_what_would_not_fit_behind_a_frame_is_refused(field: dict[str, object]) -> None:
     end = msgspec.structs.replace(spoken.END, **field)
-    body = frames.encode(messages.Done(1, (end,)))[4:]
+    body = frames.encode(messages.CallsEnded(1, (end,)))[4:]
     with pytest.raises(errors.MalformedFrame):
         frames.decode_from_slot(body)
 

@@ -174,23 +174,23 @@ async def test_the_epoch_rises_and_an_older_dispatcher_is_left(ends: Ends) -> No
 async def test_a_cancelled_request_is_not_made_again(ends: Ends) -> None:
     await ends.join()
 
-    def ask(serial: int) -> messages.Ask:
-        return messages.Ask(serial, REF, REF.task, 60.0)
+    def ask(serial: int) -> messages.GetTask:
+        return messages.GetTask(serial, REF, REF.task, 60.0)
 
     asking = ends.background.start("ask", ends.peer.request(ask))
-    await ends.hub.first(messages.Ask)
+    await ends.hub.first(messages.GetTask)
     asking.cancel()
     await asyncio.wait({asking})
     ends.hub.seen.clear()
     await ends.rejoin()
     ends.peer.report(finished)
     await ends.hub.first(messages.Finished)
-    assert ends.hub.all_of(messages.Ask) == []
+    assert ends.hub.all_of(messages.GetTask) == []
 
 
 async def test_a_request_that_fits_no_frame_is_refused_at_once(ends: Ends) -> None:
-    def huge(serial: int) -> messages.Ask:
-        return messages.Ask(serial, REF, ids.TaskId(b"x" * messages.MAX_FRAME_BYTES), 0.0)
+    def huge(serial: int) -> messages.GetTask:
+        return messages.GetTask(serial, REF, ids.TaskId(b"x" * messages.MAX_FRAME_BYTES), 0.0)
 
     with pytest.raises(errors.FrameTooLarge):
         await ends.peer.request(huge)

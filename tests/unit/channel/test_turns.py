@@ -122,15 +122,15 @@ def test_while_there_is_nothing_to_read_nobody_leads() -> None:
     who.shut()
     who.leave(early.turn)
     assert not who.led
-    assert not who.stand_in(turns.Turn(never))
+    assert not who.lead_if_free(turns.Turn(never))
 
 
 def test_who_stands_in_leads_only_if_nobody_does() -> None:
     who, reader = opened(), turns.Turn(never)
-    assert who.stand_in(reader)
+    assert who.lead_if_free(reader)
     waits = Wait(who)
     asleep(waits)
-    assert not who.stand_in(turns.Turn(never))
+    assert not who.lead_if_free(turns.Turn(never))
     begun = who.begun
     who.leave(reader)
     assert waits.over() is True

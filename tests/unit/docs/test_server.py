@@ -14,7 +14,7 @@ from kilnwork.controlplane.node import cri_log, shim
 from kilnwork.dispatch.hub import attempt_logs, hub, retention
 from kilnwork.dispatch.machine import lifecycle
 from kilnwork.server import api
-from kilnwork.worker import http
+from kilnwork.worker import unix_http
 from support import our_kinds, pages
 
 PAGE = (pages.DOCS / "reference" / "server.md").read_text()
@@ -39,7 +39,7 @@ def size(number: int) -> str:
         ("a result in `status.result.value`", attempts.MAX_STATUS_BYTES),
         ("the inputs of a task together", inputs.MAX_INPUT_BYTES),
         ("spec and inputs together", lifecycle.MAX_TASK_BYTES),
-        ("a request to a task's socket", http.MAX_BODY_BYTES),
+        ("a request to a task's socket", unix_http.MAX_BODY_BYTES),
         ("the log of an attempt", 2 * attempt_logs.FILE_BYTES),
         ("the log of a container", 2 * cri_log.LIMIT),
         ("the body of a request", statuses.MAX_BODY_BYTES),
@@ -59,7 +59,7 @@ def test_other_limits_are_those_of_the_code() -> None:
 
 
 def test_times_are_those_of_the_code() -> None:
-    lease_s = hub.Options().lease_s
+    lease_s = hub.HubOptions().lease_s
     patience_s = inspect.signature(peer.Peer).parameters["patience_s"].default
     assert f"lease lasts {lease_s:g} s and is renewed every {hub.RENEW_S:g} s" in FLOWING
     assert f"back within {lease_s - hub.RENEW_S - lease.MARGIN_S:g} s" in FLOWING

@@ -17,7 +17,7 @@ REF = attempts.AttemptRef(ids.new_task_id(), 1, 1)
 
 
 @pytest.fixture
-def place() -> Iterator[directories.Place]:
+def place() -> Iterator[directories.AttemptDirectory]:
     """A place with input, as a task with inputs gets it."""
     made = directories.Directories()
     found = made.make(REF, inputs=b"{}")
@@ -26,7 +26,9 @@ def place() -> Iterator[directories.Place]:
     made.close()
 
 
-def test_every_variable_is_in_the_table(place: directories.Place, tmp_path: Path) -> None:
+def test_every_variable_is_in_the_table(
+    place: directories.AttemptDirectory, tmp_path: Path
+) -> None:
     account = tmp_path / "var/run/secrets/kubernetes.io/serviceaccount"
     account.mkdir(parents=True)
     (account / "token").write_text("t")

@@ -49,7 +49,7 @@ CASES: dict[str, tuple[state_tables.Table, tuple[str, ...], set[R], set[R]]] = {
     "ephemeral": (
         ephemeral.TABLE,
         ("ephemeral/*.py",),
-        # of its worker, which reads the result, and of `pod.judge`, which knows what ends a Pod
+        # of its worker, which reads the result, and of `pod.observation` (what ends a Pod)
         DRIVER
         | {R.NO_WORKER, R.NO_FREE_SLOT, R.WORKER_LOST, R.INVALID_RESULT, R.RESULT_TOO_LARGE}
         | {R.EVICTED, R.PREEMPTED, R.NODE_LOST},
@@ -57,13 +57,13 @@ CASES: dict[str, tuple[state_tables.Table, tuple[str, ...], set[R], set[R]]] = {
     ),
     "http": (
         http.TABLE,
-        ("http/*.py", "attempt.py"),
+        ("http/*.py", "process_attempt.py"),
         OUTSIDE | {R.EXECUTOR_LOST},
         {R.REPLACED},
     ),
     "external": (
         external_states.TABLE,
-        ("external.py", "attempt.py", "../controllers/task_claim/*.py"),
+        ("external.py", "process_attempt.py", "../controllers/task_claim/*.py"),
         OUTSIDE | {R.NO_FREE_SLOT, R.STARTING, R.STARTED},
         {R.REPLACED},
     ),

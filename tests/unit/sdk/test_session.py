@@ -13,7 +13,7 @@ import pytest
 
 from kilnwork.api import attempts, calls, task
 from kilnwork.channel import errors as channel_errors
-from kilnwork.channel import messages, standin
+from kilnwork.channel import link_thread, messages
 from kilnwork.kit import ids
 from kilnwork.sdk import batches, driver, errors, session
 from kilnwork.sdk import session as session_module
@@ -49,7 +49,7 @@ def test_calls_made_together_are_sent_together(
     dispatcher: Dispatcher, session: driver.Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("LINGER_MS", "NAP_MS"):
-        monkeypatch.setattr(standin, name, 600_000)  # however slow we are, what waits stays
+        monkeypatch.setattr(link_thread, name, 600_000)  # however slow we are, what waits stays
     dispatcher.accepts, dispatcher.answer = False, lambda _: None  # what is read sends what waits
     futures = [submit(session, str(number)) for number in range(1000)]
     session.link.flush()
@@ -219,7 +219,7 @@ def test_who_gets_the_id_finds_the_call(
     """A slot wrote the id of a child into a file, and the driver that read it asked for the child
     before the slot had sent it."""
     for name in ("LINGER_MS", "NAP_MS"):
-        monkeypatch.setattr(standin, name, 600_000)
+        monkeypatch.setattr(link_thread, name, 600_000)
     dispatcher.answer = lambda _: None
     future = submit(session)
     told = future.id
@@ -550,7 +550,7 @@ def test_close_tells_of_calls_that_were_not_accepted_when_the_link_was_lost(
 def test_silence_is_told_once_with_what_is_awaited_and_how_long(
     dispatcher: Dispatcher, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(standin, "SILENCE_S", 0.1)
+    monkeypatch.setattr(link_thread, "SILENCE_S", 0.1)
     dispatcher.answer = lambda _: None
     with opened(dispatcher, patience_s=30.0) as made:
         submit(made)

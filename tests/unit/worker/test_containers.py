@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kilnwork.worker import containers, leftovers
+from kilnwork.worker import containers, orphans
 from support import waiting
 
 POD = str(uuid.uuid4())
@@ -16,7 +16,7 @@ POD = str(uuid.uuid4())
 def start(
     marker: str, *, pod: str = POD, command: str = "exec sleep 300"
 ) -> subprocess.Popen[bytes]:
-    variables = {leftovers.MARKER: marker, containers.POD_VARIABLE: pod, "PATH": os.environ["PATH"]}
+    variables = {orphans.MARKER: marker, containers.POD_VARIABLE: pod, "PATH": os.environ["PATH"]}
     return subprocess.Popen(["sh", "-c", command], env=variables, start_new_session=True)
 
 

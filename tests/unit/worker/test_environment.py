@@ -14,13 +14,15 @@ REF = attempts.AttemptRef(ids.new_task_id(), 2, 3)
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> directories.Place:
+def place(tmp_path: Path) -> directories.AttemptDirectory:
     made = directories.Directories()
     found = made.make(REF, inputs=None)
     found.listener.close()
     made.close()
     (tmp_path / "work").mkdir()
-    return directories.Place(tmp_path / "work", tmp_path / "socket", found.listener, None)
+    return directories.AttemptDirectory(
+        tmp_path / "work", tmp_path / "socket", found.listener, None
+    )
 
 
 def run(*env: task.EnvVar) -> messages.Run:
@@ -34,7 +36,7 @@ def account(mounts: Path) -> None:
 
 
 def test_the_specs_env_wins_over_the_pods_and_loses_against_the_contract(
-    place: directories.Place, tmp_path: Path
+    place: directories.AttemptDirectory, tmp_path: Path
 ) -> None:
     pod = {"A": "pod", "B": "pod", "KILN_TOKEN_FILE": "/token", "KILN_CONTAINER_ID": "c"}
     given = environment.Environment(pod, mounts=tmp_path, pod_uid="u")
@@ -53,7 +55,7 @@ def test_the_specs_env_wins_over_the_pods_and_loses_against_the_contract(
 
 
 def test_each_attempt_has_its_own_directory_for_outputs_of_its_set(
-    place: directories.Place, tmp_path: Path
+    place: directories.AttemptDirectory, tmp_path: Path
 ) -> None:
     pod = {worker_variables.OUTPUTS: str(tmp_path)}
     given = environment.Environment(pod, mounts=tmp_path, pod_uid="u")
@@ -66,7 +68,7 @@ def test_each_attempt_has_its_own_directory_for_outputs_of_its_set(
 
 
 def test_directory_of_outputs_that_is_gone_is_told(
-    place: directories.Place, tmp_path: Path
+    place: directories.AttemptDirectory, tmp_path: Path
 ) -> None:
     pod = {worker_variables.OUTPUTS: str(tmp_path / "gone")}
     given = environment.Environment(pod, mounts=tmp_path, pod_uid="u")
@@ -75,7 +77,7 @@ def test_directory_of_outputs_that_is_gone_is_told(
 
 
 def test_without_an_account_there_is_no_kubernetes(
-    place: directories.Place, tmp_path: Path
+    place: directories.AttemptDirectory, tmp_path: Path
 ) -> None:
     pod = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "KUBERNETES_SERVICE_PORT": "443"}
     found = environment.Environment(pod, mounts=tmp_path, pod_uid="u").for_attempt(run(), place)
@@ -86,7 +88,7 @@ def test_without_an_account_there_is_no_kubernetes(
     ("host", "server"), [("10.0.0.1", "https://10.0.0.1:443"), ("fd00::1", "https://[fd00::1]:443")]
 )
 def test_an_account_becomes_a_kubeconfig_as_json(
-    place: directories.Place, tmp_path: Path, host: str, server: str
+    place: directories.AttemptDirectory, tmp_path: Path, host: str, server: str
 ) -> None:
     account(tmp_path)
     pod = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": "443"}

@@ -11,7 +11,7 @@ HEAVY = {
 
 
 def test_it_loads_nothing_heavy() -> None:
-    code = "import kilnwork.worker.serving, json, sys; print(json.dumps(sorted(sys.modules)))"
+    code = "import kilnwork.worker.agent_process, json, sys; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert not HEAVY & set(json.loads(done.stdout))
 
@@ -39,7 +39,7 @@ def test_zygote_and_agent_go_separate_ways() -> None:
 def test_what_zygote_and_agent_both_need_is_imported_before_the_fork() -> None:
     """Each that imports it for itself has its memory for itself."""
     _, zygote, _ = loaded("import kilnwork.worker.zygote")
-    _, agent, _ = loaded("sys.modules['ssl'] = None; import kilnwork.worker.serving")
+    _, agent, _ = loaded("sys.modules['ssl'] = None; import kilnwork.worker.agent_process")
     assert {"asyncio"} <= agent
     assert not {"httptools", "kilnwork.worker.task_socket"} & agent  # before the first command
     assert {"pickle"} <= zygote
@@ -48,7 +48,7 @@ def test_what_zygote_and_agent_both_need_is_imported_before_the_fork() -> None:
 
 def test_agent_and_slots_go_without_openssl() -> None:
     """Each process that loads it has 0.6 MiB of it for itself."""
-    _, agent, _ = loaded("sys.modules['ssl'] = None; import kilnwork.worker.serving")
+    _, agent, _ = loaded("sys.modules['ssl'] = None; import kilnwork.worker.agent_process")
     before, slot, _ = loaded("import kilnwork.worker.zygote, kilnwork.worker.slot")
     assert not {"_hashlib", "_ssl"} & (before | agent | slot)
 

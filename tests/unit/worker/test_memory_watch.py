@@ -197,9 +197,9 @@ def test_what_is_small_is_not_ended_for_the_memory_of_others(
 def test_without_a_limit_nothing_is_ended(world: World) -> None:
     world.candidate(60)
     world.say(current=str(999 * MIB))
-    assert world.watch().sample() == memory_watch.LONGEST_S
+    assert world.watch().sample() == memory_watch.MAX_PAUSE_S
     world.say(max=str(100 * MIB))
-    assert world.watch(share=0).sample() == memory_watch.LONGEST_S
+    assert world.watch(share=0).sample() == memory_watch.MAX_PAUSE_S
     assert world.ended == []
 
 

@@ -9,8 +9,8 @@ R, E = reasons.Reason, attempts.Ending
 RESULT = attempts.Payload("application/json", b"1")
 
 
-def seen(code: int, *, proof: bool = True) -> outcomes.Seen:
-    return outcomes.Seen(code=code, proof=proof, started=1.0, finished=2.0)
+def seen(code: int, *, proof: bool = True) -> outcomes.CommandEnd:
+    return outcomes.CommandEnd(code=code, proof=proof, started=1.0, finished=2.0)
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def seen(code: int, *, proof: bool = True) -> outcomes.Seen:
 def test_what_an_exit_means(
     code: int, ending: attempts.Ending, reason: reasons.Reason, shell: int
 ) -> None:
-    found = outcomes.of_command(seen(code), halt=None, result=None)
+    found = outcomes.command_outcome(seen(code), halt=None, result=None)
     assert (found.ending, found.reason, found.exit_code) == (ending, reason.value, shell)
     assert found.requested_retry == (code == 75)
     assert (found.started, found.finished) == (1.0, 2.0)
@@ -37,12 +37,12 @@ def test_what_an_exit_means(
 
 
 def test_a_result_goes_with_success() -> None:
-    assert outcomes.of_command(seen(0), halt=None, result=RESULT).result == RESULT
+    assert outcomes.command_outcome(seen(0), halt=None, result=RESULT).result == RESULT
 
 
 def test_a_refused_result_is_a_failure() -> None:
     refused = errors.BadResult(R.INVALID_RESULT, "no JSON")
-    found = outcomes.of_command(seen(0), halt=None, result=refused)
+    found = outcomes.command_outcome(seen(0), halt=None, result=refused)
     assert (found.ending, found.reason, found.message) == (E.FAILED, "InvalidResult", "no JSON")
     assert found.result is None
 
@@ -50,17 +50,19 @@ def test_a_refused_result_is_a_failure() -> None:
 @pytest.mark.parametrize("code", [0, 1, 75, -9, -15])
 def test_a_halt_names_the_end_whatever_the_command_did(code: int) -> None:
     halt = outcomes.Halt(E.STOPPED, "TimedOut", "")
-    found = outcomes.of_command(seen(code), halt=halt, result=None)
+    found = outcomes.command_outcome(seen(code), halt=halt, result=None)
     assert (found.ending, found.reason, found.requested_retry) == (E.STOPPED, "TimedOut", False)
 
 
 def test_without_proof_it_says_so() -> None:
-    assert not outcomes.of_command(seen(0, proof=False), halt=None, result=None).proof
+    assert not outcomes.command_outcome(seen(0, proof=False), halt=None, result=None).proof
 
 
 def test_what_was_not_started_is_the_tasks_fault_or_the_workers() -> None:
-    theirs = outcomes.not_started(errors.CannotStart(R.COMMAND_NOT_FOUND, "x" * 5000), at=3.0)
+    theirs = outcomes.not_started_outcome(
+        errors.CannotStart(R.COMMAND_NOT_FOUND, "x" * 5000), at=3.0
+    )
     assert (theirs.ending, theirs.reason) == (E.FAILED, "CommandNotFound")
     assert len(theirs.message) == outcomes.MAX_MESSAGE
-    ours = outcomes.not_started(errors.CannotStartHere("no processes"), at=3.0)
+    ours = outcomes.not_started_outcome(errors.CannotStartHere("no processes"), at=3.0)
     assert (ours.ending, ours.reason, ours.started) == (E.LOST, "WorkerLost", None)

@@ -19,7 +19,7 @@ from kilnwork import version
 from kilnwork.api import meta, names, resource
 from kilnwork.api import task as api_task
 from kilnwork.cli import foreground, options
-from kilnwork.executors import finding
+from kilnwork.executors import manager_lookup
 from kilnwork.executors.http import knative, service
 from kilnwork.kit import clock, egress, ids
 from kilnwork.kube import client, config
@@ -112,7 +112,7 @@ class _Server:
         self._settings = settings
         self._load = load
         self._fail = fail
-        self._service: service.Service | None = None
+        self._service: service.HttpService | None = None
         self._kube = client.Client(
             load(), user_agent=f"kiln-executor/{version.__version__}", time=clock.SystemClock()
         )
@@ -120,9 +120,9 @@ class _Server:
 
     async def start(self, *, say: foreground.Say) -> None:
         say("looking for the manager")
-        found = finding.find(self._load, api_task.executor_queue(service.EXECUTOR))
+        found = manager_lookup.find_manager(self._load, api_task.executor_queue(service.EXECUTOR))
         await self._kube.__aenter__()
-        self._service = service.Service(
+        self._service = service.HttpService(
             self._settings,
             found,
             self._reader,

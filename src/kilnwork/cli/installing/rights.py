@@ -200,7 +200,7 @@ WHERE_SERVED: tuple[Right, ...] = (
         verbs=("get",),
         why=(
             "Keeps the output of a Pod that was a task, so that it can be read when that is gone, "
-            "and brings that of one that runs while somebody reads it."
+            "and brings that of one that runs while a client reads it."
         ),
     ),
     Right(
@@ -280,7 +280,7 @@ AT_HOME: tuple[Right, ...] = (
         group="coordination.k8s.io",
         resources=("leases",),
         verbs=("get", "update"),
-        why="Takes, renews and gives up that Lease.",
+        why="Takes, renews and releases that Lease.",
         names=(MANAGER,),
     ),
     Right(
@@ -617,8 +617,9 @@ nor policies about users hold them back. What does:
 - **one namespace for those who trust each other**, with no Secret and no account in it that one of
   them may not use; the manager, and whatever has more rights, live in others;
 - **Pod Security admission** in each such namespace, which refuses `hostPath`, `privileged` and the
-  like whoever asks: `kubectl label namespace NS pod-security.kubernetes.io/enforce=restricted`. Do
-  not exempt the account of the manager. A Task that is refused so has failed with `AdmissionError`;
+  like any client that asks: `kubectl label namespace NS
+  pod-security.kubernetes.io/enforce=restricted`. Do not exempt
+  the account of the manager. A Task that is refused so has failed with `AdmissionError`;
   what the manager adds to a Pod passes where the Pod itself does;
 - ResourceQuota, LimitRange and admission policies about Pods, as for any Pod.
 
@@ -639,7 +640,7 @@ them. A token that a kubeconfig holds is shown as it is.
 
 Each request that would change something leaves a line `audit` in the manager's log: `user` is whose
 token was shown, `credential` the id of that token. Many share the two accounts, so commands say who
-asks (`claims`). Nobody checks that, but the API server's audit log has the same `credential`, with
+asks (`claims`). It is not checked, but the API server's audit log has the same `credential`, with
 who asked for the token.
 
 ## Users

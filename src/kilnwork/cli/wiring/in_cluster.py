@@ -65,7 +65,7 @@ class Settings:
     absence_s: float = manager.ABSENCE_S
     adopt: bool = False
     files: jobs_settings.Settings = field(default_factory=jobs_settings.Settings)
-    keep: retention.Limits = field(default_factory=retention.Limits)
+    keep: retention.RetentionLimits = field(default_factory=retention.RetentionLimits)
     allowed_kinds: tuple[str, ...] = ()
     ponds: bool = False
 

@@ -41,7 +41,7 @@ class OutputCopies:
 
     def begin(self, executor: port.Executor, attempt: port.Attempt) -> None:
         """Register an attempt, of which no output is known yet."""
-        if isinstance(executor, port.Logging):
+        if isinstance(executor, port.ReadsLogs):
             link = self._link
             self._copies[attempt.ref] = _OutputCopy(executor, attempt, lambda: link(executor.name))
             self._follow(attempt.ref)
@@ -109,7 +109,7 @@ class _OutputCopy:
 
     def __init__(
         self,
-        executor: port.Logging,
+        executor: port.ReadsLogs,
         attempt: port.Attempt,
         link: Callable[[], ports.ExecutorLink],
     ) -> None:
@@ -144,7 +144,7 @@ class _OutputCopy:
         finally:
             await background.stop()
 
-    async def _follow_one(self, output: port.Output) -> None:
+    async def _follow_one(self, output: port.AttemptOutput) -> None:
         """Follow one output to its end; after a cut connection it is tried again."""
         try:
             await self._read(output, follow=True, max_bytes=None, is_last=False)
@@ -154,11 +154,11 @@ class _OutputCopy:
             log.info("output cannot be followed", extra=about)
 
     async def _read(
-        self, output: port.Output, *, follow: bool, max_bytes: int | None, is_last: bool
+        self, output: port.AttemptOutput, *, follow: bool, max_bytes: int | None, is_last: bool
     ) -> None:
         source = (output.source, output.life)
         async with self._locks.setdefault(source, asyncio.Lock()):
-            how = port.Reading(skip=self._copied[source], follow=follow, max_bytes=max_bytes)
+            how = port.LogRange(skip=self._copied[source], follow=follow, max_bytes=max_bytes)
             rest = b""
             async with contextlib.aclosing(
                 self._executor.logs(self._attempt, output, how)
@@ -168,7 +168,7 @@ class _OutputCopy:
             if rest and is_last:
                 self._keep(output, rest + b"\n")
 
-    def _keep(self, output: port.Output, data: bytes) -> bytes:
+    def _keep(self, output: port.AttemptOutput, data: bytes) -> bytes:
         """Keep output; of several containers only whole lines, with the container's name. Returns
         the incomplete line."""
         rest = b""
@@ -183,7 +183,7 @@ class _OutputCopy:
             self._copied[output.source, output.life] += len(data)
         return rest
 
-    def _append(self, output: port.Output, data: bytes) -> None:
+    def _append(self, output: port.AttemptOutput, data: bytes) -> None:
         link, ref = self._link(), self._attempt.ref
         if not self._size and (output.name or output.life):
             # An earlier manager may have kept the outputs in another order.

@@ -58,11 +58,11 @@ class AttemptReconciler:
     async def start(self, hub: ports.AttemptHub) -> None:
         """Join every executor to the dispatcher, and follow those that can be watched."""
         for executor in self._executors:
-            if isinstance(executor, port.Watching):
+            if isinstance(executor, port.WatchesAttempts):
                 executor.watch(functools.partial(self._woken, executor.name))
         for executor in self._executors:
             receive = functools.partial(self._received, executor.name)
-            if isinstance(executor, port.InWorkers):
+            if isinstance(executor, port.RunsInWorkers):
                 self._links[executor.name] = hub.containers
                 hub.containers.join(receive)
             else:
@@ -168,7 +168,7 @@ class AttemptReconciler:
             self._woken_early.add((executor, ref))
         elif self._hub.holds(ref):
             return  # the worker that has it asks for it
-        elif isinstance(watching := self._executors[executor], port.Watching):
+        elif isinstance(watching := self._executors[executor], port.WatchesAttempts):
             left = watching.leftover(ref, known=True)
             if left is not None and self._hub.view(ref.task) is None:  # which reads the disk
                 left = watching.leftover(ref, known=False)
@@ -193,7 +193,7 @@ def _observed(reason: str, message: str, node: str = "") -> model.Observed:
 def _attempt(order: instructions.RunAttempt | instructions.RunContainer) -> port.Attempt:
     record, place = order.task, None
     if isinstance(order, instructions.RunContainer):
-        place = port.Place(pod=order.pod, pod_uid=order.pod_uid, environment=order.environment)
+        place = port.WorkerPod(pod=order.pod, pod_uid=order.pod_uid, environment=order.environment)
     return port.Attempt(
         ref=order.ref,
         namespace=record.namespace,

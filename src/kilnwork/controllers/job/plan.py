@@ -24,7 +24,7 @@ from kilnwork.api import (
 )
 from kilnwork.controllers.job import status
 from kilnwork.controllers.task import plan as task_plan
-from kilnwork.jobs import index_model, turns
+from kilnwork.jobs import index_model, start_queue
 from kilnwork.kit import clock
 
 Reason = reasons.Reason
@@ -84,7 +84,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     sources: Mapping[inputs.InputSource, task_plan.Found] = {}
     refused: str = ""
     no_cluster: str = ""
-    known_hold: turns.Hold | msgspec.UnsetType | None = msgspec.UNSET
+    known_hold: start_queue.Hold | msgspec.UnsetType | None = msgspec.UNSET
     now: float = 0.0
 
 
@@ -99,7 +99,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     patch: list[meta.JsonObject] | None = None
     put: index_model.NewIndexJob | None = None
     provide: Provided | None = None
-    hold: turns.Hold | msgspec.UnsetType | None = msgspec.UNSET
+    hold: start_queue.Hold | msgspec.UnsetType | None = msgspec.UNSET
     fail: Failure | None = None
     kill: str = ""
     """Why the Job is to be killed; "": it is not."""
@@ -257,12 +257,12 @@ def _hand_in(facts: Facts, seen: job.Job) -> Plan:
     except inputs.InputError as error:
         failure = Failure(error.reason, str(error))
     if failure is not None:  # it ends in the next pass, and must not start before
-        held = turns.Hold(reason=failure.reason, message=failure.message)
+        held = start_queue.Hold(reason=failure.reason, message=failure.message)
     return Plan(put=_new(facts, seen, provided, held))
 
 
 def _new(
-    facts: Facts, seen: job.Job, provided: Provided, held: turns.Hold | None
+    facts: Facts, seen: job.Job, provided: Provided, held: start_queue.Hold | None
 ) -> index_model.NewIndexJob:
     group = None if facts.config is None else group_of(facts.config)
     start_after = seen.spec.start_policy.start_after
@@ -281,10 +281,10 @@ def _new(
     )
 
 
-def group_of(config: job_config.JobConfig) -> turns.Group:
+def group_of(config: job_config.JobConfig) -> start_queue.Group:
     """Return the concurrency of a JobConfig as the engine has it."""
     concurrency = config.spec.concurrency
-    return turns.Group(
+    return start_queue.Group(
         config=config.metadata.uid,
         name=config.metadata.name,
         policy=concurrency.policy,
@@ -320,7 +320,7 @@ def _provided(
 
 def _held(
     facts: Facts, missing: list[tuple[inputs.InputSource, str]], broken: list[str]
-) -> tuple[turns.Hold | None, Failure | None]:
+) -> tuple[start_queue.Hold | None, Failure | None]:
     """Return the hold for what the engine cannot know, or why the Job cannot start."""
     for state in facts.dependencies:
         if state.problem:
@@ -330,14 +330,16 @@ def _held(
     waits = [state.waits for state in facts.dependencies if not state.over]
     if waits:
         more = f" (and {len(waits) - 1} more)" if len(waits) > 1 else ""
-        return turns.Hold(reason=JobReason.WAITING_FOR_DEPENDENCY, message=waits[0] + more), None
+        return start_queue.Hold(
+            reason=JobReason.WAITING_FOR_DEPENDENCY, message=waits[0] + more
+        ), None
     if missing:
         objects = [text for source, text in missing if source.kind is inputs.InputKind.OBJECT]
         reason = Reason.WAITING_FOR_OBJECT if objects else Reason.WAITING_FOR_TASK
         text = (objects or [text for _, text in missing])[0]
-        return turns.Hold(reason=reason, message=text), None
+        return start_queue.Hold(reason=reason, message=text), None
     if facts.no_cluster:
-        return turns.Hold(reason=Reason.WAITING_FOR_CLUSTER, message=facts.no_cluster), None
+        return start_queue.Hold(reason=Reason.WAITING_FOR_CLUSTER, message=facts.no_cluster), None
     return None, None
 
 

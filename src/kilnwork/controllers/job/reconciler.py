@@ -13,7 +13,7 @@ from kilnwork.api import job, job_config, job_expansion, kinds, meta, task_clust
 from kilnwork.controllers import ports, reconciler_context, status_writer, waiting_keys
 from kilnwork.controllers.job import arrival_order, dependencies, plan, status
 from kilnwork.jobs import errors as jobs_errors
-from kilnwork.jobs import index_model, turns
+from kilnwork.jobs import index_model, start_queue
 from kilnwork.kube import errors, events, queue
 
 Key = tuple[str, str]
@@ -27,7 +27,7 @@ class _Memory(msgspec.Struct):
     refused: tuple[int, str] = (0, "")
     """Why the Job cannot be used, and the object generation in which that was found: another one is
     checked again."""
-    known_hold: turns.Hold | msgspec.UnsetType | None = msgspec.UNSET
+    known_hold: start_queue.Hold | msgspec.UnsetType | None = msgspec.UNSET
     """The hold that the engine has; UNSET: none was set yet."""
 
 

@@ -46,7 +46,7 @@ def where_written(instances: Iterable[flow_model.InstanceView]) -> Written:
     """Return where the tasks of a step have run that have succeeded."""
     found: dict[str, list[str]] = {}
     for one in instances:
-        if one.state is not flow_model.State.SUCCEEDED:
+        if one.state is not flow_model.InstanceState.SUCCEEDED:
             continue
         if not (one.node and one.task and one.attempt):
             return Written(unknown=one.key)

@@ -4,7 +4,8 @@ Pure. Used by `plan` and `reconciler`. The journal is the authority: a status is
 view of the task, or from why the hub does not have it yet.
 
 Conditions: `Started` (an attempt of this run has started its command), `Finished` (the run is
-over), when a kill or a loss leaves room for doubt `Stopped` (nothing of it runs any more),
+over), `Suspended` as of batch Jobs (no attempt starts; False once it was resumed), when a kill or a
+loss leaves room for doubt `Stopped` (nothing of it runs any more),
 `FieldsIgnored` when fields of the spec have no effect, and `ImageIgnored` when its image has none.
 """
 
@@ -158,9 +159,10 @@ def _with_conditions(
         proved = stopped is not False
         why = Explanation(wanted.reason, "") if proved else _unconfirmed()
         new.append(_condition(seen, "Stopped", "True" if proved else "Unknown", why))
+    suspended = None if state.final else _suspended(seen, wanted)
     generation = seen.metadata.generation
     ignored = task_fields.ignored(kinds.TASKS.kind, seen.spec, generation=generation)
-    new += [condition for condition in (ignored, image) if condition is not None]
+    new += [condition for condition in (suspended, ignored, image) if condition is not None]
     known = {c.type for c in new}
     before = tuple(c for c in seen.status.conditions if c.type in known)
     if seen.status.run != wanted.run:
@@ -175,6 +177,18 @@ def _started(wanted: task.TaskStatus, started: bool) -> Explanation:  # noqa: FB
         if started
         else Explanation(wanted.reason, wanted.message)
     )
+
+
+def _suspended(seen: task.Task, wanted: task.TaskStatus) -> meta.Condition | None:
+    """Whether no attempt may start. None where that was never so in this run."""
+    if seen.spec.suspend:
+        why = Explanation(reasons.Reason.SUSPENDED, "spec.suspend is true: no attempt starts")
+        if wanted.start_time is not None:
+            why = Explanation(reasons.Reason.SUSPENDED, f"{why.message}; one that runs goes on")
+        return _condition(seen, "Suspended", "True", why)
+    if seen.status.run == wanted.run and any(c.type == "Suspended" for c in seen.status.conditions):
+        return _condition(seen, "Suspended", "False", Explanation(wanted.reason, "it was resumed"))
+    return None
 
 
 def _unconfirmed() -> Explanation:

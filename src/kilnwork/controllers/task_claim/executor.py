@@ -20,7 +20,7 @@ from kilnwork.api import attempts, reasons, task, task_claim
 from kilnwork.channel import messages
 from kilnwork.controllers.task_claim import claim
 from kilnwork.data import blobs
-from kilnwork.executors import attempt, external, service
+from kilnwork.executors import external, process_attempt, service
 from kilnwork.kit import clock, ids
 from kilnwork.kit import errors as kit_errors
 from kilnwork.kube import errors
@@ -41,14 +41,14 @@ class InvalidClaim(kit_errors.KilnError):
     """`status.task` of a claim was not written by the manager."""
 
 
-class ClaimExecutor(service.Service):
+class ClaimExecutor(service.ExecutorService):
     """The executor process of a claim: `start` it, wait for `finished`, then `leave`. The
     constructor raises InvalidClaim."""
 
     def __init__(self, held: claim.Claim, manager: service.Manager, *, time: clock.Clock) -> None:
         spec, metadata = held.first.spec, held.first.metadata
         super().__init__(
-            service.Settings(
+            service.ExecutorSettings(
                 queue=external.queue(spec.executor),
                 name=spec.holder or metadata.name,
                 slots=1,
@@ -111,7 +111,7 @@ class ClaimExecutor(service.Service):
         self.claim.renew()
 
 
-class ClaimAttempt(external.Attempt):
+class ClaimAttempt(external.ExternalAttempt):
     """The attempt of a claim, which its holder carries out by the status of the claim."""
 
     def __init__(self, run: messages.Run, executor: ClaimExecutor) -> None:
@@ -144,7 +144,7 @@ class ClaimAttempt(external.Attempt):
         text = outcome.message or f"says the holder of TaskClaim {self._name}"
         raise external.Failed(text, reason=outcome.reason or _R.RAISED, retry=outcome.retry)
 
-    async def _halted(self, halt: attempt.Halt) -> attempts.Outcome:
+    async def _halted(self, halt: process_attempt.Halt) -> attempts.Outcome:
         """Have the holder stop; its outcome proves that it has."""
         proof = True
         if self._started is not None:

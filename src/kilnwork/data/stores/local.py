@@ -143,7 +143,7 @@ class LocalStore:
 
 
 class LocalReading(ending.Closes):
-    """A `port.Reading`."""
+    """A `port.LogRange`."""
 
     def __init__(
         self, descriptor: int, key: str, *, directory: Path, start: int, end: int | None

@@ -185,7 +185,7 @@ class RemoteStore:
 
 
 class RemoteReading(ending.Closes):
-    """A `port.Reading`: one answer, and when that breaks off another one from there on."""
+    """A `port.LogRange`: one answer, and when that breaks off another one from there on."""
 
     def __init__(self, store: RemoteStore, key: str, *, start: int, end: int | None) -> None:
         self._store = store

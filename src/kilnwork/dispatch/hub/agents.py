@@ -1,8 +1,8 @@
 """Messages of agents of workers, turned into inputs of the machine.
 
 Used by the hub. An agent holds the lease of its worker, runs commands, owns the slot processes, and
-passes on requests of commands from their sockets: children (`Spawn`), states of tasks (`Ask`). The
-sidecar of an attempt in a Pod makes the same requests, for that attempt alone.
+passes on requests of commands from their sockets: children (`Spawn`), states of tasks (`GetTask`).
+The sidecar of an attempt in a Pod makes the same requests, for that attempt alone.
 """
 
 import asyncio
@@ -116,7 +116,7 @@ class Agents:
         view: View,
         in_pods: containers.Containers,
         concluded: callbacks.Concluded,
-        variables: Callable[[links.Link, messages.AskVariables], None],
+        variables: Callable[[links.Link, messages.GetVariables], None],
     ) -> None:
         self._core = core
         self._authenticator = authenticator
@@ -133,10 +133,10 @@ class Agents:
             messages.Finished: self._finished,
             messages.Log: self._log,
             messages.Progress: self._progress,
-            messages.Seen: self._seen,
+            messages.Observed: self._seen,
             messages.Spawn: self._spawn,
-            messages.Ask: self._request_status,
-            messages.AskVariables: variables,
+            messages.GetTask: self._request_status,
+            messages.GetVariables: variables,
             messages.SlotOpening: self._slot_opening,
             messages.SlotGone: self._slot_gone,
             messages.StartContainer: in_pods.start,
@@ -213,7 +213,7 @@ class Agents:
             return
         if isinstance(message, messages.Progress):
             about = message.ref
-        elif isinstance(message, messages.Spawn | messages.Ask):
+        elif isinstance(message, messages.Spawn | messages.GetTask):
             about = message.parent
         else:
             kind = type(message).__name__
@@ -259,7 +259,7 @@ class Agents:
         progress = model.Progress(message.fraction, message.message)
         self._core.apply(inputs.Progress(link.number, message.ref, progress))
 
-    def _seen(self, link: links.Link, message: messages.Seen) -> None:
+    def _seen(self, link: links.Link, message: messages.Observed) -> None:
         seen = model.Observed(message.reason, message.message[:MAX_MESSAGE_LENGTH])
         handover = message.handover[:MAX_ROW_OUTPUT]
         self._core.apply(inputs.Observed(link.number, message.ref, seen, message.parked, handover))
@@ -312,7 +312,7 @@ class Agents:
             child_requests.spawn(link.number, message, use=use, new_id=new_id, found=found)
         )
 
-    def _request_status(self, link: links.Link, message: messages.Ask) -> None:
+    def _request_status(self, link: links.Link, message: messages.GetTask) -> None:
         parent_task = self._core.machine.held_by(link.number, message.parent)
         if parent_task is None:
             refusal = f"attempt {message.parent} is over"

@@ -256,9 +256,9 @@ class Delivery:
         )
 
 
-def _response(send: instructions.Respond) -> messages.Answer:
+def _response(send: instructions.Respond) -> messages.Response:
     if send.task is None:
         body = child_requests.error_response(send.message)
     else:
         body = child_requests.created_response(send.task, warning=send.message)
-    return messages.Answer(send.serial, send.status, body)
+    return messages.Response(send.serial, send.status, body)

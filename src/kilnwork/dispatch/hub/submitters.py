@@ -13,7 +13,7 @@ import msgspec
 from kilnwork.api import attempts, calls, reasons
 from kilnwork.channel import messages
 from kilnwork.dispatch import errors, model
-from kilnwork.dispatch.hub import attempt_logs, child_requests, commits, links, retrying
+from kilnwork.dispatch.hub import attempt_logs, child_requests, commits, links, retry_requests
 from kilnwork.dispatch.machine import inputs
 from kilnwork.kit import coroutines
 
@@ -31,9 +31,9 @@ class Submitters:
         core: commits.Core,
         logs: attempt_logs.AttemptLogs,
         *,
-        retries: retrying.Retrying,
+        retries: retry_requests.RetryRequests,
         background: coroutines.BackgroundWork,
-        variables: Callable[[links.Link, messages.AskVariables], None],
+        variables: Callable[[links.Link, messages.GetVariables], None],
     ) -> None:
         self._core = core
         self._logs = logs
@@ -51,7 +51,7 @@ class Submitters:
         self._of_calls: Handlers = {
             **all_submit,
             messages.AttemptHello: _second_hello,
-            messages.Done: self._done,
+            messages.CallsEnded: self._done,
             messages.Yielded: self._yielded,
             messages.Progress: self._progress,
         }
@@ -59,14 +59,14 @@ class Submitters:
             **all_submit,
             messages.SlotHello: _second_hello,
             messages.Started: self._started,
-            messages.Done: self._done,
+            messages.CallsEnded: self._done,
             messages.Returned: self._returned,
             messages.Waiting: self._waiting,
             messages.Resumed: self._resumed,
             messages.Yielded: self._yielded,
             messages.Log: self._log,
             messages.Progress: self._progress,
-            messages.AskVariables: variables,
+            messages.GetVariables: variables,
         }
 
     def attach(self, link: links.Link, hello: messages.DriverHello) -> links.Receive:
@@ -165,7 +165,7 @@ class Submitters:
     def _started(self, link: links.Link, message: messages.Started) -> None:
         self._core.apply(inputs.Started(link.number, message.serial, message.ref, message.at))
 
-    def _done(self, link: links.Link, message: messages.Done) -> None:
+    def _done(self, link: links.Link, message: messages.CallsEnded) -> None:
         ends = message.ends
         for end in ends:
             payload = end.payload

@@ -36,7 +36,8 @@ NOWHERE = "this dispatcher has no Secrets and no ConfigMaps: kiln.start(secrets=
 
 
 class VariableSource(Protocol):
-    """Where Secrets and ConfigMaps are read. Implemented above: `cli.wiring`, `dispatch.home`."""
+    """Where Secrets and ConfigMaps are read. Implemented above: `cli.wiring`,
+    `dispatch.process`."""
 
     async def read(
         self, namespace: str, source: variables.VariableSource
@@ -47,7 +48,7 @@ class VariableSource(Protocol):
 
 
 class Variables:
-    """Answers `AskVariables`. `source`: None where there are no Secrets and ConfigMaps."""
+    """Serves `GetVariables`. `source`: None where there are no Secrets and ConfigMaps."""
 
     def __init__(
         self,
@@ -62,7 +63,7 @@ class Variables:
             tuple[str, variables.VariableSource], tuple[float, Mapping[str, bytes]]
         ] = {}
 
-    def asked(self, link: links.Link, message: messages.AskVariables) -> None:
+    def asked(self, link: links.Link, message: messages.GetVariables) -> None:
         """A worker or slot wants the values of an attempt that it holds."""
         task = self._core.machine.held_by(link.number, message.ref)
         if task is None:
@@ -71,7 +72,7 @@ class Variables:
             return
         self._background.start("variables", self._answer(link, message))
 
-    async def _answer(self, link: links.Link, message: messages.AskVariables) -> None:
+    async def _answer(self, link: links.Link, message: messages.GetVariables) -> None:
         """Respond, unless the attempt or its link goes before the values can be read."""
         for failures in itertools.count():
             await asyncio.sleep(RETRY.delay_s(failures))
@@ -97,7 +98,7 @@ class Variables:
     def _observe(
         self,
         link: links.Link,
-        message: messages.AskVariables,
+        message: messages.GetVariables,
         reason: reasons.Reason,
         text: str,
     ) -> None:

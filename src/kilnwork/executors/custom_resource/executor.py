@@ -22,7 +22,7 @@ from kilnwork.api import (
 )
 from kilnwork.data import blobs
 from kilnwork.executors import port, refusals
-from kilnwork.executors.custom_resource import follower, judge, reader, served, template
+from kilnwork.executors.custom_resource import follower, observation, reader, served_kinds, template
 from kilnwork.kit import clock
 from kilnwork.kube import cache, client, errors, finalizers
 
@@ -38,7 +38,8 @@ PODS_S = 1.0
 """How often Pods are looked at that must be over: they are not followed."""
 
 ABSENT_S = 2.0
-"""How often a kind is asked for that is not there; `served.AGAIN_S` bounds it for all attempts."""
+"""How often a kind is asked for that is not there; `served_kinds.AGAIN_S` bounds it for all
+attempts."""
 
 _R = reasons.Reason
 _INVALID = (
@@ -59,7 +60,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     """What the executors of objects have in common. `accounts`: the ServiceAccounts there are.
     `blobs`: directory of large results, by namespace."""
 
-    kinds: served.Kinds
+    kinds: served_kinds.Kinds
     objects: follower.Follower
     accounts: cache.Cache[meta.Partial]
     time: clock.Clock
@@ -67,7 +68,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ObjectExecutor:
-    """`port.Executor` and `port.Watching`."""
+    """`port.Executor` and `port.WatchesAttempts`."""
 
     def __init__(self, kube: client.Client, reads: reader.Reader, shared: Shared) -> None:
         self.name = reads.name
@@ -78,7 +79,7 @@ class ObjectExecutor:
         self._accounts = shared.accounts
         self._clock = shared.time
         self._blobs_dir = shared.blobs
-        self._wake: port.Wake = port.wake_nobody
+        self._wake: port.Wake = port.ignore_wake
         self._places: dict[attempts.AttemptRef, _Place] = {}
         self._held: dict[attempts.AttemptRef, meta.JsonObject] = {}
         """Objects that our finalizer keeps, as they were heard of last."""
@@ -125,7 +126,7 @@ class ObjectExecutor:
         except _INVALID as error:
             return refusals.refused(_R.INVALID_SPEC, str(error))
         kind = await self._kinds.find(wanted.api_version, wanted.kind)
-        if isinstance(kind, served.Absent):
+        if isinstance(kind, served_kinds.Absent):
             return self._without_kind(attempt, wanted, kind)
         problem = "" if attempt.began else self._problem(attempt, kind, wanted)
         if problem:  # before the API server is asked: the manager may have no rights on such a kind
@@ -135,7 +136,7 @@ class ObjectExecutor:
         seen = await self._find(attempt)
         if seen is None:
             if attempt.began:
-                return judge.gone(f"{wanted.kind} {wanted.name}", None)
+                return observation.gone(f"{wanted.kind} {wanted.name}", None)
             made = await self._create(attempt, kind, wanted)
             if isinstance(made, port.Observation):
                 return made
@@ -145,13 +146,13 @@ class ObjectExecutor:
     async def observe(self, attempt: port.Attempt) -> port.Observation:
         seen = await self._find(attempt)
         if seen is None:
-            return judge.gone(await self._what(attempt), None)
+            return observation.gone(await self._what(attempt), None)
         return await self._judge(attempt, seen)
 
     async def stop(self, attempt: port.Attempt, how: port.Stop) -> port.Observation:
         seen = await self._read(attempt)
         if seen is None or not template.is_ours(seen, attempt, self.name):
-            return judge.gone(await self._what(attempt), how)
+            return observation.gone(await self._what(attempt), how)
         observed = await self._judge(attempt, seen, how)
         if observed.outcome is not None:
             return observed
@@ -230,7 +231,7 @@ class ObjectExecutor:
         pods: list[str] = []
         if how is not None and reading.over and reading.stopping:
             pods = await self._unfinished_pods(attempt, seen)
-        observed = judge.observe(seen, reading, how, pods=pods)
+        observed = observation.observe(seen, reading, how, pods=pods)
         if observed.outcome is not None:
             return observed
         place = self._places.get(attempt.ref)
@@ -264,10 +265,10 @@ class ObjectExecutor:
         ]
 
     def _without_kind(
-        self, attempt: port.Attempt, wanted: template.Wanted, absent: served.Absent
+        self, attempt: port.Attempt, wanted: template.Wanted, absent: served_kinds.Absent
     ) -> port.Observation:
         if attempt.began and not absent.elsewhere:
-            return judge.gone(f"{wanted.kind} {wanted.name}", None)  # they go with their kind
+            return observation.gone(f"{wanted.kind} {wanted.name}", None)  # they go with their kind
         group = wanted.api_version.rpartition("/")[0]
         if not self._kinds.allowed.may_allow(group) and group:
             return refusals.refused(_R.ADMISSION_ERROR, _not_allowed(f"a kind of {group}"))
@@ -341,7 +342,7 @@ class ObjectExecutor:
         except errors.NotFound:
             self._kinds.forget(place.kind)  # it may be its kind that is gone
             found = await self._kinds.find(place.kind.api_version, place.kind.kind)
-            if isinstance(found, served.Absent):
+            if isinstance(found, served_kinds.Absent):
                 await self._check_hidden(attempt, found, place.name)
             return None
 
@@ -355,14 +356,16 @@ class ObjectExecutor:
         except _INVALID:
             return None  # it was never created
         kind = await self._kinds.find(wanted.api_version, wanted.kind)
-        if isinstance(kind, served.Absent):
+        if isinstance(kind, served_kinds.Absent):
             await self._check_hidden(attempt, kind, wanted.name)
             return None
         self._objects.follow(kind)
         place = self._places[attempt.ref] = _Place(kind, wanted.name)
         return place
 
-    async def _check_hidden(self, attempt: port.Attempt, absent: served.Absent, name: str) -> None:
+    async def _check_hidden(
+        self, attempt: port.Attempt, absent: served_kinds.Absent, name: str
+    ) -> None:
         """Raise Unavailable if its object is there in another version only: its rules may not fit
         that."""
         if absent.elsewhere is None:

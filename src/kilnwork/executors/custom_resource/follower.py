@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from kilnwork.api import meta, resource
-from kilnwork.executors.custom_resource import served
+from kilnwork.executors.custom_resource import served_kinds
 from kilnwork.executors.pod import template
 from kilnwork.kit import coroutines
 from kilnwork.kube import cache, client, errors, objects, reflector
@@ -72,7 +72,7 @@ class Follower:
         followed = self._kinds.get(kind)
         return followed.cache.get(key) if followed is not None and followed.heard else None
 
-    async def run(self, kinds: served.Kinds) -> None:
+    async def run(self, kinds: served_kinds.Kinds) -> None:
         """Find what a manager before this one has left, then follow, until cancelled."""
         try:
             await self._search(kinds)
@@ -80,7 +80,7 @@ class Follower:
         finally:
             await self._background.stop()
 
-    async def _search(self, kinds: served.Kinds) -> None:
+    async def _search(self, kinds: served_kinds.Kinds) -> None:
         """Follow every allowed kind of which there is an object of an attempt."""
         while True:
             try:

@@ -11,7 +11,7 @@ import msgspec
 
 from kilnwork.api import attempts, meta, pod, resource, task
 from kilnwork.executors import container_logs, port
-from kilnwork.executors.ephemeral import judge, limits, template
+from kilnwork.executors.ephemeral import limits, observation, template
 from kilnwork.kit import http_types
 from kilnwork.kube import cache, client, errors
 
@@ -53,8 +53,8 @@ class _PodOfVariables(msgspec.Struct, frozen=True):
 
 
 class EphemeralExecutor:
-    """`port.Executor`, `port.InWorkers`, `port.Watching`, `port.Logging`. `pods`: what a reflector
-    knows of the Pods that kilnwork made; `changed` is told by it."""
+    """`port.Executor`, `port.RunsInWorkers`, `port.WatchesAttempts`, `port.ReadsLogs`. `pods`: what
+    a reflector knows of the Pods that kilnwork made; `changed` is told by it."""
 
     name = template.EXECUTOR
     in_workers = True
@@ -62,7 +62,7 @@ class EphemeralExecutor:
     def __init__(self, kube: client.Client, pods: cache.Cache[pod.Pod]) -> None:
         self._client = kube
         self._pods = pods
-        self._wake: port.Wake = port.wake_nobody
+        self._wake: port.Wake = port.ignore_wake
         self._kill: Kill = lambda pod_uid, ref, container: False
         self._sizes: dict[str, int] = {}
         """Bytes of Pods by uid, as they were last written."""
@@ -104,16 +104,16 @@ class EphemeralExecutor:
         if seen is not None and not _has(seen, attempt) and attempt.began:
             seen = await self._read(attempt)
         if seen is None:
-            return judge.lost(place.pod)
+            return observation.lost(place.pod)
         if _has(seen, attempt):
             return await self._adopt(attempt, seen)
         if attempt.began:
-            return judge.lost(place.pod)
+            return observation.lost(place.pod)
         return await self._add(attempt, seen)
 
     async def observe(self, attempt: port.Attempt) -> port.Observation:
         seen = await self._find(attempt)
-        return judge.lost(_place(attempt).pod) if seen is None else _judge(seen, attempt)
+        return observation.lost(_place(attempt).pod) if seen is None else _judge(seen, attempt)
 
     async def stop(self, attempt: port.Attempt, how: port.Stop) -> port.Observation:
         """Its worker ends it; what is not there is never added."""
@@ -121,9 +121,9 @@ class EphemeralExecutor:
         if seen is not None and not _has(seen, attempt):
             seen = await self._read(attempt)
         if seen is None:
-            return judge.lost(_place(attempt).pod)
+            return observation.lost(_place(attempt).pod)
         if not _has(seen, attempt) or not await self._is_ours(attempt):
-            return judge.withdrawn(how)
+            return observation.withdrawn(how)
         observed = _judge(seen, attempt)
         if observed.outcome is not None:
             return observed
@@ -155,18 +155,20 @@ class EphemeralExecutor:
             owner_uid="",
             spec=task.TaskSpec(),
             began=True,
-            place=port.Place(pod=metadata.name, pod_uid=metadata.uid),
+            place=port.WorkerPod(pod=metadata.name, pod_uid=metadata.uid),
         )
 
-    async def outputs(self, attempt: port.Attempt) -> list[port.Output]:
+    async def outputs(self, attempt: port.Attempt) -> list[port.AttemptOutput]:
         seen = await self._find(attempt)
         status = None if seen is None else _status(seen, attempt)
         if status is None or status.state.started is None:
             return []
-        return [port.Output(name="", source=status.name, is_over=status.state.running is None)]
+        return [
+            port.AttemptOutput(name="", source=status.name, is_over=status.state.running is None)
+        ]
 
     def logs(
-        self, attempt: port.Attempt, output: port.Output, how: port.Reading
+        self, attempt: port.Attempt, output: port.AttemptOutput, how: port.LogRange
     ) -> AsyncGenerator[bytes, None]:
         where = (attempt.namespace, _place(attempt).pod)
         return container_logs.read(self._client, where, output.source, how)
@@ -180,13 +182,13 @@ class EphemeralExecutor:
                 await asyncio.sleep(ADD_AGAIN_S * 2**number)
                 base = await self._read(attempt)
             if base is None:
-                return judge.lost(place.pod)
+                return observation.lost(place.pod)
             if number and _has(base, attempt):
                 return await self._adopt(attempt, base)
             try:
                 await self._patch(attempt, base, made)
             except errors.NotFound:
-                return judge.lost(place.pod)
+                return observation.lost(place.pod)
             except errors.Invalid as error:
                 # Another one came between, which a read may not show yet; it is another Pod; or it
                 # is bad, which stays so.
@@ -195,17 +197,17 @@ class EphemeralExecutor:
             except errors.Forbidden as error:
                 if "is forbidden: User " in str(error):
                     raise
-                return judge.refused(str(error))
+                return observation.refused(str(error))
             self._ours.add(attempt.ref)
-            return judge.observe(base, None)
-        return judge.refused(refusal)
+            return observation.observe(base, None)
+        return observation.refused(refusal)
 
     async def _adopt(self, attempt: port.Attempt, seen: pod.Pod) -> port.Observation:
         """A container of its name is there."""
         if await self._is_ours(attempt):
             return _judge(seen, attempt)
         name = template.container_name(attempt.ref)
-        return judge.name_taken(seen.metadata.name, name, attempt)
+        return observation.name_taken(seen.metadata.name, name, attempt)
 
     async def _is_ours(self, attempt: port.Attempt) -> bool:
         """Whether it was added for the attempt; the cache has no variables, of hundreds of them."""
@@ -259,7 +261,7 @@ class EphemeralExecutor:
         return seen if seen.metadata.uid == place.pod_uid else None
 
 
-def _place(attempt: port.Attempt) -> port.Place:
+def _place(attempt: port.Attempt) -> port.WorkerPod:
     if attempt.place is None:
         raise ValueError(f"attempt {attempt.ref} has no worker")
     return attempt.place
@@ -280,7 +282,9 @@ def _judge(seen: pod.Pod, attempt: port.Attempt) -> port.Observation:
     status = _status(seen, attempt)
     ended = status is not None and status.state.terminated is not None
     return (
-        judge.lost(seen.metadata.name) if seen.over and not ended else judge.observe(seen, status)
+        observation.lost(seen.metadata.name)
+        if seen.over and not ended
+        else observation.observe(seen, status)
     )
 
 

@@ -1,6 +1,6 @@
 """How an attempt fares by what is seen of its ephemeral container: docs/reference/executors.md.
 
-tests/unit/executors compares it with what `judge` says. Not used by the manager.
+tests/unit/executors compares it with what `observation` says. Not used by the manager.
 """
 
 from kilnwork.api import reasons, task

@@ -55,7 +55,7 @@ def is_ours(ref: attempts.AttemptRef, environment: Iterable[tuple[str, str]]) ->
     return wanted <= set(environment)
 
 
-def container(attempt: port.Attempt, place: port.Place, seen: pod.Pod) -> meta.JsonObject:
+def container(attempt: port.Attempt, place: port.WorkerPod, seen: pod.Pod) -> meta.JsonObject:
     """The container of an attempt in a worker's Pod."""
     worker = _worker(seen)
     spec = attempt.spec

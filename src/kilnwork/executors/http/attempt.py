@@ -25,18 +25,18 @@ from kilnwork.api import (
     substitution,
 )
 from kilnwork.channel import messages
-from kilnwork.executors import attempt as base
+from kilnwork.executors import process_attempt as base
 from kilnwork.executors.http import (
-    delayed,
+    delayed_calls,
     errors,
     exchange,
     har,
-    judge,
     knative,
-    outgoing,
+    request_builder,
+    response_rules,
     results,
     secret_values,
-    trust,
+    tls_contexts,
 )
 from kilnwork.kit import clock, ids
 
@@ -71,18 +71,18 @@ class Tools:
 
     link: base.Link
     sessions: exchange.Sessions
-    contexts: trust.Contexts
-    secrets: secret_values.Reader
+    contexts: tls_contexts.TlsContexts
+    secrets: secret_values.SecretReader
     services: knative.Services
-    store: results.Store
+    store: results.ResultStore
     clock: clock.Clock
     entropy: ids.Entropy
-    late: delayed.Delayed
+    late: delayed_calls.DelayedCalls
     polls: asyncio.Semaphore
     resumed: asyncio.Semaphore
 
 
-class Attempt(base.Attempt):
+class HttpAttempt(base.ProcessAttempt):
     """See the module."""
 
     _field = "spec.http"
@@ -93,7 +93,7 @@ class Attempt(base.Attempt):
         self._given: http_task.HttpTemplate | None = run.spec.http
         self._template: http_task.HttpTemplate
         """As it is sent: without variables."""
-        self._values = secret_values.Values({}, "", 0)
+        self._values = secret_values.SecretValues({}, "", 0)
         self._archive = har.Archive()
         self._exchange: exchange.Exchange | None = None
         self._called_back: asyncio.Future[messages.Callback] | None = None
@@ -183,7 +183,7 @@ class Attempt(base.Attempt):
             self._called_back = loop.create_future()
         received, request = await self._request(request)
         verdict = await self._judge(received)
-        if isinstance(verdict, judge.GoesOn):
+        if isinstance(verdict, response_rules.StillRunning):
             wait = self._accepted(received, request, verdict)
             received.body.close()
             del received, request, verdict  # ten thousand of them may wait
@@ -202,12 +202,12 @@ class Attempt(base.Attempt):
         return await self._succeeded(*await self._poll("0"))
 
     async def _succeeded(
-        self, received: exchange.Received, verdict: judge.Success
+        self, received: exchange.Received, verdict: response_rules.Success
     ) -> attempts.Outcome:
         return await self._end_with(verdict, received.body, f"status {received.status}")
 
     async def _end_with(
-        self, verdict: judge.Success, body: exchange.Body, message: str
+        self, verdict: response_rules.Success, body: exchange.Body, message: str
     ) -> attempts.Outcome:
         """It has succeeded, if its result can be kept."""
         try:
@@ -219,7 +219,10 @@ class Attempt(base.Attempt):
         return self._ended(_E.SUCCEEDED, _R.SUCCEEDED, message, result=result)
 
     def _accepted(
-        self, received: exchange.Received, request: exchange.Outgoing, said: judge.GoesOn
+        self,
+        received: exchange.Received,
+        request: exchange.Outgoing,
+        said: response_rules.StillRunning,
     ) -> str | None:
         """The work goes on elsewhere: say so. Returns the `Retry-After` of a poll."""
         if self._called_back is not None:
@@ -227,7 +230,7 @@ class Attempt(base.Attempt):
             self._see(_R.WAITING_FOR_RESULT, message, parked=True)
             return None
         headers = {name.lower(): value for name, value in received.headers}
-        url = judge.poll_url(self._template, headers, said.document)
+        url = response_rules.poll_url(self._template, headers, said.document)
         if not url:
             message = (
                 f"status {received.status} names no URL to ask for the result: neither its header"
@@ -283,7 +286,7 @@ class Attempt(base.Attempt):
     def _built(self, template: http_task.HttpTemplate, field: str) -> exchange.Outgoing:
         run, ref = self._run, self.ref
         try:
-            return outgoing.build(
+            return request_builder.build_request(
                 template,
                 self._values.value,
                 key=f"{ids.task_text(ref.task)}-{ref.run}",
@@ -390,7 +393,9 @@ class Attempt(base.Attempt):
         if self.seen is not None and self.seen.reason == _R.CONNECTING:
             self._see(_R.STARTED)
 
-    async def _judge(self, received: exchange.Received) -> judge.Success | judge.GoesOn:
+    async def _judge(
+        self, received: exchange.Received
+    ) -> response_rules.Success | response_rules.StillRunning:
         try:
             return await results.judge_response(
                 self._template, received, output_type=self._run.spec.output_type
@@ -407,7 +412,7 @@ class Attempt(base.Attempt):
             )
             raise errors.AttemptFailed(error.reason, message) from error
 
-    async def _poll(self, wait: str | None) -> tuple[exchange.Received, judge.Success]:
+    async def _poll(self, wait: str | None) -> tuple[exchange.Received, response_rules.Success]:
         """Ask until the work is done; the last response and what it says. `wait`: Retry-After."""
         polling, polled = self._template.polling, self._polled
         if polling is None or polled is None:
@@ -437,7 +442,7 @@ class Attempt(base.Attempt):
                 answer.body.close()
                 continue
             verdict = await self._judge(answer)
-            if isinstance(verdict, judge.Success):
+            if isinstance(verdict, response_rules.Success):
                 return answer, verdict
             answer.body.close()
 
@@ -456,11 +461,11 @@ class Attempt(base.Attempt):
             message = f"the body of the callback has more than {most} bytes"
             raise errors.AttemptFailed(_R.RESPONSE_TOO_LARGE, message)
         headers, output_type = [("Content-Type", given.media_type)], self._run.spec.output_type
-        kind = judge.body_format(self._template.response, output_type, given.media_type)
+        kind = response_rules.body_format(self._template.response, output_type, given.media_type)
         verdict = await results.judge_body(
             self._template, 200, headers, given.body, kind=kind, waits=False
         )
-        if isinstance(verdict, judge.GoesOn):
+        if isinstance(verdict, response_rules.StillRunning):
             message = "the callback says that the work goes on"
             raise errors.AttemptFailed(_R.INVALID_RESPONSE, message)
         body = exchange.Body()
@@ -470,7 +475,7 @@ class Attempt(base.Attempt):
 
 def _next(request: exchange.Outgoing, received: exchange.Received) -> exchange.Outgoing:
     try:
-        return outgoing.redirected(request, received.status, received.redirect)
+        return request_builder.build_redirected(request, received.status, received.redirect)
     except ValueError as error:
         message = f"status {received.status} redirects to {error}"
         raise errors.AttemptFailed(_R.INVALID_RESPONSE, message) from error
@@ -478,7 +483,7 @@ def _next(request: exchange.Outgoing, received: exchange.Received) -> exchange.O
 
 def _asking(request: exchange.Outgoing, url: str) -> exchange.Outgoing:
     try:
-        return outgoing.asking(request, url)
+        return request_builder.build_poll(request, url)
     except ValueError as error:
         message = f"the result is said to be at {error}"
         raise errors.AttemptFailed(_R.INVALID_RESPONSE, message) from error

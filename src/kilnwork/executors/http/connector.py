@@ -83,7 +83,7 @@ class AddressRefused(OSError):
     """All addresses of a name are refused. An OSError, so that aiohttp handles it as one."""
 
 
-class Connector(aiohttp.TCPConnector):
+class GuardedConnector(aiohttp.TCPConnector):
     """Gives connections, each after its exchange has agreed. `shared`: used one after the other by
     requests to the same server; else each has its own."""
 

@@ -21,7 +21,7 @@ _NOT_SERVED = frozenset({502, 503})
 _R = reasons.Reason
 
 
-class FunctionAttempt(attempt.Attempt):
+class FunctionAttempt(attempt.HttpAttempt):
     """See the module."""
 
     _field = "spec.function"

@@ -10,12 +10,12 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from kilnwork.api import http_validation, meta, reasons, resource
-from kilnwork.executors.custom_resource import served
+from kilnwork.executors.custom_resource import served_kinds
 from kilnwork.kit import coroutines
 from kilnwork.kube import cache, client, errors, objects, reflector
 
 API_VERSION, KIND = "serving.knative.dev/v1", "Service"
-AGAIN_S = served.AGAIN_S
+AGAIN_S = served_kinds.AGAIN_S
 """How often what no watch tells is asked for while a request waits for it."""
 
 _CONDITIONS = ("ConfigurationsReady", "RoutesReady", "Ready")
@@ -71,7 +71,7 @@ class ServicesOfCluster:
     def __init__(self, kube: client.Client, *, inside: bool) -> None:
         self.kube = kube
         self._inside = inside
-        self._kinds = served.Kinds(kube, served.AllowedKinds(()))
+        self._kinds = served_kinds.Kinds(kube, served_kinds.AllowedKinds(()))
         self._kind: resource.Resource | None = None
         self._asked = 0.0
         self._background = coroutines.BackgroundWork("services of Knative")
@@ -109,7 +109,7 @@ class ServicesOfCluster:
             kind = await self._kinds.find(API_VERSION, KIND)
         except errors.KubeError as error:
             raise _UnavailableError(f"the API server is away: {error}") from error
-        if isinstance(kind, served.Absent):
+        if isinstance(kind, served_kinds.Absent):
             raise _UnavailableError(kind.message)
         self._kind = kind
         followed = self._followed.get(namespace)

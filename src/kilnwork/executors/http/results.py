@@ -8,14 +8,14 @@ import contextlib
 from typing import Protocol
 
 from kilnwork.api import attempts, http_task, reasons
-from kilnwork.executors.http import errors, exchange, judge
+from kilnwork.executors.http import errors, exchange, response_rules
 from kilnwork.kit import errors as kit_errors
 
 MAX_YAML_BYTES = 4 * 1024
 """Of a body that is parsed in the event loop: YAML takes 20 microseconds a byte."""
 
 
-class Store(Protocol):
+class ResultStore(Protocol):
     """Keeps results that are too large for a frame."""
 
     async def put(self, namespace: str, body: exchange.Body) -> bytes:
@@ -25,11 +25,13 @@ class Store(Protocol):
 
 async def judge_response(
     template: http_task.HttpTemplate, received: exchange.Received, *, output_type: str
-) -> judge.Success | judge.GoesOn:
+) -> response_rules.Success | response_rules.StillRunning:
     """What a response says; its body stays open unless this raises."""
     body = received.body
     try:
-        kind = judge.body_format(template.response, output_type, received.header("content-type"))
+        kind = response_rules.body_format(
+            template.response, output_type, received.header("content-type")
+        )
         as_it_is = kind == "bytes" and 200 <= received.status < 300
         raw = b"" if as_it_is else body.read()
         waits = template.polling is not None or template.callback is not None
@@ -38,8 +40,8 @@ async def judge_response(
     except BaseException:
         body.close()
         raise
-    if as_it_is and body.size and isinstance(verdict, judge.Success):
-        return judge.Success(None, judge.BYTES)
+    if as_it_is and body.size and isinstance(verdict, response_rules.Success):
+        return response_rules.Success(None, response_rules.BYTES)
     return verdict
 
 
@@ -51,17 +53,17 @@ async def judge_body(
     *,
     kind: str,
     waits: bool,
-) -> judge.Success | judge.GoesOn:
-    """As `judge.judge`, in a thread if that takes long."""
+) -> response_rules.Success | response_rules.StillRunning:
+    """As `response_rules.judge_response`, in a thread if that takes long."""
     if len(raw) > (MAX_YAML_BYTES if kind == "yaml" else exchange.IN_MEMORY_BYTES):
         return await asyncio.to_thread(
-            judge.judge, template, status, headers, raw, kind=kind, waits=waits
+            response_rules.judge_response, template, status, headers, raw, kind=kind, waits=waits
         )
-    return judge.judge(template, status, headers, raw, kind=kind, waits=waits)
+    return response_rules.judge_response(template, status, headers, raw, kind=kind, waits=waits)
 
 
 async def payload(
-    verdict: judge.Success, body: exchange.Body, *, store: Store, namespace: str
+    verdict: response_rules.Success, body: exchange.Body, *, store: ResultStore, namespace: str
 ) -> attempts.Payload | None:
     """The result: inline while it is small, else a blob. Raises `AttemptFailed`."""
     media_type = verdict.media_type
@@ -79,7 +81,7 @@ async def payload(
 
 
 async def _kept(
-    media_type: str, body: exchange.Body, store: Store, namespace: str
+    media_type: str, body: exchange.Body, store: ResultStore, namespace: str
 ) -> attempts.Payload:
     try:
         digest = await store.put(namespace, body)

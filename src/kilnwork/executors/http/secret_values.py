@@ -19,7 +19,7 @@ HOSTS = "kilnwork.dev/http-hosts"
 `*.example.com`, either with `:PORT`."""
 
 
-class Reader(Protocol):
+class SecretReader(Protocol):
     """Reads Secrets of the API server."""
 
     async def secret(self, namespace: str, name: str) -> Mapping[str, Any]:
@@ -27,7 +27,7 @@ class Reader(Protocol):
         ...
 
 
-class Values:
+class SecretValues:
     """The Secrets that one request names; `revealed` holds all values that were given out."""
 
     def __init__(self, secrets: Mapping[str, Mapping[str, Any]], host: str, port: int) -> None:
@@ -67,8 +67,11 @@ class Values:
 
 
 async def read(
-    reader: Reader, namespace: str, template: http_task.HttpTemplate, *more: http_task.HttpRequest
-) -> Values:
+    reader: SecretReader,
+    namespace: str,
+    template: http_task.HttpTemplate,
+    *more: http_task.HttpRequest,
+) -> SecretValues:
     """Read all Secrets that a request names, and `more` to the same host. Raises
     `AttemptFailed`."""
     tls = template.tls
@@ -82,7 +85,7 @@ async def read(
     if tls.client_certificate_secret:
         names.add(tls.client_certificate_secret)
     if not names:
-        return Values({}, "", 0)
+        return SecretValues({}, "", 0)
     found: dict[str, Mapping[str, Any]] = {}
     for name in sorted(names):
         try:
@@ -97,7 +100,7 @@ async def read(
             ) from error
     parts = parse.urlsplit(template.request.url)
     port = parts.port or (443 if parts.scheme == "https" else 80)
-    return Values(found, parts.hostname or "", port)
+    return SecretValues(found, parts.hostname or "", port)
 
 
 def is_listed(host: str, port: int, hosts: str) -> bool:

@@ -17,12 +17,12 @@ from kilnwork.executors import service
 from kilnwork.executors.http import (
     attempt,
     connector,
-    delayed,
+    delayed_calls,
     exchange,
     function,
     knative,
     secret_values,
-    trust,
+    tls_contexts,
 )
 from kilnwork.kit import clock, egress, ids
 
@@ -32,18 +32,18 @@ MAX_POLLS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings(service.Settings):
+class Settings(service.ExecutorSettings):
     """What a user chooses. `slots`: requests at once; what is waited for elsewhere takes none."""
 
     queue: str = task.executor_queue(EXECUTOR)
     policy: egress.Policy
 
 
-class Reader(secret_values.Reader, knative.Services, Protocol):
+class Reader(secret_values.SecretReader, knative.Services, Protocol):
     """Reads the API server."""
 
 
-class Service(service.Service):
+class HttpService(service.ExecutorService):
     """See the module. Make it in a running loop."""
 
     def __init__(
@@ -70,20 +70,20 @@ class Service(service.Service):
         self._tools = attempt.Tools(
             link=self.link,
             sessions=self._sessions,
-            contexts=trust.Contexts(),
+            contexts=tls_contexts.TlsContexts(),
             secrets=reader,
             services=reader,
             store=self,
             clock=time,
             entropy=entropy,
-            late=delayed.Delayed(attempt.STATUS_AFTER_S),
+            late=delayed_calls.DelayedCalls(attempt.STATUS_AFTER_S),
             polls=asyncio.Semaphore(MAX_POLLS),
             resumed=asyncio.Semaphore(settings.slots),
         )
 
-    def make(self, run: messages.Run) -> attempt.Attempt:
+    def make(self, run: messages.Run) -> attempt.HttpAttempt:
         if run.spec.function is None:
-            return attempt.Attempt(run, self._tools)
+            return attempt.HttpAttempt(run, self._tools)
         return function.FunctionAttempt(run, self._tools, run.spec.function)
 
     async def stop(self, *, say: Callable[[str], None]) -> None:
@@ -95,7 +95,7 @@ class Service(service.Service):
             await self._sessions.close()
 
     async def put(self, namespace: str, body: exchange.Body) -> bytes:
-        """`results.Store`."""
+        """`results.ResultStore`."""
         digest, path = await asyncio.to_thread(body.keep)
         await self.keep(namespace, digest, Path(path))
         return digest
@@ -103,7 +103,7 @@ class Service(service.Service):
 
 def _session(policy: egress.Policy, *, shared: bool) -> aiohttp.ClientSession:
     return aiohttp.ClientSession(
-        connector=connector.Connector(policy, shared=shared),
+        connector=connector.GuardedConnector(policy, shared=shared),
         cookie_jar=aiohttp.DummyCookieJar(),
         trust_env=False,
         skip_auto_headers=("Content-Type",),  # the others that it would add are always given

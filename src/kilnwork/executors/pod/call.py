@@ -15,7 +15,7 @@ CONTAINER = "main"
 """Name of the container of a template that has none."""
 
 
-def add(spec: dict[str, Any], attempt: port.Attempt, settings: sidecar.Settings) -> None:
+def add(spec: dict[str, Any], attempt: port.Attempt, settings: sidecar.SidecarOptions) -> None:
     """Complete the one container of the spec of a Pod, in place, so that it runs the call.
 
     Its `command`, if it has one, is the Python that does.

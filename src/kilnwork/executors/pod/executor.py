@@ -15,16 +15,16 @@ from kilnwork.api import attempts, documents, meta, pod, reasons, resource, subs
 from kilnwork.data import blobs
 from kilnwork.data import errors as data_errors
 from kilnwork.executors import container_logs, port, refusals
-from kilnwork.executors.pod import judge, sidecar, template
+from kilnwork.executors.pod import observation, sidecar, template
 from kilnwork.kube import cache, client, errors, finalizers
 
 _R = reasons.Reason
 
 
 class PodExecutor:
-    """`port.Executor`, `port.Watching`, `port.Logging`. `pods`: what a reflector knows of Pods with
-    the labels `template.MANAGED`; `changed` is told by it. `beside`: of the sidecar that each Pod
-    gets. `blobs`: directory of large results, by namespace. `read_log`: for Pods of this
+    """`port.Executor`, `port.WatchesAttempts`, `port.ReadsLogs`. `pods`: what a reflector knows of
+    Pods with the labels `template.MANAGED`; `changed` is told by it. `beside`: of the sidecar that
+    each Pod gets. `blobs`: directory of large results, by namespace. `read_log`: for Pods of this
     machine."""
 
     name = template.EXECUTOR
@@ -34,7 +34,7 @@ class PodExecutor:
         kube: client.Client,
         pods: cache.Cache[pod.Pod],
         *,
-        beside: sidecar.Settings | None = None,
+        beside: sidecar.SidecarOptions | None = None,
         blobs: Path | None = None,
         read_log: container_logs.ReadLog | None = None,
     ) -> None:
@@ -43,7 +43,7 @@ class PodExecutor:
         self._beside = beside
         self._blobs = blobs
         self._read_log = read_log
-        self._wake: port.Wake = port.wake_nobody
+        self._wake: port.Wake = port.ignore_wake
         self._held: dict[attempts.AttemptRef, tuple[str, str]] = {}
         """Namespace and name of the Pods that our finalizer keeps."""
         self._unproven: set[tuple[str, str]] = set()
@@ -94,7 +94,7 @@ class PodExecutor:
     async def observe(self, attempt: port.Attempt) -> port.Observation:
         seen = await self._find(attempt)
         if seen is None:
-            return judge.gone(template.pod_name(attempt.name, attempt.ref), None)
+            return observation.gone(template.pod_name(attempt.name, attempt.ref), None)
         return self._judge(attempt, seen)
 
     async def stop(self, attempt: port.Attempt, how: port.Stop) -> port.Observation:
@@ -113,7 +113,7 @@ class PodExecutor:
         Raises Conflict when it is not as it was."""
         if seen is None or not _is_ours(attempt, seen):
             name = template.pod_name(attempt.name, attempt.ref)
-            return judge.gone(name, how, proof=not self._ran_last(attempt, name))
+            return observation.gone(name, how, proof=not self._ran_last(attempt, name))
         observed = self._judge(attempt, seen, how)
         grace = max(int(how.grace_s), 1)  # 0 would remove the object while containers run
         longer = (seen.metadata.deletion_grace_period_seconds or 0) > grace
@@ -190,7 +190,7 @@ class PodExecutor:
             began=True,
         )
 
-    async def outputs(self, attempt: port.Attempt) -> list[port.Output]:
+    async def outputs(self, attempt: port.Attempt) -> list[port.AttemptOutput]:
         seen = await self._find(attempt)
         if seen is None or not _is_ours(attempt, seen):
             return []
@@ -203,7 +203,7 @@ class PodExecutor:
         return [_output(c, c.name) for c in before if c.name != ours and _has_failed(c)]
 
     def logs(
-        self, attempt: port.Attempt, output: port.Output, how: port.Reading
+        self, attempt: port.Attempt, output: port.AttemptOutput, how: port.LogRange
     ) -> AsyncGenerator[bytes, None]:
         where = (attempt.namespace, template.pod_name(attempt.name, attempt.ref))
         return container_logs.read(self._client, where, output.source, how, read_log=self._read_log)
@@ -220,7 +220,7 @@ class PodExecutor:
         if not _is_ours(attempt, seen):
             return refusals.name_taken("Pod", seen.metadata.name, attempt)
         made_of = attempt.spec.pod
-        observed = judge.observe(seen, how, spec={} if made_of is None else made_of.spec)
+        observed = observation.observe(seen, how, spec={} if made_of is None else made_of.spec)
         if observed.outcome is None and _key(attempt) not in self._pods:
             return msgspec.structs.replace(observed, check_s=UNWATCHED_CHECK_S)
         return observed
@@ -265,8 +265,8 @@ def _runs(seen: pod.Pod) -> bool:
     return bool(seen.spec.node_name) and not seen.over
 
 
-def _output(container: pod.ContainerStatus, name: str) -> port.Output:
-    return port.Output(
+def _output(container: pod.ContainerStatus, name: str) -> port.AttemptOutput:
+    return port.AttemptOutput(
         name=name,
         source=container.name,
         life=container.restart_count,

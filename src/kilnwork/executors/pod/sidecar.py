@@ -47,7 +47,7 @@ a second. Who has the pipe open for both ways does not wait for a writer (fifo(7
 hook looks for the socket after whatever the sidecar has missed."""
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class SidecarOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What the manager puts into the sidecar.
 
     `channel`, `ca`: as of worker Pods; here the PEM is in the environment, as it is no secret.
@@ -70,7 +70,7 @@ def is_wanted(attempt: port.Attempt) -> bool:
     return annotations.get(ANNOTATION) != "false"
 
 
-def add(spec: dict[str, Any], attempt: port.Attempt, settings: Settings) -> None:
+def add(spec: dict[str, Any], attempt: port.Attempt, settings: SidecarOptions) -> None:
     """Add sidecar, volumes, mounts and variables to the spec of a Pod, in place.
 
     Raises `substitution.InvalidTemplate` for names that it needs itself.
@@ -149,7 +149,7 @@ def _variables(*, has_input: bool) -> list[dict[str, str]]:
 def _container(
     spec: Mapping[str, Any],
     attempt: port.Attempt,
-    settings: Settings,
+    settings: SidecarOptions,
     *,
     beside: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def _container(
     }
 
 
-def access(attempt: port.Attempt, settings: Settings) -> list[dict[str, Any]]:
+def access(attempt: port.Attempt, settings: SidecarOptions) -> list[dict[str, Any]]:
     """Variables by which a container that mounts the token speaks to the manager for an attempt."""
     variables = {
         "KILN_TOKEN_FILE": f"{_TOKEN_DIRECTORY}/{_TOKEN}",

@@ -49,7 +49,7 @@ def identity(ref: attempts.AttemptRef) -> str:
     return f"-{ref.task.hex()}-{ref.run}-{ref.attempt}"
 
 
-def pod(attempt: port.Attempt, beside: sidecar.Settings | None = None) -> meta.JsonObject:
+def pod(attempt: port.Attempt, beside: sidecar.SidecarOptions | None = None) -> meta.JsonObject:
     """The Pod of an attempt of a task with `spec.pod`, its variables substituted.
 
     `beside`: of its sidecar, None for none; also says where a call finds the manager. Raises

@@ -18,12 +18,12 @@ _OF_ARGO = ("init", "wait")
 
 
 class WorkflowExecutor(custom_resource.ObjectExecutor):
-    """`port.Executor`, `port.Watching`, `port.Logging`."""
+    """`port.Executor`, `port.WatchesAttempts`, `port.ReadsLogs`."""
 
     def __init__(self, kube: client.Client, shared: custom_resource.Shared) -> None:
         super().__init__(kube, reader.WorkflowReader(), shared)
 
-    async def outputs(self, attempt: port.Attempt) -> list[port.Output]:
+    async def outputs(self, attempt: port.Attempt) -> list[port.AttemptOutput]:
         """Return those of the user's containers in its Pods, in the order of their start."""
         seen = await self._find(attempt)
         if seen is None:
@@ -43,7 +43,7 @@ class WorkflowExecutor(custom_resource.ObjectExecutor):
         ]
         found.sort(key=lambda each: (each[0], each[1].metadata.name, each[2].name))
         return [
-            port.Output(
+            port.AttemptOutput(
                 name=_step(one) if len(found) > 1 else "",
                 source=f"{one.metadata.name}/{container.name}",
                 life=container.restart_count,
@@ -53,7 +53,7 @@ class WorkflowExecutor(custom_resource.ObjectExecutor):
         ]
 
     def logs(
-        self, attempt: port.Attempt, output: port.Output, how: port.Reading
+        self, attempt: port.Attempt, output: port.AttemptOutput, how: port.LogRange
     ) -> AsyncGenerator[bytes, None]:
         name, _, container = output.source.rpartition("/")
         return container_logs.read(self._client, (attempt.namespace, name), container, how)

@@ -25,7 +25,7 @@ MAX_MESSAGE = 2000
 """Characters of a message: one goes into that of each step around it."""
 
 _R = reasons.FlowReason
-_S = model.State
+_S = model.InstanceState
 _P = model.Phase
 _Kind = flow_program.NodeKind
 _Stage = records.Stage
@@ -391,7 +391,7 @@ class _Planner:
     def _close(
         self,
         record: records.Record,
-        state: model.State,
+        state: model.InstanceState,
         reason: str = "",
         message: str = "",
         *,

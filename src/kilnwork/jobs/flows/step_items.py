@@ -18,12 +18,12 @@ from kilnwork.data import errors as data_errors
 from kilnwork.data.pond import shards
 from kilnwork.jobs import (
     errors,
-    gathering,
+    gathered_results,
     index_items,
     item_source,
+    plan_steps,
     records,
     rows,
-    steps,
 )
 from kilnwork.jobs.flows import model, seen_results, step_inputs
 from kilnwork.kit import ids
@@ -217,7 +217,7 @@ class StepItems:
         """Return nothing: flows have steps for that."""
         return []
 
-    def around_results(self, run: int) -> gathering.Around | None:
+    def around_results(self, run: int) -> gathered_results.Around | None:
         """Return None: it has no finalizer."""
         return None
 
@@ -254,7 +254,7 @@ class StepItems:
         raise NotImplementedError
 
     def settle(
-        self, job: records.Job, step: steps.Settle, returned: Callable[[], bytes | None]
+        self, job: records.Job, step: plan_steps.Settle, returned: Callable[[], bytes | None]
     ) -> Callable[[], item_source.ItemResult | item_source.Damage | None]:
         """Find nothing: the tasks say how items ended."""
         raise NotImplementedError

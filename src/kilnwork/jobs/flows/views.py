@@ -11,7 +11,7 @@ import msgspec
 from kilnwork.api import flow_program
 from kilnwork.jobs.flows import model, records
 
-_S = model.State
+_S = model.InstanceState
 _Kind = flow_program.NodeKind
 
 

@@ -52,14 +52,14 @@ def as_json(value: msgspec.Struct) -> dict[str, Any]:
 def mapped(
     work: filejobs.PartWork, *, attempt: int, passed: watch.Passed, clock: clocks.Clock
 ) -> filejobs.Commit:
-    """As `run`. `passed`: as of `mapping.Setting`."""
+    """As `run`. `passed`: as of `mapping.MapperSettings`."""
     store = opening.open_store(work.store)
     known = commits.find(store, work.part.number, work.run)
     if known is not None:
         return known
     started = clock.wall()
-    place = mappers.Place(
-        setting=mapping.Setting(work.format, first_line=work.part.first_line, passed=passed),
+    place = mappers.MapperContext(
+        setting=mapping.MapperSettings(work.format, first_line=work.part.first_line, passed=passed),
         header=work.header,
         reread=_Input(work),
         variables=commands.environment(
@@ -112,7 +112,7 @@ def _cut(pieces: Iterable[bytes]) -> Iterator[bytes]:
             yield piece[start : start + PIECE_BYTES]
 
 
-def _map(work: filejobs.PartWork, out: outputs.Outputs, place: mappers.Place) -> _Done:
+def _map(work: filejobs.PartWork, out: outputs.Outputs, place: mappers.MapperContext) -> _Done:
     """The files are in the store; what no further attempt can mend is a failure for good."""
     with contextlib.closing(place.reread()) as batches:
         try:
@@ -132,10 +132,10 @@ def _map(work: filejobs.PartWork, out: outputs.Outputs, place: mappers.Place) ->
 def _feed(
     work: filejobs.PartWork,
     out: outputs.Outputs,
-    place: mappers.Place,
+    place: mappers.MapperContext,
     batches: Iterator[list[bytes]],
 ) -> None:
-    with contextlib.closing(mappers.opened(work.mapper, out, place)) as mapper:
+    with contextlib.closing(mappers.open_mapper(work.mapper, out, place)) as mapper:
         number = work.part.first_line
         for batch in batches:
             mapper.take(number, batch)

@@ -52,7 +52,7 @@ class App:
 
     def __init__(
         self,
-        jobs: service.Jobs,
+        jobs: service.FileJobs,
         rights: ports.Rights,
         clusters: ports.Clusters,
         *,

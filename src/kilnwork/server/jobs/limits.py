@@ -19,7 +19,7 @@ keeps others out."""
 
 
 class Limits:
-    """Those of `settings.Settings`."""
+    """Those of `settings.WorkerSettings`."""
 
     def __init__(self, chosen: settings.Settings, time: clock.Clock) -> None:
         self._settings = chosen

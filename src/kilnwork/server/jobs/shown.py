@@ -62,7 +62,7 @@ class Shown:
         else:
             namespace = await self._shared.check(request, "list")
         limit = request.number("limit", least=1, most=MOST) or PAGE
-        wanted = model.Wanted(
+        wanted = model.JobQuery(
             phase=request.word("phase", filejobs.FileJobPhase), name=request.text("name")
         )
         after = request.text("after")

@@ -38,14 +38,15 @@ class Executor:
         self.containers = containers
         self.is_away = False
 
-    async def outputs(self, attempt: port.Attempt) -> list[port.Output]:
+    async def outputs(self, attempt: port.Attempt) -> list[port.AttemptOutput]:
         several = len(self.containers) > 1
         return [
-            port.Output(c.name if several else "", c.name, c.life, c.over) for c in self.containers
+            port.AttemptOutput(c.name if several else "", c.name, c.life, c.over)
+            for c in self.containers
         ]
 
     async def logs(
-        self, attempt: port.Attempt, output: port.Output, how: port.Reading
+        self, attempt: port.Attempt, output: port.AttemptOutput, how: port.LogRange
     ) -> AsyncGenerator[bytes, None]:
         if self.is_away:
             raise AWAY

@@ -77,11 +77,11 @@ class Scripted:
         if self.release_error is not None:
             raise self.release_error
 
-    async def outputs(self, attempt: port.Attempt) -> list[port.Output]:
-        return [port.Output(name="", source="main")]
+    async def outputs(self, attempt: port.Attempt) -> list[port.AttemptOutput]:
+        return [port.AttemptOutput(name="", source="main")]
 
     async def logs(
-        self, attempt: port.Attempt, output: port.Output, how: port.Reading
+        self, attempt: port.Attempt, output: port.AttemptOutput, how: port.LogRange
     ) -> AsyncGenerator[bytes, None]:
         for piece in self.output:
             if isinstance(piece, Exception):

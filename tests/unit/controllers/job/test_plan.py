@@ -8,7 +8,7 @@ import pytest
 from kilnwork.api import inputs, job, job_config, meta, reasons, task
 from kilnwork.controllers.job import plan
 from kilnwork.controllers.task import plan as task_plan
-from kilnwork.jobs import index_model, turns
+from kilnwork.jobs import index_model, start_queue
 from kilnwork.kit import clock
 
 UID = "018f3a5e-0000-7000-8000-000000000001"
@@ -166,7 +166,7 @@ def _dependency(**more: Any) -> plan.DependencyState:
 def test_dependency_holds_it_back() -> None:
     decided = _decide(_job(), dependencies=(_dependency(),))
     assert decided.put is not None
-    assert decided.put.hold == turns.Hold(
+    assert decided.put.hold == start_queue.Hold(
         reason="WaitingForDependency", message="Job b is not over"
     )
 
@@ -181,12 +181,12 @@ def test_failed_dependency_never_lets_it_start() -> None:
 
 
 def test_it_starts_when_its_dependency_is_over() -> None:
-    told = turns.Hold(reason="WaitingForDependency", message="Job b is not over")
-    facts = {"dependencies": (_dependency(over=True),), "told": told}
+    hold = start_queue.Hold(reason="WaitingForDependency", message="Job b is not over")
+    facts = {"dependencies": (_dependency(over=True),), "known_hold": hold}
     decided = _decide(_job(), view=_view(job.Phase.QUEUED), **facts)
     assert decided.hold is None
-    again = _decide(_job(), view=_view(job.Phase.QUEUED), **{**facts, "told": None})
-    assert again.hold is msgspec.UNSET, "it is told once"
+    again = _decide(_job(), view=_view(job.Phase.QUEUED), **{**facts, "known_hold": None})
+    assert again.hold is msgspec.UNSET, "it is set once"
 
 
 @pytest.mark.parametrize(
@@ -251,7 +251,7 @@ def test_list_that_will_not_come_fails_it(found: task_plan.Found, text: str) -> 
 def test_list_at_a_path_that_is_not_there_holds_it_until_it_fails() -> None:
     handed_in = _decide(_each(), sources={LIST: task_plan.Ready({})})
     assert handed_in.put is not None
-    assert handed_in.put.hold == turns.Hold(
+    assert handed_in.put.hold == start_queue.Hold(
         reason="InputPathMissing",
         message="path '$.files' of input 'withResultOf' matches nothing",
     )
@@ -261,7 +261,7 @@ def test_a_cluster_that_is_not_there_is_waited_for() -> None:
     text = "TaskCluster default does not exist in namespace default"
     handed_in = _decide(_job(), no_cluster=text)
     assert handed_in.put is not None
-    assert handed_in.put.hold == turns.Hold(reason="WaitingForCluster", message=text)
+    assert handed_in.put.hold == start_queue.Hold(reason="WaitingForCluster", message=text)
     view = _view(job.Phase.QUEUED)
     waits = _decide(_job(), view=view, no_cluster=text, known_hold=handed_in.put.hold)
     assert plan.Wake("TaskCluster", "default") in waits.wakes

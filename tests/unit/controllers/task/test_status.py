@@ -116,6 +116,21 @@ def test_successful_task_needs_no_stopped_condition() -> None:
     assert _condition(told, "Stopped") is None
 
 
+def test_a_suspended_task_that_runs_says_so_and_that_it_was_resumed() -> None:
+    assert _condition(_told(_task(), VIEW), "Suspended") is None
+    held = msgspec.structs.replace(_task(), spec=task.TaskSpec(suspend=True))
+    told = _told(held, _view(suspended=True))
+    condition = _condition(told, "Suspended")
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("True", "Suspended")
+    assert condition.message == "spec.suspend is true: no attempt starts; one that runs goes on"
+    resumed = _condition(_told(_task(told), VIEW), "Suspended")
+    assert resumed is not None
+    assert resumed.status == "False"
+    over = _view(state=task.State.SUCCESS, finished=NOW, stopped=True)
+    assert _condition(_told(_task(told), over), "Suspended") is None
+
+
 def test_new_run_begins_its_conditions_anew() -> None:
     first = _told(_task(), _view(state=task.State.FAILED, reason="NonZeroExit"))
     again = _told(_task(first), _view(run=2, started=None, state=task.State.PENDING, reason="X"))

@@ -14,7 +14,7 @@ from kilnwork.kube import cache, client, errors
 REF = attempts.AttemptRef(ids.TaskId(bytes(16)), 1, 1)
 ATTEMPT = port.Attempt(
     ref=REF, namespace="ns", name="t", owner_uid="", spec=task.TaskSpec(command=("true",)),
-    place=port.Place(pod="w-0", pod_uid="u"),
+    place=port.WorkerPod(pod="w-0", pod_uid="u"),
 )  # fmt: skip
 REMOVED = errors.Invalid(422, "Invalid", 'existing ephemeral containers "x" may not be removed')
 

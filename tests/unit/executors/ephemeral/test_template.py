@@ -11,7 +11,7 @@ from kilnwork.executors.ephemeral import limits, template
 from kilnwork.kit import ids
 
 REF = attempts.AttemptRef(ids.TaskId(bytes(range(16))), 3, 12)
-PLACE = port.Place(pod="w-0", pod_uid="u", environment=(("KILN_RUN", "3"), ("A", "theirs")))
+PLACE = port.WorkerPod(pod="w-0", pod_uid="u", environment=(("KILN_RUN", "3"), ("A", "theirs")))
 
 
 def worker(**more: Any) -> pod.Pod:

@@ -10,7 +10,7 @@ from kilnwork.executors.pod import sidecar, template
 from kilnwork.kit import ids
 
 REF = attempts.AttemptRef(ids.TaskId(bytes(15) + b"\1"), 2, 3)
-SETTINGS = sidecar.Settings(
+SETTINGS = sidecar.SidecarOptions(
     image="worker:1",
     command=("python3", "-m", "kilnwork.worker.sidecar"),
     channel="tls://kilnwork.k.svc:7443",

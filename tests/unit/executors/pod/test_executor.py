@@ -228,7 +228,7 @@ async def test_a_pod_that_is_watched_is_not_polled() -> None:
     assert (await executor(Api(None), of_attempt()).observe(ATTEMPT)).check_s is None
 
 
-OUTPUT = port.Output(name="", source="main", life=0, is_over=True)
+OUTPUT = port.AttemptOutput(name="", source="main", life=0, is_over=True)
 
 
 def on_disk(*_: object) -> AsyncGenerator[bytes, None]:
@@ -240,7 +240,7 @@ def on_disk(*_: object) -> AsyncGenerator[bytes, None]:
 
 
 async def read(made: PodExecutor, *, skip: int = 0, follow: bool = False) -> bytes:
-    how = port.Reading(skip=skip, follow=follow, max_bytes=100)
+    how = port.LogRange(skip=skip, follow=follow, max_bytes=100)
     return b"".join([piece async for piece in made.logs(ATTEMPT, OUTPUT, how)])
 
 

@@ -11,7 +11,7 @@ from kilnwork.executors.pod import sidecar, template
 from kilnwork.kit import ids
 
 REF = attempts.AttemptRef(ids.TaskId(bytes(15) + b"\1"), 2, 3)
-SETTINGS = sidecar.Settings(
+SETTINGS = sidecar.SidecarOptions(
     image="worker:1", command=("python", "-m", "m"), channel="tls://kilnwork.k.svc:7443", ca=b"PEM"
 )
 DIRECTORY = "/var/run/kilnwork"

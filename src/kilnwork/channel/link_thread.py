@@ -1,0 +1,294 @@
+"""The one background thread of a link: reads when nobody waits, writes what nobody flushed.
+
+Used by `channel.client`. It also connects again with back-off, and ticks. It must not fight for the
+socket with threads that read for themselves: while they come and go it *naps*, looking only now and
+then whether something is left to write, and while one of them stays it *sleeps* until that one
+leaves. Only when nobody has waited for the length of a nap does it *watch* the socket.
+"""
+
+import logging
+import os
+import select
+import threading
+import weakref
+from typing import Any, Protocol
+
+from kilnwork.channel import errors, turns
+from kilnwork.kit import backoff, clock, ids
+from kilnwork.kit import errors as kit_errors
+
+log = logging.getLogger(__name__)
+
+RECONNECT = backoff.Backoff(base_s=0.02, max_s=1.0, jitter=0.2)
+
+SILENCE_S = 5.0
+"""Without a dispatcher for so long, whoever waits is told what for; a restart takes one or two."""
+
+NAP_MS = 2
+"""How long something put may wait for company or a flush while threads read for themselves."""
+
+LINGER_MS = 1
+"""The same while nobody does."""
+
+HANDSHAKE_S = 5.0
+"""A dispatcher that says nothing for so long is tried anew."""
+
+NAPS = 10
+"""After so many naps beside the same leader, sleep until it leaves."""
+
+SLEEP_MS = 30_000
+"""Look up so often even then: slow ticks go on."""
+
+DROPPING_NAPS = 1000
+"""So many naps for who has dropped the connection to leave: a signal handler may hold it up."""
+
+
+WAITING = (
+    "no dispatcher for %.0f s (%s): calls and results wait for it, and fail with DispatcherLost "
+    "if it is not back %g s after the link was lost"
+)
+
+
+class LinkPort(Protocol):
+    """What it needs of its link; see there."""
+
+    failure: Exception | None
+    clock: clock.Clock
+    turns: turns.Turns
+    handler: Any
+    outbox: Any
+    socket: Any
+
+    def attach(self, *, timeout_s: float) -> None: ...
+    def pump(self) -> None: ...
+    def flush(self) -> None: ...
+    def end(self, error: Exception) -> None: ...
+    def dispose(self) -> None: ...
+
+
+class LinkThread:
+    """See the module. `has_writes`: something waits to be written.
+
+    What the thread does now, so that others know whether they must wake it: `_awake`: it looks at
+    everything within a moment; `_watching`: it reads the socket, and `_polls_beside` turns have
+    begun to read meanwhile; `_asleep`: it waits for the leader to leave. `_begun`: `turns.begun`
+    when it looked last; `_naps`: how often it has napped beside the same leader since.
+    """
+
+    def __init__(self, link: LinkPort, entropy: ids.Entropy, *, patience_s: float) -> None:
+        self._link = link
+        self._entropy = entropy
+        self._patience_s = patience_s
+        self._next_tick = 0.0
+        self._thread: threading.Thread | None = None
+        self.has_writes = False
+        self._awake = False
+        self._asleep = False
+        self._watching = False
+        self._polls_beside = 0
+        self._begun = 0
+        self._naps = 0
+        self._lost: Exception | None = None
+        self._wake_fd = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._napping = select.poll()
+        self._napping.register(self._wake_fd, select.POLLIN)
+        weakref.finalize(self, os.close, self._wake_fd).atexit = False
+
+    # from any thread
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="kiln link", daemon=True)
+        self._thread.start()
+
+    def join(self) -> None:
+        """Wait until the thread has ended, if it is not this one."""
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout=5)
+
+    def schedule_write(self) -> None:
+        self.has_writes = True
+        if not self._awake:
+            self._awake = True
+            try:
+                self.wake()
+            except BaseException:
+                self._awake = False
+                raise
+
+    def cancel_write(self) -> None:
+        self.has_writes = False
+
+    def reader_left(self) -> None:
+        if self._asleep:
+            self._asleep = False
+            self.wake()
+
+    def reader_polls(self) -> None:
+        """A thread reads for itself. For a single answer we stay where we are; if it reads on, we
+        leave the socket to it, so that not every frame wakes two threads."""
+        if self._watching:
+            self._polls_beside += 1
+            if self._polls_beside == 2:
+                self.wake()
+
+    def wake(self) -> None:
+        os.eventfd_write(self._wake_fd, 1)
+
+    def dropped(self, error: Exception) -> None:
+        self._lost = error
+        self.wake()
+
+    def forked(self) -> None:
+        """In the child of a fork there is no such thread."""
+        self._thread = None
+
+    def connect(self, *, patience_s: float, failures: int = 0) -> None:
+        """Until the link stands. Raises what makes further tries useless, or the last failure."""
+        monotonic = self._link.clock.monotonic
+        began = monotonic()
+        until = began + patience_s
+        told = False
+        while self._link.failure is None:
+            if failures:
+                self._nap(RECONNECT.delay_s(failures, entropy=self._entropy) * 1000)
+            failures += 1
+            left_s = until - monotonic()
+            try:
+                self._link.attach(timeout_s=min(HANDSHAKE_S, max(left_s, 0.1)))
+                if told:
+                    log.warning("the dispatcher is back after %.0f s", monotonic() - began)
+                return
+            except errors.LinkRefused as error:
+                if not error.retry or left_s <= 0:
+                    raise
+                why = str(error)
+            except (OSError, errors.ChannelError) as error:
+                if _is_final(error):
+                    raise
+                why = f"{error}" or type(error).__name__
+                if left_s <= 0:
+                    raise errors.LinkClosed(
+                        f"no dispatcher for {patience_s:g} s; the last try: {why}"
+                    ) from error
+            if not told and monotonic() - began >= SILENCE_S:
+                told = True
+                log.warning(WAITING, monotonic() - began, why, patience_s)
+        raise self._link.failure
+
+    # the thread
+
+    def _run(self) -> None:
+        link = self._link
+        try:
+            while link.failure is None:
+                if link.socket is None:
+                    self._connect_again()
+                elif link.turns.led or link.turns.begun != self._begun:
+                    self._yield_to_readers()
+                else:
+                    self._watch()
+                self._tick()
+        except kit_errors.KilnError as error:
+            link.end(error)
+        except BaseException as error:
+            log.exception("the thread of a link failed")
+            failed = errors.LinkClosed(f"the thread of the link failed: {error!r}")
+            failed.__cause__ = error
+            link.end(failed)
+        finally:
+            link.dispose()
+
+    def _connect_again(self) -> None:
+        self._awake = True
+        for _ in range(DROPPING_NAPS):  # who drops a connection says why last, and leads so long
+            if not self._link.turns.led:
+                break
+            self._nap(NAP_MS)
+        lost = self._lost
+        if isinstance(lost, errors.LinkRefused) and not lost.retry:
+            raise lost
+        self._link.turns.shut()
+        self.connect(patience_s=self._patience_s, failures=1)
+
+    def _yield_to_readers(self) -> None:
+        """Threads read for themselves, or did a moment ago."""
+        link = self._link
+        begun, led = link.turns.begun, link.turns.led
+        same = led and begun == self._begun
+        self._naps = self._naps + 1 if same else 0
+        self._begun = begun
+        if self._naps < NAPS:
+            self._awake = True
+            self._nap(NAP_MS)
+        else:
+            self._awake = False
+            self._asleep = True
+            if link.turns.led and link.turns.begun == begun and not self.has_writes:
+                self._nap(SLEEP_MS)
+            self._asleep = False
+            self._awake = True
+        if self.has_writes:
+            link.flush()
+
+    def _watch(self) -> None:
+        """Nobody reads: we do."""
+        link = self._link
+        connection = link.socket
+        number = -1 if connection is None else connection.fileno()
+        if number < 0:  # who read it has just dropped it
+            return
+        watching = select.poll()
+        watching.register(self._wake_fd, select.POLLIN)
+        stuck = link.outbox.stuck
+        watching.register(number, select.POLLIN | (select.POLLOUT if stuck else 0))
+        due = self.has_writes
+        if not due:
+            self._awake = False
+            due = self._awake = self.has_writes  # what became due before that rang no bell
+        readable = woken = False
+        self._polls_beside, self._watching = 0, True
+        events = watching.poll(LINGER_MS if due else self._tick_ms())
+        self._watching = False
+        for fd, event in events:
+            if fd == self._wake_fd:
+                os.eventfd_read(self._wake_fd)
+                self._awake = woken = True
+            elif event & select.POLLOUT:
+                link.outbox.write()
+            readable = readable or (fd != self._wake_fd and bool(event & ~select.POLLOUT))
+        if readable:
+            self._pump()
+        if due and self.has_writes and not woken:  # woken: it became due only now
+            link.flush()
+
+    def _pump(self) -> None:
+        turn = turns.Turn(lambda: True)
+        try:
+            if self._link.turns.lead_if_free(turn):
+                self._link.pump()
+        finally:
+            self._link.turns.leave(turn)
+
+    def _nap(self, milliseconds: float | None) -> None:
+        if self._napping.poll(milliseconds):
+            os.eventfd_read(self._wake_fd)
+
+    def _tick_ms(self) -> float | None:
+        if self._link.handler.tick_s is None:
+            return None
+        return max(0.0, (self._next_tick - self._link.clock.monotonic()) * 1000)
+
+    def _tick(self) -> None:
+        handler = self._link.handler
+        if handler.tick_s is None:
+            return
+        now = self._link.clock.monotonic()
+        if now >= self._next_tick:
+            self._next_tick = now + handler.tick_s
+            handler.tick()
+
+
+def _is_final(error: Exception) -> bool:
+    """Not a failure of the connection but what `connect` says about it, whatever else that is."""
+    return isinstance(error, kit_errors.KilnError) and not isinstance(error, errors.ChannelError)

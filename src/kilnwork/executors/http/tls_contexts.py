@@ -1,0 +1,51 @@
+"""TLS of requests: whom to trust, and which certificate to show.
+
+Used by `attempt`. TlsContexts are kept, since to load what the system trusts takes 20 ms.
+"""
+
+import ssl
+import tempfile
+
+from kilnwork.api import http_task, reasons
+from kilnwork.executors.http import errors, secret_values
+
+MAX_CONTEXTS = 64
+
+
+class TlsContexts:
+    """TLS contexts by what they are made of."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[bool, str, bytes], ssl.SSLContext] = {}
+
+    def context(
+        self, given: http_task.Tls, values: secret_values.SecretValues, field: str
+    ) -> ssl.SSLContext:
+        """Return the context for a request whose TLS is at `field`. Raises `AttemptFailed`."""
+        pair = b""
+        if name := given.client_certificate_secret:
+            pair = values.data(name, "tls.crt") + b"\n" + values.data(name, "tls.key")
+        key = given.insecure_skip_verify, given.ca_bundle, pair
+        if key not in self._made:
+            if len(self._made) >= MAX_CONTEXTS:
+                self._made.clear()
+            self._made[key] = _make(given, pair, field)
+        return self._made[key]
+
+
+def _make(given: http_task.Tls, pair: bytes, field: str) -> ssl.SSLContext:
+    try:
+        made = ssl.create_default_context(cadata=given.ca_bundle or None)
+        if given.insecure_skip_verify:
+            made.check_hostname = False
+            made.verify_mode = ssl.CERT_NONE
+        if pair:
+            with tempfile.NamedTemporaryFile() as file:  # ssl reads certificates from files only
+                file.write(pair)
+                file.flush()
+                made.load_cert_chain(file.name)
+    except (ssl.SSLError, ValueError) as error:
+        raise errors.AttemptFailed(
+            reasons.Reason.INVALID_SPEC, f"{field} cannot be used: {error}"
+        ) from error
+    return made

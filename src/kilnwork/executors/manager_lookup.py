@@ -1,0 +1,65 @@
+"""How the process of an executor finds and reaches the manager.
+
+Used by `kiln executor` and `kilnwork.executor`.
+"""
+
+import socket
+from collections.abc import Callable
+from urllib import parse
+
+from kilnwork.api import manager
+from kilnwork.channel import client as channel_client
+from kilnwork.channel import tunnel
+from kilnwork.data import remote
+from kilnwork.endpoints import client, connector, resolve
+from kilnwork.executors import service
+from kilnwork.kit import clock, errors, http_types
+from kilnwork.kube import config
+
+
+class _BlobConnector:
+    """`endpoints.client.Connector`: the manager, as the executor of a queue."""
+
+    def __init__(self, to: connector.ManagerConnector, queue: str) -> None:
+        self.connect = to.connect
+        self.refused = to.refused
+        self._headers = to.headers
+        self._queue = queue
+
+    def headers(self) -> dict[str, str]:
+        return {**self._headers(), manager.CLUSTER_HEADER: f"/{self._queue}"}
+
+
+def is_namespace_missing(load: Callable[[], config.Config], namespace: str) -> bool:
+    """Whether the API server says that there is no such namespace; not everybody may ask."""
+    to = connector.ServerConnector(load, clock.SystemClock())
+    http = client.Client(to)
+    path = to.path(f"/api/v1/namespaces/{parse.quote(namespace, safe='')}")
+    try:
+        response = http.exchange(
+            http_types.ClientRequest(method="GET", path=path, timeout_s=http_types.CONNECT_S)
+        )
+    except (client.TryAgain, errors.KilnError, OSError):
+        return False
+    finally:
+        http.close()
+    return response.status == 404 and response.is_kubernetes_status()
+
+
+def find_manager(load: Callable[[], config.Config], queue: str) -> service.Manager:
+    """Over its Unix socket if that is here, else over the network. Raises ConfigurationError."""
+    to = connector.ManagerConnector(load, namespace=load().namespace)
+    path = resolve.local_socket(to.server, to.find())
+
+    def connect() -> socket.socket:
+        to.token()  # renewed here, in a thread, if it must be
+        return tunnel.open_channel(to) if path is None else channel_client.unix(path)
+
+    def store(namespace: str) -> remote.Store:
+        return remote.Store(
+            _BlobConnector(to, queue), path=to.path(f"/blobs/{parse.quote(namespace, safe='')}")
+        )
+
+    return service.Manager(
+        connect=connect, credential=to.token, store=store, place=path or to.server
+    )

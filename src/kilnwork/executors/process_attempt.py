@@ -1,0 +1,188 @@
+"""One attempt in an executor that is a process of its own: it lives, is halted, reports its end.
+
+Base of `executors.http.attempt` and `executors.external`; `service` makes one for each `Run`.
+"""
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from kilnwork.api import attempts, reasons, substitution
+from kilnwork.channel import messages
+from kilnwork.kit import clock, ids
+
+log = logging.getLogger(__name__)
+
+MAX_MESSAGE = 1024
+_E = attempts.Ending
+_R = reasons.Reason
+
+
+class Link(Protocol):
+    """The peer of the dispatcher (`channel.peer.Peer`)."""
+
+    def send(self, message: messages.Observed | messages.Log | messages.Progress) -> None: ...
+
+    def report(self, make: Callable[[int], messages.Started | messages.Finished]) -> None: ...
+
+    async def store(self, make: Callable[[int], messages.Started | messages.Finished]) -> None: ...
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Halt:
+    """Somebody wants the attempt to end, and how that is to be called."""
+
+    ending: attempts.Ending
+    reason: str
+    message: str = ""
+
+
+class ProcessAttempt:
+    """See the module. `live` it once; `over` is set when its end is reported or not wanted."""
+
+    def __init__(self, run: messages.Run, link: Link, time: clock.Clock) -> None:
+        self.ref = run.ref
+        self.over = asyncio.Event()
+        self.silent = False
+        self.log = b""
+        self.seen: messages.Observed | None = None
+        """What was said last of it, to be said again on a new link."""
+        self._run = run
+        self._link = link
+        self._clock = time
+        self._started: float | None = None
+        self._halt: Halt | None = None
+        self._work: asyncio.Task[Any] | None = None
+        self._callback: messages.Callback | None = None
+        """That which says how it ended."""
+
+    async def live(self) -> None:
+        """Carry it out and report its end."""
+        self._work = asyncio.current_task()
+        try:
+            outcome = await self._outcome()
+            self._work = None
+            self._report(outcome)
+        except (Exception, asyncio.CancelledError) as error:
+            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+                raise  # the process leaves
+            self._work = None
+            self._report_defect(error, proof=await self._cut())
+        finally:
+            self.over.set()
+
+    def _report_defect(self, error: BaseException, *, proof: bool) -> None:
+        """End this attempt alone. What was raised is in the log only: it may hold secrets."""
+        log.error("attempt failed", exc_info=error, extra={"attempt": str(self.ref)})
+        message = (
+            f"the executor has a defect: {type(error).__name__} ended this attempt; its log has"
+            f" the traceback under {self.ref}: please report it"
+        )
+        outcome = self._ended(_E.FAILED, _R.INTERNAL_ERROR, message, proof=proof)
+        if not self.silent:
+            self._link.report(lambda serial: messages.Finished(serial, self.ref, outcome))
+
+    async def _outcome(self) -> attempts.Outcome:
+        try:
+            if self._halt is not None:
+                raise asyncio.CancelledError
+            return await self._carry_out()
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._halt is None or task is None:
+                raise
+            task.uncancel()
+            return await self._halted(self._halt)
+
+    async def _carry_out(self) -> attempts.Outcome:
+        raise NotImplementedError
+
+    async def _cut(self) -> bool:
+        """End what is still under way; True is proof that it has ended."""
+        return True
+
+    async def _halted(self, halt: Halt) -> attempts.Outcome:
+        """End what was begun; how the attempt has ended then."""
+        return self._ended(halt.ending, halt.reason, halt.message)
+
+    def _report(self, outcome: attempts.Outcome) -> None:
+        if not self.silent:
+            ended = outcome.ending in (_E.SUCCEEDED, _E.FAILED)
+            digest = self._callback.digest() if ended and self._callback is not None else b""
+            self._link.report(lambda serial: messages.Finished(serial, self.ref, outcome, digest))
+
+    def halt(self, halt: Halt) -> None:
+        """End it; the first one counts, and none once its end is known."""
+        if self._halt is None and self._work is not None:
+            self._halt = halt
+            self._work.cancel()
+        elif self._work is None and not self.over.is_set():
+            self._halt = self._halt or halt  # it has not begun yet
+
+    def abandon(self) -> None:
+        """End it without a word: nobody wants to hear of it."""
+        self.silent = True
+        self.halt(Halt(_E.STOPPED, _R.REPLACED, "the dispatcher does not know it"))
+
+    def called_back(self, callback: messages.Callback) -> None:
+        """Its result has come, if it waits for one."""
+
+    def send_log(self, offset: int) -> None:
+        """Send what it has logged, from that byte on."""
+        if len(self.log) > offset:
+            self._link.send(messages.Log(self.ref, offset, self.log[offset:]))
+
+    def _see(
+        self,
+        reason: reasons.Reason,
+        message: str = "",
+        *,
+        parked: bool = False,
+        handover: bytes = b"",
+    ) -> None:
+        self.seen = messages.Observed(self.ref, reason.value, message, parked, handover)
+        self._link.send(self.seen)
+
+    def _ended(
+        self,
+        ending: attempts.Ending,
+        reason: str,
+        message: str = "",
+        *,
+        proof: bool = True,
+        result: attempts.Payload | None = None,
+    ) -> attempts.Outcome:
+        return attempts.Outcome(
+            ending,
+            _text(str(reason)),
+            _text(message),
+            result=result,
+            proof=proof,
+            started=self._started,
+            finished=self._clock.wall(),
+        )
+
+    def _variables(self) -> dict[str, Any]:
+        run, ref = self._run, self.ref
+        facts = substitution.TaskFacts(
+            name=run.name or ids.task_text(ref.task),
+            namespace=run.namespace,
+            id=ids.task_text(ref.task),
+            run=ref.run,
+            attempt=ref.attempt,
+            cluster_name=run.spec.cluster_name,
+        )
+        inputs = substitution.input_variables(run.inputs)
+        return {**substitution.task_variables(facts), **inputs}
+
+
+def _is_cancelled() -> bool:
+    current = asyncio.current_task()
+    return current is not None and current.cancelling() > 0
+
+
+def _text(given: str) -> str:
+    """As it can be sent: a function of a user may raise anything."""
+    return given[:MAX_MESSAGE].encode(errors="replace").decode()

@@ -1,0 +1,238 @@
+"""The output of one attempt, from its pipe to the dispatcher, without holding the task up.
+
+Used by `attempt`. What the dispatcher has not kept yet is kept here, to be sent again on a new
+link; while that is `KEPT_BYTES`, further output waits here too, and of more than `TAIL_BYTES` the
+oldest is dropped. A task that prints faster than its output can be kept goes on like that, and its
+log says how much is missing. But nothing is dropped of the first `WHOLE_BYTES`, nor while the
+dispatcher takes nothing: then the pipe is not read and the task waits, as it would for a slow disk.
+So a task may print any amount without this process growing.
+"""
+
+import asyncio
+import collections
+import contextlib
+import fcntl
+import os
+from collections.abc import Callable
+
+from kilnwork.api import attempts
+from kilnwork.worker import lines, stdout_writer
+
+KEPT_BYTES = 1 << 20
+"""Output of one attempt that may be unacknowledged (docs/decisions/0004)."""
+
+READ_BYTES = 1 << 16
+"""Well below the largest frame."""
+
+PIPE_BYTES = 1 << 20
+"""So much may be printed between two reads, by a task that prints much; Linux allows it to
+everybody."""
+
+TAIL_BYTES = 2 << 20
+"""What waits to be sent when much is printed: the end of the output is there in one piece."""
+
+BEHIND_BYTES = TAIL_BYTES // 2
+BEHIND_S = 0.05
+BEHIND_PIECE_BYTES = 256 * 1024
+"""With so much waiting, a piece is sent now and then, so that followers see something: each that
+is sent costs the time in which much more could be read."""
+
+WHOLE_BYTES = 16 << 20
+"""Of so much nothing is dropped, however slowly it is kept: the log holds it all by default."""
+
+DROPPED_PER_BYTE = 256
+"""How much may be dropped for each byte that the dispatcher has kept: it decides whether a task
+waits for a dispatcher that is away, and must not slow down one that only prints much."""
+
+SMALL_BYTES = 4096
+LINGER_S = 0.005
+"""After a read of less than `SMALL_BYTES` the pipe is left alone so long, so that a program that
+writes line by line makes few frames, and not one for each line."""
+
+_LAST_READS = 64
+"""At the end at most so often: a process that could not be killed may go on printing."""
+
+Send = Callable[[int, bytes], None]
+"""Takes an offset and the data that begins there; does nothing while there is no link."""
+
+
+class AttemptOutput:
+    """Reads `descriptor`, which it owns, until everything was read or `finish` was called."""
+
+    def __init__(self, descriptor: int, *, send: Send, shared: stdout_writer.StdoutWriter) -> None:
+        self._descriptor = descriptor
+        self._send = send
+        self._stdout = shared
+        self._lines = lines.Lines(shared)
+        self._loop = asyncio.get_running_loop()
+        self._kept: collections.deque[tuple[int, bytes]] = collections.deque()
+        self._kept_bytes = 0
+        self._kept_from = 0
+        self._late: collections.deque[bytes | memoryview] = collections.deque()
+        self._late_bytes = 0
+        self._read_up_to = 0
+        self._dropped = 0
+        self._may_drop = 0
+        self._is_enlarged = False
+        self._open = True
+        self._reading = False
+        self._awaits_room = False
+        self._lingers: asyncio.TimerHandle | None = None
+        self._catching_up: asyncio.TimerHandle | None = None
+        self._resume()
+
+    def kept_up_to(self, offset: int) -> None:
+        """The dispatcher has everything below `offset`."""
+        if offset <= self._kept_from:
+            return
+        while self._kept:
+            start, data = self._kept[0]
+            count = min(offset - start, len(data))
+            if count <= 0:
+                break
+            self._kept_bytes -= count
+            self._may_drop += count * DROPPED_PER_BYTE
+            self._kept.popleft()
+            if count < len(data):
+                self._kept.appendleft((start + count, data[count:]))
+        self._kept_from = min(offset, self._read_up_to)
+        self._pass_on()
+        self._resume()
+
+    def send_again(self, offset: int) -> None:
+        """A new link stands, and the dispatcher has everything below `offset`."""
+        self.kept_up_to(offset)
+        for start, data in self._kept:
+            self._send(start, data)
+
+    def finish(self) -> None:
+        """Nothing of the attempt is left: read what is still in the pipe, and close it."""
+        for _ in range(_LAST_READS):
+            if not self._open or not self._read():
+                break
+        self._shut()
+        if self._catching_up is not None:
+            self._catching_up.cancel()
+        self._send_late(self._late_bytes)
+        self._lines.close()
+
+    @property
+    def _has_room(self) -> bool:
+        """More can be passed on."""
+        return self._kept_bytes < KEPT_BYTES and not self._stdout.full
+
+    @property
+    def _drops(self) -> bool:
+        """Output that finds no room may be dropped."""
+        return self._may_drop > 0 and self._read_up_to >= WHOLE_BYTES
+
+    def _resume(self) -> None:
+        if not self._open or self._reading or self._lingers is not None:
+            return
+        if self._has_room or self._drops:
+            self._reading = True
+            self._loop.add_reader(self._descriptor, self._readable)
+        elif self._kept_bytes < KEPT_BYTES:
+            self._await_room()
+        # else until more is acknowledged
+
+    def _await_room(self) -> None:
+        if not self._awaits_room:
+            self._awaits_room = True
+            self._stdout.when_room(self._room)
+
+    def _room(self) -> None:
+        self._awaits_room = False
+        self._pass_on()
+        self._resume()
+
+    def _linger(self) -> None:
+        self._pause()
+        self._lingers = self._loop.call_later(LINGER_S, self._lingered)
+
+    def _lingered(self) -> None:
+        self._lingers = None
+        self._resume()
+
+    def _pause(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._descriptor)
+
+    def _readable(self) -> None:
+        if not self._has_room and not self._drops:
+            self._pause()
+            self._resume()  # as soon as there is room again
+            return
+        count = self._read()
+        self._pass_on()
+        if count < SMALL_BYTES and self._open:
+            self._linger()
+        elif count == READ_BYTES and self._drops and not self._is_enlarged:
+            self._is_enlarged = True
+            with contextlib.suppress(OSError):  # somebody has too many large pipes already
+                fcntl.fcntl(self._descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
+    def _read(self) -> int:
+        """Take one piece out of the pipe; its length, 0 when there is none now."""
+        try:
+            data = os.read(self._descriptor, READ_BYTES if not self._is_enlarged else PIPE_BYTES)
+        except BlockingIOError:
+            return 0
+        if not data:
+            self._shut()
+            return 0
+        self._read_up_to += len(data)
+        self._late.append(data)
+        self._late_bytes += len(data)
+        while self._late_bytes > TAIL_BYTES:
+            gone = len(self._late.popleft())
+            self._late_bytes -= gone
+            self._dropped += gone
+            self._may_drop = max(0, self._may_drop - gone)
+        return len(data)
+
+    def _pass_on(self) -> None:
+        """Send what was read, as far as there is room: at once, unless we are far behind."""
+        if self._late_bytes < BEHIND_BYTES or not self._drops:
+            while self._late and self._has_room:
+                self._send_late(1)
+        elif self._catching_up is None:
+            self._catching_up = self._loop.call_later(BEHIND_S, self._catch_up)
+        if self._late and self._kept_bytes < KEPT_BYTES and self._stdout.full:
+            self._await_room()
+
+    def _catch_up(self) -> None:
+        self._catching_up = None
+        if self._has_room:
+            self._send_late(BEHIND_PIECE_BYTES)
+        self._pass_on()
+        self._resume()
+
+    def _send_late(self, most: int) -> None:
+        """Send about so many bytes, and keep them until they are acknowledged."""
+        if self._late and self._dropped:
+            self._lines.write(attempts.dropped_line(self._dropped))
+            self._dropped = 0
+        while self._late and most > 0:
+            first = self._late.popleft()
+            if len(first) > READ_BYTES:
+                view = memoryview(first)  # the rest is not copied for each piece that is cut off
+                self._late.appendleft(view[READ_BYTES:])
+                first = view[:READ_BYTES]
+            data = bytes(first)
+            offset = self._read_up_to - self._late_bytes
+            self._late_bytes -= len(data)
+            most -= len(data)
+            self._kept.append((offset, data))
+            self._kept_bytes += len(data)
+            self._lines.write(data)
+            self._send(offset, data)
+
+    def _shut(self) -> None:
+        if self._open:
+            self._pause()
+            self._open = False
+            os.close(self._descriptor)
+            if self._lingers is not None:
+                self._lingers.cancel()

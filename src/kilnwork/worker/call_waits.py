@@ -1,0 +1,191 @@
+"""How a task of a slot waits for others: it lets go of the slot, and goes on when they are over.
+
+Used by `slot_session`, in whichever thread waits. In the main thread a task may wait *in place*:
+what it waits for runs on top of it, in the same process, as deep as that goes. Not while something
+else of the task may run, a thread of its own or an event loop: then whose a submit is would be
+anybody's guess.
+"""
+
+import contextlib
+import os
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from types import CodeType, FrameType
+from typing import Any, Protocol
+
+from kilnwork.api import calls
+from kilnwork.channel import messages
+from kilnwork.kit import clock as clocks
+from kilnwork.kit import ids
+from kilnwork.sdk import futures
+from kilnwork.worker import interrupts, slot_calls
+
+LOOK_S = 0.5
+"""A task that waits looks so often for output of processes and threads that it has started."""
+
+HIDDEN_FRAMES = 40
+"""What C functions on the way count against the recursion limit, for each call on the stack."""
+
+
+class Runner(Protocol):
+    """Who runs calls: the session of the slot. See there."""
+
+    link: Any
+
+    def gather(self) -> None: ...
+    def begin(self, waiting: deque[calls.CallRun]) -> slot_calls.StackLevel | None: ...
+    def run(self, level: slot_calls.StackLevel, where: int) -> None: ...
+    def settle(self, level: slot_calls.StackLevel) -> None: ...
+
+
+class CallWaits:
+    """See the module. Make it in the main thread. `home`: the slot's working directory.
+
+    `base`: the function of which each call on the stack has a frame.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        held: slot_calls.SlotCalls,
+        guard: interrupts.Interrupts,
+        *,
+        clock: clocks.Clock,
+        home: int,
+        base: Callable[..., object],
+    ) -> None:
+        self._runner = runner
+        self._held = held
+        self._guard = guard
+        self._monotonic = clock.monotonic
+        self._home, self._home_is = home, os.fstat(home)
+        self._base: CodeType = base.__code__
+        self._main = threading.get_ident()
+        self._threads = 1
+
+    def count_threads(self) -> None:
+        """Those that run now are of nobody in particular: libraries start some."""
+        self._threads = threading.active_count()
+
+    def block(
+        self,
+        done: Callable[[], bool],
+        timeout_s: float | None,
+        tasks: Sequence[ids.TaskId],
+        *,
+        first: bool,
+    ) -> bool:
+        """As `Session.block`, for the task on top. Raises Cancelled when it is to end."""
+        level = self._held.stack[-1]
+        if threading.get_ident() != self._main:
+            self.release_slot(level, tasks, in_place=False, first=first)
+            try:
+                return bool(self._runner.link.wait(done, timeout_s))
+            finally:
+                self.resume(level)
+        in_place = timeout_s is None and self._undivided()
+        user, self._guard.user = self._guard.user, False
+        self.release_slot(level, tasks, in_place=in_place, first=first)
+        try:
+            return self._wait(level, done, timeout_s)
+        finally:
+            self.resume(level)
+            self._guard.user = user
+
+    def release_slot(
+        self,
+        level: slot_calls.StackLevel,
+        tasks: Sequence[ids.TaskId],
+        *,
+        in_place: bool,
+        first: bool = False,
+    ) -> None:
+        """The task waits: others may have the slot, and what is queued here."""
+        runner = self._runner
+        runner.gather()
+        with self._held.lock:
+            level.waits += 1
+            returned = self._held.return_all()
+            level.announced = message = messages.Waiting(
+                level.ref, tuple(tasks), in_place, first, more=_not_all(tasks)
+            )
+        if returned:
+            runner.link.send(messages.Returned(tuple(returned)))
+        runner.link.send(message)
+
+    def resume(self, level: slot_calls.StackLevel) -> None:
+        """It does not wait any more, unless something else of it does."""
+        with self._held.lock:
+            level.waits -= 1
+            if level.waits or level.announced is None or level.over:
+                return
+            level.announced = None
+            returned = self._held.return_all()
+        if returned:
+            self._runner.link.send(messages.Returned(tuple(returned)))
+        self._runner.link.send(messages.Resumed(level.ref))
+
+    def _undivided(self) -> bool:
+        """True when the whole task waits."""
+        events = sys.modules.get("asyncio.events")
+        looping = events is not None and events._get_running_loop() is not None
+        return not looping and threading.active_count() <= self._threads
+
+    def _wait(
+        self, level: slot_calls.StackLevel, done: Callable[[], bool], timeout_s: float | None
+    ) -> bool:
+        runner, placed, due = self._runner, self._held.placed, self._guard.due
+        until = None if timeout_s is None else self._monotonic() + timeout_s
+
+        def look() -> bool:
+            return done() or bool(placed) or due()
+
+        while True:
+            left_s = LOOK_S if until is None else min(LOOK_S, until - self._monotonic())
+            runner.link.wait(look, left_s)
+            if due():
+                raise self._guard.cancelled()
+            if done():
+                return True
+            above = runner.begin(placed)
+            if above is not None:
+                self._run_above(above)
+            elif until is not None and self._monotonic() >= until:
+                return False
+            else:
+                with self._held.lock:
+                    runner.settle(level)
+
+    def _run_above(self, above: slot_calls.StackLevel) -> None:
+        """With as much room for its own calls as any other has, and no trace afterwards."""
+        before, where = sys.getrecursionlimit(), self._here()
+        sys.setrecursionlimit(before + self._frames() + HIDDEN_FRAMES)
+        try:
+            self._runner.run(above, where)
+        finally:
+            sys.setrecursionlimit(before)
+            if where != self._home:
+                os.close(where)
+
+    def _here(self) -> int:
+        """The working directory of what waits, as a descriptor."""
+        with contextlib.suppress(OSError):  # somebody has removed it
+            if not os.path.samestat(os.stat("."), self._home_is):  # noqa: PTH116  half the time
+                return os.open(".", os.O_RDONLY | os.O_DIRECTORY)
+        return self._home
+
+    def _frames(self) -> int:
+        """How many frames the call below takes."""
+        count = 0
+        frame: FrameType | None = sys._getframe()
+        while frame is not None and frame.f_code is not self._base:
+            count += 1
+            frame = frame.f_back
+        return count
+
+
+def _not_all(tasks: Sequence[ids.TaskId]) -> bool:
+    """Whether it may wait for others besides these."""
+    return not tasks or len(tasks) >= futures.TASKS_NAMED

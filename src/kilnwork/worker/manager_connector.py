@@ -1,0 +1,62 @@
+"""The manager as the containers of an attempt's Pod reach it: over TLS, by the token of the Pod.
+
+Used by `sidecar_blob` and `pod_call`, where the manager is on another machine.
+"""
+
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from kilnwork.api import manager
+from kilnwork.kit import tls_client
+from kilnwork.worker import settings
+
+MIN_TIMEOUT_S = 1.0
+
+
+class ManagerAccess(Protocol):
+    """What the Pod tells of the manager, and who the attempt is; see `sidecar_settings`."""
+
+    @property
+    def token_file(self) -> Path: ...
+    @property
+    def attempt(self) -> tuple[str, int, int]: ...
+    @property
+    def pod(self) -> str: ...
+    @property
+    def channel(self) -> str: ...
+    @property
+    def ca(self) -> str: ...
+
+
+class ManagerConnector:
+    """`endpoints.client.Connector`: the manager over TLS, by the CA that the Pod was given.
+
+    `timeout_s`: how long the next connection may take.
+    """
+
+    def __init__(self, given: ManagerAccess, timeout_s: Callable[[], float]) -> None:
+        self._given = given
+        self._timeout_s = timeout_s
+        host, _, port = given.channel.removeprefix(settings.NETWORK).rpartition(":")
+        self._address = host.strip("[]"), int(port)
+        self._context = ssl.create_default_context(cadata=given.ca)
+
+    def connect(self) -> socket.socket:
+        made = socket.create_connection(self._address, timeout=self._timeout_s())
+        return tls_client.wrap(self._context, made, server_name=manager.SERVER_NAME)
+
+    def headers(self) -> Mapping[str, str]:
+        """The token is read each time, since the kubelet renews it."""
+        given = self._given
+        task, run, attempt = given.attempt
+        return {
+            "Host": manager.SERVER_NAME,
+            manager.TOKEN_HEADER: given.token_file.read_text().strip(),
+            manager.ATTEMPT_HEADER: f"{given.pod} {task}/{run}/{attempt}",
+        }
+
+    def refused(self) -> None:
+        """There is no other than the one in the file."""

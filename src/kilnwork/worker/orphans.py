@@ -1,0 +1,137 @@
+"""What an attempt leaves behind when its command has ended: find it, kill it, prove it gone.
+
+Used by `attempt`. Since the worker is a subreaper, everything a task ever started is below it; once
+the command is gone the rest hangs below orphans, which are children of the worker that nobody
+watches. Whose an orphan is says, in this order: the marker in its initial environment, its session,
+and the moment it started. An orphan that hides all of them is taken for the attempt that ends, if
+it is younger than it: rather one daemon too many than a task that is called over and is not.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from kilnwork.kit import processes
+from kilnwork.worker import reaper
+
+log = logging.getLogger(__name__)
+
+MARKER = "KILN_ATTEMPT_ID"
+"""Environment variable that every process of an attempt starts with."""
+
+PATIENCE_S = 10.0
+"""A killed process that is not gone by then is stuck in the kernel: there is no proof."""
+
+_FIRST_PAUSE_S = 0.0005
+_MAX_PAUSE_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class RootProcess:
+    """The first process of an attempt, which is also its session. `started`: clock ticks."""
+
+    pid: int
+    started: int
+    marker: str
+
+
+class Orphans:
+    """All attempts of this worker that have a process, and what is left of one that ends."""
+
+    def __init__(self, waiter: reaper.Reaper) -> None:
+        self._reaper = waiter
+        self._roots: dict[str, RootProcess] = {}
+        self._abandoned: set[tuple[int, int]] = set()
+
+    def register(self, pid: int, *, marker: str) -> RootProcess:
+        """`pid` was just started, with `MARKER=marker` in its environment."""
+        identity = processes.identify(pid)
+        root = RootProcess(pid=pid, started=identity.started if identity else 0, marker=marker)
+        self._roots[marker] = root
+        return root
+
+    async def clear(self, root: RootProcess) -> bool:
+        """Kill what `root` left; call after it was waited for. True is proof that all is gone.
+
+        The proof: if anything of it lived, its eldest would be a child of this process that nobody
+        watches; and a child, even one that ends meanwhile, is in /proc until we wait for it.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PATIENCE_S
+        pause_s = _FIRST_PAUSE_S
+        try:
+            while not self._reaper.sweep():
+                stats = processes.read_all()
+                orphans = self._left_by(root, stats)
+                if not orphans:
+                    break
+                if loop.time() > deadline:
+                    self._abandon(orphans, stats)
+                    return False
+                left = orphans | processes.descendants_in(orphans, stats)
+                _kill(left, groups=self._groups({stats[pid].group for pid in left}, root))
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _MAX_PAUSE_S)
+            return True
+        finally:
+            del self._roots[root.marker]
+
+    def _left_by(self, root: RootProcess, stats: Mapping[int, processes.Stat]) -> set[int]:
+        watched = self._reaper.watched
+        return {
+            pid
+            for pid, stat in stats.items()
+            if stat.parent == os.getpid()
+            and pid not in watched
+            and (pid, stat.started) not in self._abandoned
+            and self._belongs(pid, stat, root)
+        }
+
+    def _groups(self, found: set[int], root: RootProcess) -> set[int]:
+        """Process groups to kill: a signal to a group also meets who was forked a moment ago.
+
+        Groups do not reach beyond a session, so no other attempt is in them.
+        """
+        others = {other.pid for other in self._roots.values() if other is not root}
+        return found - others - {os.getpgrp()}
+
+    def _abandon(self, orphans: set[int], stats: Mapping[int, processes.Stat]) -> None:
+        self._abandoned |= {(pid, stats[pid].started) for pid in orphans}
+        log.error("processes of an attempt cannot be killed", extra={"pids": sorted(orphans)})
+
+    def _belongs(self, pid: int, stat: processes.Stat, root: RootProcess) -> bool:
+        marker = _marker_of(pid)
+        if marker == root.marker:
+            return True
+        if marker is not None:
+            return marker not in self._roots
+        sessions = {other.pid for other in self._roots.values() if other is not root}
+        if stat.session in sessions:
+            return False
+        return stat.session == root.pid or stat.started >= root.started
+
+
+def _marker_of(pid: int) -> str | None:
+    try:
+        environment = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return None
+    start = f"{MARKER}=".encode()
+    for entry in environment.split(b"\0"):
+        if entry.startswith(start):
+            return entry[len(start) :].decode(errors="replace")
+    return None
+
+
+def _kill(pids: Iterable[int], *, groups: Iterable[int]) -> None:
+    for target in (*(-group for group in groups), *pids):
+        try:
+            os.kill(target, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+        except PermissionError:
+            log.warning("a process of another user cannot be killed", extra={"pid": target})

@@ -1,0 +1,234 @@
+"""The output of the calls of a slot: from its pipe to the attempt that printed it.
+
+Used by `slot_session`. File descriptors 1 and 2 are one pipe, whose other end is read here: when a
+call ends, which is when the next one may begin to print, and now and then meanwhile. The agent has
+that end too, and reads what a slot that died has left in it. What is printed goes to the dispatcher
+and, line by line, to the worker's own output. A call that prints faster than that can be passed on
+is not held up: what is oldest of it is dropped, the end is kept, and its log says how much is
+missing.
+"""
+
+import array
+import collections
+import contextlib
+import fcntl
+import os
+import select
+import stat
+import sys
+import termios
+from collections.abc import Callable
+from typing import TextIO
+
+from kilnwork.api import attempts
+from kilnwork.channel import messages
+from kilnwork.worker import lines, slot_calls, slot_page
+
+READ_BYTES = 1 << 16
+PIPE_BYTES = 1 << 20
+"""So much may be printed at once before somebody has to read; Linux allows it to everybody."""
+
+KEPT_BYTES = 1 << 20
+"""Of what was sent last, to be sent again on a new connection."""
+
+AWAY_BYTES = KEPT_BYTES // 2
+"""So much is read while nobody can be told of it."""
+
+MAX_READ_BYTES = 16 << 20
+"""At one look: a process may print faster than we read."""
+
+TAIL_BYTES = 8 << 20
+"""Of what is read and not passed on yet. What is older is dropped, while the link takes some."""
+
+BUSY_BYTES = 256 * 1024
+"""Read at one look: more will be there at once. Meanwhile so much is passed on at each look."""
+
+BUSY_MS = 1
+MAX_PAUSES = 16
+"""A look goes on as long as much comes so soon, but the link and the call have other needs too."""
+
+_STDOUT, _STDERR = 1, 2
+
+
+class SlotOutput:
+    """See the module; all of it under `Holdings.lock`. `pipe`: both ends, which it owns.
+
+    `send` passes output on, `room` says whether it will arrive soon.
+    """
+
+    def __init__(
+        self,
+        pipe: tuple[int, int],
+        page: slot_page.SlotPage,
+        *,
+        send: Callable[[messages.Log], None],
+        room: Callable[[], bool],
+    ) -> None:
+        self._reading, self._writing = reading, writing = pipe
+        self._page = page
+        self._send = send
+        self._room = room
+        self._away_bytes = 0
+        self._shared = SharedOutput(os.dup(_STDOUT))
+        self._lines = lines.Lines(self._shared)
+        self._late: collections.deque[bytes] = collections.deque()
+        self._late_bytes = 0
+        self._dropped = 0
+        self._kept: collections.deque[messages.Log] = collections.deque()
+        self._kept_bytes = 0
+        self._count = array.array("i", [0])
+        self._out: TextIO
+        self._err: TextIO
+        with contextlib.suppress(OSError):  # somebody has too many large pipes already
+            fcntl.fcntl(reading, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+        self._inode = os.fstat(writing).st_ino
+        self._nothing = select.poll()
+        self._attach()
+
+    def settle(self, level: slot_calls.StackLevel) -> bool:
+        """What was printed until now is of this attempt; True if that was anything."""
+        try:
+            self._out.flush()
+            self._err.flush()
+        except (OSError, ValueError):
+            self._attach()
+        fcntl.ioctl(self._reading, termios.FIONREAD, self._count)
+        if not self._count[0] and not self._page.is_spilled and not self._late:
+            return False
+        self._take(level, MAX_READ_BYTES)
+        self._pass_on(level, self._late_bytes)
+        self._lines.close()
+        return True
+
+    def drain_some(self, level: slot_calls.StackLevel) -> bool:
+        """The same while it runs: it may have to wait, with the pipe full, until we have room. True
+        if so much is printed that it should be done again at once."""
+        most = MAX_READ_BYTES
+        if self._room():
+            self._away_bytes = 0
+        else:
+            most = AWAY_BYTES - self._away_bytes
+            if most <= 0:
+                return False
+        count = self._take(level, most)
+        self._away_bytes += count
+        busy = count >= BUSY_BYTES
+        self._pass_on(level, BUSY_BYTES if busy else self._late_bytes)
+        return busy
+
+    def _take(self, level: slot_calls.StackLevel, most: int) -> int:
+        """Read what the agent has read for us and what is in the pipe, but not for ever; how many
+        bytes."""
+        count = 0
+        with self._page.locked():
+            while data := self._page.fetch(READ_BYTES):
+                count += self._add(level, data)
+            pauses = 0
+            while count < most and pauses < MAX_PAUSES:
+                try:
+                    data = os.read(self._reading, min(READ_BYTES, most - count))
+                except BlockingIOError:
+                    break
+                count += self._add(level, data)
+                if len(data) < READ_BYTES:
+                    if count < BUSY_BYTES or (pauses and len(data) < READ_BYTES // 2):
+                        break
+                    pauses += 1
+                    self._nothing.poll(BUSY_MS)
+        return count
+
+    def _add(self, level: slot_calls.StackLevel, data: bytes) -> int:
+        level.printed += len(data)
+        self._late.append(data)
+        self._late_bytes += len(data)
+        while self._late_bytes > TAIL_BYTES:
+            gone = len(self._late.popleft())
+            self._late_bytes -= gone
+            self._dropped += gone
+        return len(data)
+
+    def _pass_on(self, level: slot_calls.StackLevel, most: int) -> None:
+        """Send about so many bytes of what is late, the oldest first."""
+        if most and self._dropped:
+            self._lines.write(attempts.dropped_line(self._dropped))
+            self._dropped = 0
+        while self._late and most > 0:
+            data = self._late.popleft()
+            offset = level.printed - self._late_bytes
+            self._late_bytes -= len(data)
+            most -= len(data)
+            for at in range(0, len(data), READ_BYTES):
+                piece = data[at : at + READ_BYTES]
+                message = messages.Log(level.ref, offset + at, piece)
+                self._keep(message)
+                self._send(message)
+                self._lines.write(piece)
+
+    def repair(self) -> None:
+        """Whatever a call has done to 1 and 2, `sys.stdout` and `sys.stderr`: they are ours."""
+        if sys.stdout is not self._out or sys.stderr is not self._err:
+            sys.stdout, sys.stderr = self._out, self._err
+        try:
+            if os.fstat(_STDOUT).st_ino == os.fstat(_STDERR).st_ino == self._inode:
+                return
+        except OSError:
+            pass
+        self._attach()
+
+    @property
+    def kept(self) -> list[messages.Log]:
+        return list(self._kept)
+
+    def _keep(self, message: messages.Log) -> None:
+        self._kept.append(message)
+        self._kept_bytes += len(message.data)
+        while self._kept_bytes > KEPT_BYTES:
+            self._kept_bytes -= len(self._kept.popleft().data)
+
+    def _attach(self) -> None:
+        """Whatever was done to 1 and 2: they are the pipe."""
+        os.dup2(self._writing, _STDOUT)
+        os.dup2(self._writing, _STDERR)
+        self._out = _opened(_STDOUT)
+        self._err = _opened(_STDERR)
+        sys.__stdout__ = self._out  # type: ignore[assignment,misc]
+        sys.__stderr__ = self._err  # type: ignore[assignment,misc]
+        sys.stdout, sys.stderr = self._out, self._err
+
+
+class SharedOutput:
+    """The worker's own output, which all slots have. Written in pieces that a pipe keeps whole."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._piece = select.PIPE_BUF
+        self._dead = False
+        try:
+            if stat.S_ISREG(os.fstat(descriptor).st_mode):
+                self._piece = 1 << 20
+        except OSError:
+            self._dead = True
+
+    def write(self, data: bytes) -> None:
+        """Write it; waits for a slow reader, and does without one that is gone."""
+        while data and not self._dead:
+            piece = data[: self._piece]
+            if len(piece) < len(data) and b"\n" in piece:
+                piece = piece[: piece.rindex(b"\n") + 1]
+            try:
+                written = os.write(self._descriptor, piece)
+            except OSError:
+                self._dead = True
+                return
+            data = data[written:]
+
+
+def _opened(descriptor: int) -> TextIO:
+    return open(
+        descriptor,
+        "w",
+        buffering=1,
+        encoding="utf-8",
+        errors="backslashreplace" if descriptor == _STDERR else "surrogateescape",
+        closefd=False,
+    )

@@ -1,0 +1,98 @@
+"""The tasks' output, once more, on the worker's own standard output, for `kubectl logs` of its Pod.
+
+Used by `attempt_output`. Whole lines, so that those of tasks side by side do not mix. Writing must
+never block the event loop, or a slow reader of the Pod's log would cost the lease: a pipe takes at
+most `PIPE_BUF` bytes at a time, and only when poll(2) says it has room. Nothing is dropped: while
+much waits here, tasks wait too, as any container does whose log is not read.
+"""
+
+import asyncio
+import collections
+import os
+import select
+import stat
+from collections.abc import Callable
+
+FULL_BYTES = 256 * 1024
+"""With this much waiting, readers of task output pause."""
+
+_PIECE = select.PIPE_BUF
+
+
+class StdoutWriter:
+    """Writes to `descriptor` without blocking; gives up quietly when nobody can read it any more.
+
+    The descriptor's flags are left alone: they are shared with whoever else has it.
+    """
+
+    def __init__(self, descriptor: int = 1) -> None:
+        self._descriptor = descriptor
+        self._waiting: collections.deque[bytes] = collections.deque()
+        self._bytes = 0
+        self._on_room: list[Callable[[], None]] = []
+        self._watching = False
+        self._poll = select.poll()
+        self._dead = False
+        self._never_blocks = False
+        try:
+            self._never_blocks = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            self._poll.register(descriptor, select.POLLOUT)
+        except OSError:
+            self._dead = True
+
+    @property
+    def full(self) -> bool:
+        """True while producers should wait; `when_room` calls them."""
+        return self._bytes >= FULL_BYTES
+
+    def when_room(self, call: Callable[[], None]) -> None:
+        """Call once, when it is no longer full."""
+        self._on_room.append(call)
+
+    def write(self, data: bytes) -> None:
+        """Take `data`; it is written now or when there is room."""
+        if self._dead or not data:
+            return
+        self._waiting.append(data)
+        self._bytes += len(data)
+        if not self._watching:
+            self._push()
+
+    def close(self) -> None:
+        """Stop watching; what waits is lost."""
+        self._watch(False)
+        self._forget()
+
+    def _push(self) -> None:
+        try:
+            while self._waiting and self._has_room():
+                data = self._waiting.popleft()
+                written = os.write(self._descriptor, data if self._never_blocks else data[:_PIECE])
+                self._bytes -= written
+                if written < len(data):
+                    self._waiting.appendleft(data[written:])
+        except OSError:
+            self._dead = True
+            self._forget()
+        self._watch(bool(self._waiting))
+        if not self.full and self._on_room:
+            calls, self._on_room = self._on_room, []
+            for call in calls:
+                call()
+
+    def _has_room(self) -> bool:
+        return self._never_blocks or bool(self._poll.poll(0))
+
+    def _watch(self, wanted: bool) -> None:  # noqa: FBT001  a state, not a switch
+        if wanted == self._watching:
+            return
+        self._watching = wanted
+        loop = asyncio.get_running_loop()
+        if wanted:
+            loop.add_writer(self._descriptor, self._push)
+        else:
+            loop.remove_writer(self._descriptor)
+
+    def _forget(self) -> None:
+        self._waiting.clear()
+        self._bytes = 0

@@ -1,0 +1,228 @@
+"""A small HTTP/1.1 server on one Unix socket: enough for curl and any HTTP library.
+
+Used by `task_socket`, which gives it the answers. One request at a time per connection, keep-alive,
+`Content-Length` and chunked bodies, `Expect: 100-continue`. A client that closes its side is gone,
+and its request is given up. Not for the open network: whoever can
+reach the socket is the task itself. What is too large or no HTTP is refused, and harms no one else.
+"""
+
+import asyncio
+import collections
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+import httptools
+import msgspec
+
+from kilnwork.kit import coroutines, errors
+
+log = logging.getLogger(__name__)
+
+MAX_BODY_BYTES = 256 * 1024
+MAX_HEAD_BYTES = 16 * 1024
+MAX_CONNECTIONS = 64
+MAX_PIPELINED = 16
+LINGER_S = 2.0
+"""How long a refused client may go on sending; if we closed at once, its write would fail before it
+has read why (RFC 9112 §9.6)."""
+
+
+@dataclass(slots=True)
+class HttpRequest:
+    """One request; `target` is path and query as sent."""
+
+    method: str = ""
+    target: str = ""
+    body: bytearray = field(default_factory=bytearray)
+    keep_alive: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class HttpResponse:
+    """An answer; `body` is JSON or empty."""
+
+    status: int
+    body: bytes = b""
+    allow: str = ""
+
+
+class HttpError(errors.KilnError):
+    """The request is answered with `status` and its message."""
+
+    def __init__(self, status: int, message: str, *, allow: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.allow = allow
+
+    def reply(self) -> HttpResponse:
+        """`{"message": …}` with the status."""
+        body = msgspec.json.encode({"message": str(self)})
+        return HttpResponse(status=self.status, body=body, allow=self.allow)
+
+
+Handle = Callable[[HttpRequest], Awaitable[HttpResponse]]
+"""Answers one request; raises `HttpError`. Cancelled when the connection closes."""
+
+
+class UnixHttpServer:
+    """Serves an already listening socket until `close`."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+        self._background = coroutines.BackgroundWork("task-socket")
+        self._connections: set[_Connection] = set()
+        self._server: asyncio.Server | None = None
+
+    async def start(self, listener: socket.socket) -> None:
+        """Accept connections; takes the socket over."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(self._connect, sock=listener)
+
+    async def close(self) -> None:
+        """Close socket and connections; requests under way get no answer."""
+        if self._server is not None:
+            self._server.close()
+        for connection in list(self._connections):
+            connection.abort()
+        await self._background.stop()
+
+    def _connect(self) -> "_Connection":
+        return _Connection(self._handle, background=self._background, siblings=self._connections)
+
+
+class _Connection(asyncio.Protocol):
+    """One connection; also the callbacks of its parser (on_…)."""
+
+    def __init__(
+        self, handle: Handle, *, background: coroutines.BackgroundWork, siblings: set["_Connection"]
+    ) -> None:
+        self._handle = handle
+        self._background = background
+        self._siblings = siblings
+        self._parser = httptools.HttpRequestParser(self)
+        self._transport: asyncio.Transport | None = None
+        self._request = HttpRequest()
+        self._head_bytes = 0
+        self._queue: collections.deque[HttpRequest] = collections.deque()
+        self._responding: asyncio.Task[None] | None = None
+        self._closing = False
+        self._linger: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if not isinstance(transport, asyncio.Transport):
+            raise TypeError("a stream transport is needed")
+        self._transport = transport
+        self._siblings.add(self)
+        if len(self._siblings) > MAX_CONNECTIONS:
+            log.warning("a task has too many connections to its socket")
+            self.abort()
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self._siblings.discard(self)
+        self._transport = None
+        if self._linger is not None:
+            self._linger.cancel()
+        if self._responding is not None:
+            self._responding.cancel()
+
+    def data_received(self, data: bytes) -> None:
+        if self._closing:
+            return
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            self._refuse(HttpError(400, "this socket speaks HTTP/1.1 only"))
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            known = cause if isinstance(cause, HttpError) else None
+            self._refuse(known or HttpError(400, f"not an HTTP request: {error}"))
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # callbacks of httptools
+
+    def on_message_begin(self) -> None:
+        self._request = HttpRequest()
+        self._head_bytes = 0
+
+    def on_url(self, url: bytes) -> None:
+        self._head(len(url))
+        self._request.target += url.decode("latin-1")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head(len(name) + len(value))
+        if name.lower() == b"content-length" and int(value) > MAX_BODY_BYTES:
+            raise _too_large()
+        if name.lower() == b"expect" and self._transport is not None:
+            self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+    def on_body(self, body: bytes) -> None:
+        self._request.body += body
+        if len(self._request.body) > MAX_BODY_BYTES:
+            raise _too_large()
+
+    def on_message_complete(self) -> None:
+        self._request.method = self._parser.get_method().decode("latin-1")
+        self._request.keep_alive = self._parser.should_keep_alive()
+        self._queue.append(self._request)
+        if len(self._queue) > MAX_PIPELINED:
+            raise HttpError(503, f"more than {MAX_PIPELINED} requests at a time on a connection")
+        if self._responding is None:
+            self._responding = self._background.start("answer", self._respond_to_all())
+
+    def _head(self, count: int) -> None:
+        self._head_bytes += count
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise HttpError(431, f"the head of a request may have {MAX_HEAD_BYTES} bytes")
+
+    async def _respond_to_all(self) -> None:
+        while self._queue:
+            request = self._queue.popleft()
+            self._write(await self._respond(request), keep_alive=request.keep_alive)
+        self._responding = None
+
+    async def _respond(self, request: HttpRequest) -> HttpResponse:
+        try:
+            return await self._handle(request)
+        except HttpError as error:
+            return error.reply()
+        except Exception:
+            log.exception("a request of a task could not be answered")
+            return HttpError(500, "the worker failed to answer; see its log").reply()
+
+    def _refuse(self, error: HttpError) -> None:
+        """Answer, then hear no more of what is still sent, until it ends."""
+        if self._transport is None or self._closing:
+            return
+        self._closing = True
+        self._transport.write(_encode(error.reply(), keep_alive=False))
+        self._transport.write_eof()
+        self._linger = asyncio.get_running_loop().call_later(LINGER_S, self.abort)
+
+    def _write(self, reply: HttpResponse, *, keep_alive: bool) -> None:
+        if self._transport is None or self._closing:
+            return
+        self._transport.write(_encode(reply, keep_alive=keep_alive))
+        if not keep_alive:
+            self._closing = True
+            self._transport.close()
+
+
+def _too_large() -> HttpError:
+    return HttpError(413, f"the body may have {MAX_BODY_BYTES // 1024} KiB")
+
+
+def _encode(reply: HttpResponse, *, keep_alive: bool) -> bytes:
+    head = [f"HTTP/1.1 {reply.status} {HTTPStatus(reply.status).phrase}"]
+    if reply.allow:
+        head.append(f"Allow: {reply.allow}")
+    if reply.status != HTTPStatus.NO_CONTENT:
+        head += ["Content-Type: application/json", f"Content-Length: {len(reply.body)}"]
+    if not keep_alive:
+        head.append("Connection: close")
+    return "\r\n".join([*head, "", ""]).encode("latin-1") + reply.body

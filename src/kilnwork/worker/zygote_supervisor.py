@@ -1,0 +1,256 @@
+"""The agent's end of the zygote: fork slots, kill them, and report their ends.
+
+Used by `slots`. The first zygote was forked by `__main__`; when one dies, its slots die with it,
+the agent kills what they leave, and the next fork starts another zygote. When several in
+a row do not get as far as to be ready, the worker is broken, and says what they wrote.
+"""
+
+import asyncio
+import collections
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable
+
+from kilnwork.kit import coroutines
+from kilnwork.worker import errors, orphans, outcomes, reaper, zygote_link
+
+log = logging.getLogger(__name__)
+
+MAX_FAILED_STARTS = 3
+"""Once may be a stray kill or a moment without memory; the dispatcher pauses between starts."""
+
+START_S = 60.0
+"""How long a zygote may take to be ready: some imports, on a machine that is very busy."""
+
+_LAST_BYTES = 16 * 1024
+_MARKER = "zygote"
+_BROKEN = "the process that starts slots ended with code {}: the worker's log says why"
+
+Gone = Callable[[zygote_link.SlotEnded], None]
+Broken = Callable[[errors.NoZygote], None]
+_Packet = tuple[zygote_link.ForkSlot | zygote_link.KillSlot, tuple[int, ...]]
+
+
+class ZygoteSupervisor:
+    """See the module. Not for more than one event loop.
+
+    `gone` is called once for every slot, `broken` when zygotes do not start.
+    """
+
+    def __init__(
+        self,
+        *,
+        background: coroutines.BackgroundWork,
+        waiter: reaper.Reaper,
+        orphan_processes: orphans.Orphans,
+        gone: Gone,
+        broken: Broken,
+    ) -> None:
+        self._background = background
+        self._reaper = waiter
+        self._orphans = orphan_processes
+        self._gone = gone
+        self._broken = broken
+        self._zygote: zygote_link.ZygoteHandle | None = None
+        self._count = 0
+        self._ready = False
+        self._failed_starts = 0
+        self._alive: dict[bytes, int] = {}
+        self._unsent: collections.deque[_Packet] = collections.deque()
+        self._closing = False
+        self._over = asyncio.Event()
+        self._over.set()
+
+    @property
+    def closing(self) -> bool:
+        """True once no slot will be forked any more."""
+        return self._closing
+
+    def adopt(self, zygote: zygote_link.ZygoteHandle) -> None:
+        """Use this zygote from now on; in the turn of the event loop in which it was started, or
+        before the first."""
+        self._zygote = zygote
+        self._ready = False
+        self._over.clear()
+        self._count += 1
+        zygote.link.setblocking(False)
+        root = self._orphans.register(zygote.pid, marker=f"{_MARKER}-{self._count}")
+        ended = self._reaper.watch(zygote.pid)
+        asyncio.get_running_loop().add_reader(zygote.link, self._readable, zygote)
+        self._background.start("zygote", self._keep(zygote, ended, root))
+        asyncio.get_running_loop().call_later(START_S, self._overdue, zygote)
+
+    def fork_slot(self, slot: bytes, secret: str, descriptors: tuple[int, ...]) -> None:
+        """Have a slot forked; its descriptors are closed here. Raises OSError."""
+        if self._zygote is None:
+            try:
+                self.adopt(_execute())
+            except OSError:
+                _close(descriptors)
+                raise
+        self._alive[slot] = 0
+        self._send(zygote_link.ForkSlot(slot, secret), descriptors)
+
+    def pid(self, slot: bytes) -> int:
+        """The process of a slot, 0 while it has none."""
+        return self._alive.get(slot, 0)
+
+    def kill(self, slot: bytes) -> None:
+        """Send SIGKILL to a slot that was forked."""
+        if slot in self._alive:
+            self._send(zygote_link.KillSlot(slot))
+
+    async def close(self, *, timeout_s: float) -> None:
+        """Fork no slot any more: the zygote kills all slots and ends."""
+        self._closing = True
+        if self._zygote is not None:
+            asyncio.get_running_loop().remove_writer(self._zygote.link)
+            self._zygote.link.shutdown(socket.SHUT_WR)
+            try:
+                async with asyncio.timeout(timeout_s):
+                    await self._over.wait()
+            except TimeoutError:
+                return
+
+    async def _keep(
+        self,
+        zygote: zygote_link.ZygoteHandle,
+        ended: asyncio.Future[reaper.ProcessExit],
+        root: orphans.RootProcess,
+    ) -> None:
+        """Until it is gone: then so are its slots, and we are the heir of what they left."""
+        code, _ = await ended
+        self._read_all(zygote)
+        said = "" if self._ready else _pass_on_errors(zygote)
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(zygote.link)
+        loop.remove_writer(zygote.link)
+        zygote.link.close()
+        self._zygote = None
+        while self._unsent:
+            _close(self._unsent.popleft()[1])
+        heirless, self._alive = self._alive, {}
+        proof = await self._orphans.clear(root)
+        message = "" if code < 0 or self._closing else _BROKEN.format(code)
+        if not self._ready and not self._closing:
+            message = _not_started(code, said)
+            self._failed_starts += 1
+            log.error("slots cannot be started", extra={"why": message})
+        for slot in heirless:
+            self._gone(zygote_link.SlotEnded(slot, -signal.SIGKILL, message, proof))
+        self._over.set()
+        if self._failed_starts >= MAX_FAILED_STARTS:
+            self._broken(errors.NoZygote(message))
+
+    def _overdue(self, zygote: zygote_link.ZygoteHandle) -> None:
+        """One that hangs when it starts is as good as one that dies then."""
+        if self._zygote is zygote and not self._ready:
+            log.error("the process that starts slots is not ready", extra={"after_s": START_S})
+            os.kill(zygote.pid, signal.SIGKILL)
+
+    def _readable(self, zygote: zygote_link.ZygoteHandle) -> None:
+        if not self._read_all(zygote):
+            asyncio.get_running_loop().remove_reader(zygote.link)  # its end will be reported
+
+    def _read_all(self, zygote: zygote_link.ZygoteHandle) -> bool:
+        while True:
+            try:
+                report = zygote_link.receive_report(zygote.link)
+            except BlockingIOError:
+                return True
+            except OSError:
+                return False
+            if report is None:
+                return False
+            if isinstance(report, zygote_link.Ready):
+                self._ready = True
+                self._failed_starts = 0
+                _pass_on_errors(zygote)
+            elif report.slot not in self._alive:
+                continue
+            elif isinstance(report, zygote_link.SlotForked):
+                self._alive[report.slot] = report.pid
+            else:
+                del self._alive[report.slot]
+                self._gone(report)
+
+    def _send(
+        self, order: zygote_link.ForkSlot | zygote_link.KillSlot, descriptors: tuple[int, ...] = ()
+    ) -> None:
+        self._unsent.append((order, descriptors))
+        self._push()
+
+    def _push(self) -> None:
+        if self._zygote is None:
+            return
+        loop, link = asyncio.get_running_loop(), self._zygote.link
+        while self._unsent:
+            order, descriptors = self._unsent[0]
+            try:
+                zygote_link.send(link, order, descriptors)
+            except BlockingIOError:
+                loop.add_writer(link, self._push)
+                return
+            except OSError:
+                break  # it is dead, and its end is about to be seen
+            self._unsent.popleft()
+            _close(descriptors)
+        loop.remove_writer(link)
+
+
+def _execute() -> zygote_link.ZygoteHandle:
+    made: list[int] = []
+    ours, theirs = zygote_link.make_pair()
+    try:
+        made.append(zygote_link.open_errors_file())
+        made.append(os.dup(2))
+        said, stderr = made
+        flags = ["-P"] if sys.flags.safe_path else []
+        pid = os.posix_spawn(
+            sys.executable,
+            [sys.executable, *flags, "-m", "kilnwork.worker.zygote", str(stderr)],
+            os.environ,
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, theirs.fileno(), 0),
+                (os.POSIX_SPAWN_DUP2, said, 2),
+                (os.POSIX_SPAWN_DUP2, stderr, stderr),  # onto itself: clears close-on-exec
+            ],
+            setsigmask=(),
+        )
+    except BaseException:
+        ours.close()
+        _close(tuple(made[:1]))
+        raise
+    finally:
+        theirs.close()
+        _close(tuple(made[1:]))
+    return zygote_link.ZygoteHandle(pid, ours, said)
+
+
+def _pass_on_errors(zygote: zygote_link.ZygoteHandle) -> str:
+    """To our standard error, what a zygote wrote before it was ready or ended; the last of it."""
+    written = b""
+    try:
+        size = os.fstat(zygote.errors).st_size
+        written = os.pread(zygote.errors, _LAST_BYTES, max(0, size - _LAST_BYTES))
+        if written:
+            os.write(2, written)
+    except OSError as error:
+        log.warning("errors cannot be passed on", extra={"why": str(error)})
+    finally:
+        os.close(zygote.errors)
+    return written.decode(errors="replace").strip()
+
+
+def _not_started(code: int, said: str) -> str:
+    how = f"exit code {code}" if code >= 0 else f"signal {-code} ({outcomes.signal_name(-code)})"
+    last = f": {said.splitlines()[-1]}" if said else ""
+    return f"the process that starts slots ended before it was ready, with {how}{last}"
+
+
+def _close(descriptors: tuple[int, ...]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)

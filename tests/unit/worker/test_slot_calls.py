@@ -1,0 +1,95 @@
+"""What a slot holds, from arrival to acknowledgement."""
+
+from kilnwork.api import attempts, calls
+from kilnwork.channel import messages
+from kilnwork.kit import ids
+from kilnwork.worker import slot_calls
+
+NOTHING = attempts.Payload(attempts.JSON, b"[[],{}]")
+
+
+def ref(number: int) -> attempts.AttemptRef:
+    return attempts.AttemptRef(ids.TaskId(bytes([number]) * 16), 1, 1)
+
+
+def run(number: int, *, in_place: bool = False) -> calls.CallRun:
+    return calls.CallRun(ref(number), 1, NOTHING, "", in_place=in_place)
+
+
+def end(number: int) -> calls.CallEnd:
+    return calls.CallEnd(ref(number), attempts.Ending.SUCCEEDED, "Succeeded", "", None, 0.0, 0.0)
+
+
+def running(
+    held: slot_calls.SlotCalls, number: int, *, waits: bool = False
+) -> slot_calls.StackLevel:
+    level = slot_calls.StackLevel(run(number), 1.0)
+    held.stack.append(level)
+    if waits:
+        level.waits = 1
+        level.announced = messages.Waiting(ref(number), (), in_place=True)
+    return level
+
+
+def test_calls_are_queued_unless_the_one_that_runs_waits() -> None:
+    held = slot_calls.SlotCalls()
+    assert held.take_in([run(1), run(2)]) == []
+    running(held, 3)
+    assert held.take_in([run(4), run(5, in_place=True)]) == [ref(5)]
+    running(held, 6, waits=True)
+    assert held.take_in([run(7), run(8, in_place=True)]) == [ref(7)]
+    assert [each.ref for each in held.queue] == [ref(1), ref(2), ref(4)]
+    assert [each.ref for each in held.placed] == [ref(8)]
+    assert held.refs() == (ref(3), ref(6), ref(8), ref(1), ref(2), ref(4))
+    assert held.return_all() == [ref(8), ref(1), ref(2), ref(4)]
+    assert held.return_all() == []
+
+
+def test_the_newest_is_taken_back_first() -> None:
+    held = slot_calls.SlotCalls()
+    held.take_in([run(1), run(2), run(3)])
+    assert held.take_back(2) == [ref(3), ref(2)]
+    assert held.take_back(2) == [ref(1)]
+    assert held.take_back(2) == []
+
+
+def test_only_what_has_not_begun_can_be_withdrawn() -> None:
+    held = slot_calls.SlotCalls()
+    held.take_in([run(1), run(2)])
+    level = running(held, 3)
+    assert held.withdraw(ref(2))
+    assert not held.withdraw(ref(2))
+    assert not held.withdraw(ref(3))
+    assert held.level(ref(3)) is level
+    assert held.level(ref(1)) is None
+
+
+def test_reports_are_kept_until_they_are_acknowledged() -> None:
+    held = slot_calls.SlotCalls()
+    assert held.done() is None
+    held.ends += [end(1), end(2)]
+    first = held.done()
+    assert first == messages.CallsEnded(1, (end(1), end(2)))
+    started = held.started(running(held, 3))
+    held.ends.append(end(3))
+    last = held.done()
+    assert [started.serial, last and last.serial] == [2, 3]
+    held.acknowledged(1)
+    assert held.reports() == [started, last]
+    assert held.refs() == (ref(3),)
+    held.acknowledged(3)
+    assert held.reports() == []
+
+
+def test_what_is_unknown_is_forgotten_everywhere_but_on_the_stack() -> None:
+    held = slot_calls.SlotCalls()
+    held.ends += [end(1), end(2)]
+    held.done()
+    held.ends += [end(3), end(4)]
+    held.take_in([run(5), run(6)])
+    assert not held.drop({ref(1), ref(3), ref(5), ref(99)})
+    assert held.refs() == (ref(6), ref(4), ref(2))
+    assert held.reports() == [messages.CallsEnded(1, (end(2),))]
+    held.started(running(held, 7))
+    assert held.drop({ref(7)})
+    assert held.reports() == [messages.CallsEnded(1, (end(2),))]

@@ -1,0 +1,86 @@
+"""Copying lines to standard output without ever blocking."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from kilnwork.worker import lines, stdout_writer
+from support import waiting
+
+
+@pytest.fixture
+async def pipe() -> AsyncIterator[tuple[int, int]]:
+    reading, writing = os.pipe()
+    yield reading, writing
+    for end in (reading, writing):
+        try:
+            os.close(end)
+        except OSError:
+            continue
+
+
+async def test_a_pipe_that_nobody_reads_makes_it_full_and_does_not_block(
+    pipe: tuple[int, int],
+) -> None:
+    reading, writing = pipe
+    copy = stdout_writer.StdoutWriter(writing)
+    rooms: list[bool] = []
+    text = b"x" * stdout_writer.FULL_BYTES * 2
+    copy.write(text)
+    assert copy.full
+    copy.when_room(lambda: rooms.append(copy.full))
+    found = bytearray()
+    while len(found) < len(text):
+        found += await asyncio.to_thread(os.read, reading, 65536)
+    await waiting.wait_until_async(lambda: rooms, what="there is room")
+    assert rooms == [False]
+    assert bytes(found) == text
+    copy.close()
+
+
+async def test_a_reader_that_is_gone_ends_it_quietly(pipe: tuple[int, int]) -> None:
+    reading, writing = pipe
+    copy = stdout_writer.StdoutWriter(writing)
+    copy.write(b"y" * stdout_writer.FULL_BYTES * 2)
+    rooms: list[int] = []
+    copy.when_room(lambda: rooms.append(1))
+    os.close(reading)
+    await waiting.wait_until_async(lambda: rooms, what="writers go on")
+    copy.write(b"more")
+    assert not copy.full
+    copy.close()
+
+
+async def test_a_file_takes_everything_at_once(tmp_path: Path) -> None:
+    descriptor = os.open(tmp_path / "out", os.O_CREAT | os.O_WRONLY)
+    copy = stdout_writer.StdoutWriter(descriptor)
+    copy.write(b"z" * 1_000_000)
+    assert (tmp_path / "out").stat().st_size == 1_000_000
+    copy.close()
+    os.close(descriptor)
+
+
+async def test_a_closed_descriptor_is_no_error(pipe: tuple[int, int]) -> None:
+    _, writing = pipe
+    os.close(writing)
+    copy = stdout_writer.StdoutWriter(writing)
+    copy.write(b"into the void")
+    assert not copy.full
+
+
+async def test_lines_stay_whole_and_long_ones_are_passed_on(tmp_path: Path) -> None:
+    descriptor = os.open(tmp_path / "out", os.O_CREAT | os.O_WRONLY)
+    shared = stdout_writer.StdoutWriter(descriptor)
+    left, right = lines.Lines(shared), lines.Lines(shared)
+    left.write(b"le")
+    right.write(b"right\nri")
+    left.write(b"ft\n")
+    right.close()
+    left.write(b"l" * (lines.MAX_LINE_BYTES + 1))
+    left.close()
+    written = (tmp_path / "out").read_bytes().splitlines()
+    assert written == [b"right", b"left", b"ri", b"l" * (lines.MAX_LINE_BYTES + 1)]
+    os.close(descriptor)
