@@ -135,7 +135,7 @@ def nodes_with_data(data: port.DataPlaces, member: capacity.Member) -> frozenset
 def as_they_are(
     groups: tuple[members.Group, ...], room: capacity.Room
 ) -> tuple[members.Group, ...]:
-    """Groups with their Pods as they were read now."""
+    """Return groups with their Pods as just read."""
     raw = {p["metadata"]["uid"]: p for p in room.pods}
     return tuple(
         msgspec.structs.replace(

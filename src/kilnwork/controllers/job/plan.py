@@ -118,9 +118,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def is_change(self) -> bool:
         """Whether anything changes for a Job that the engine has."""
         unset = msgspec.UNSET
-        set_anew = (self.hold, self.max_in_flight, self.priority) != (unset, unset, unset)
+        is_set = (self.hold, self.max_in_flight, self.priority) != (unset, unset, unset)
         asked = (self.provide, self.fail, self.rerun, self.suspend) != (None, None, None, None)
-        return set_anew or asked or bool(self.kill)
+        return is_set or asked or bool(self.kill)
 
 
 def decide(facts: Facts) -> Plan:
