@@ -10,7 +10,7 @@ import msgspec
 
 from kilnwork.kit import ids
 
-# # What a peer may send: checked while a frame is decoded, so that no later code must check it.
+# What a peer may send: checked while a frame is decoded, so that no later code must check it.
 Id = Annotated[ids.TaskId, msgspec.Meta(min_length=16, max_length=16)]
 Digest = Annotated[bytes, msgspec.Meta(min_length=32, max_length=32)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=2**53)]

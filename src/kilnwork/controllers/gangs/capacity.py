@@ -120,7 +120,7 @@ def affinity_to(
     return {**affinity, "nodeAffinity": of_node}
 
 
-# # Used room
+# Used room
 
 _Used = dict[str, dict[str, decimal.Decimal]]
 
@@ -169,7 +169,7 @@ def _size(member: Member) -> tuple[decimal.Decimal, decimal.Decimal]:
     return asked.get("cpu", zero), asked.get("memory", zero)
 
 
-# # Messages
+# Messages
 
 
 def _why(member: Member, nodes: Mapping[str, meta.JsonObject], used: _Used) -> str:

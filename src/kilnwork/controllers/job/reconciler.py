@@ -61,7 +61,7 @@ class Reconciler:
         self.on_change: Callable[[str, str], None] = lambda namespace, config_uid: None
         """Called with the JobConfig of a Job that started or is over."""
 
-    #  # Change handlers: each only queues the keys that must be looked at.
+    # Change handlers: each only queues the keys that must be looked at.
 
     def job_changed(self, key: Key, old: job.Job | None, new: job.Job | None) -> None:
         """A Job came, changed or went."""

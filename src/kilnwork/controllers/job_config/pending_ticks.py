@@ -131,7 +131,7 @@ def _without_job(
         waited_s = pending.now - refusal.since[tick]
         if waited_s >= min(PATIENCE_S, within_s):
             return Reason.JOB_NOT_MADE
-    #  # Every manager that ran meanwhile was refused, or none ran.
+    # Every manager that ran meanwhile was refused, or none ran.
     return Reason.TOO_LATE if now - tick > max(PATIENCE_S, within_s) else None
 
 

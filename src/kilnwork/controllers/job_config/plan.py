@@ -234,7 +234,7 @@ def _decision(
         namespace=config.metadata.namespace,
         name=config.metadata.name,
         fingerprint=facts.reading.fingerprint,
-        #  # A time in the future is no decided tick: an edit of lastUpdated may take it back.
+        # A time in the future is no decided tick: an edit of lastUpdated may take it back.
         tick=min(int(schedules.begin(config)), now),
     )
     if row is None:
@@ -244,7 +244,7 @@ def _decision(
     run: tuple[int, ...] = ()
     tick = row.tick
     if row.fingerprint != made.fingerprint:
-        #  # Ticks before an edit, or while the schedule was disabled, are over.
+        # Ticks before an edit, or while the schedule was disabled, are over.
         tick = max(now, row.tick)
     elif found.decided is not None and found.decided > row.tick:
         tick = found.decided

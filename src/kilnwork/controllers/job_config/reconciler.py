@@ -87,7 +87,7 @@ class Reconciler:
         """Ask this engine from now on."""
         self._hub = hub
 
-    #  # Change handlers: each only queues the keys that must be looked at.
+    # Change handlers: each only queues the keys that must be looked at.
 
     def config_changed(
         self, key: Key, old: job_config.JobConfig | None, new: job_config.JobConfig | None

@@ -103,7 +103,7 @@ def shown(pins: Mapping[str, model.Pin]) -> dict[str, sync_set.OutputStatus]:
     }
 
 
-# # Taking an output
+# Taking an output
 
 
 def find(

@@ -103,7 +103,7 @@ class Reconciler:
         self._names: dict[Key, set[str]] = {}
         """Uids of SyncSets with flows in the engine, by name."""
 
-    #  # Change handlers: each only queues the keys that must be looked at.
+    # Change handlers: each only queues the keys that must be looked at.
 
     def set_changed(
         self, key: Key, old: sync_set.SyncSet | None, new: sync_set.SyncSet | None

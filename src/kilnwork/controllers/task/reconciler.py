@@ -40,7 +40,7 @@ class Reconciler:
         self._submitting: set[Key] = set()
         """Keys that are being submitted: their passes decide again with the new view."""
 
-    #  # Change handlers: each only queues the keys that must be looked at.
+    # Change handlers: each only queues the keys that must be looked at.
 
     def task_changed(self, key: Key, old: task.Task | None, new: task.Task | None) -> None:
         """A Task came, changed or went."""

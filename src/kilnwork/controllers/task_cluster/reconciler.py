@@ -63,7 +63,7 @@ class Reconciler:
         self._heard: dict[str, float] = {}
         self._expected = object_creation.ExpectedPods(context.time)
 
-    #  # Change handlers: each only queues the keys that must be looked at.
+    # Change handlers: each only queues the keys that must be looked at.
 
     def cluster_changed(
         self,
