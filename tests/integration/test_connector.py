@@ -200,7 +200,7 @@ async def test_what_stands_in_the_way_is_said(
 
 async def test_acting_as_somebody_else_is_refused(cluster: Cluster) -> None:
     to = cluster.to_manager(token="mine", impersonate=config.Impersonation(user="else"))
-    with pytest.raises(errors.ConfigurationError, match="acts as somebody else"):
+    with pytest.raises(errors.ConfigurationError, match="acts as another user"):
         await away(to.find)
 
 
