@@ -285,8 +285,8 @@ class LinkThread:
             return
         now = self._link.clock.monotonic()
         if now >= self._next_tick:
-            self._next_tick = now + handler.tick_s
             handler.tick()
+            self._next_tick = now + handler.tick_s  # which the call may have changed
 
 
 def _is_final(error: Exception) -> bool:

@@ -92,7 +92,9 @@ class SlotSession(session.Session):
         self._execution = execution.Execution(self, clock=clock, ask=self._variables.request)
         self._guard = interrupts.Interrupts(self._held, doors=execution.USER_CODE_CALLERS)
         self._execution.guard = self._guard
-        self._output = slot_output.SlotOutput(pipe, page, send=self._send, room=self._is_read)
+        self._output = slot_output.SlotOutput(
+            pipe, page, send=self._send, room=self._is_read, monotonic=self._monotonic
+        )
         self._ended_bytes = 0
         self._flush_at = 0.0
         self._forked = False
@@ -343,10 +345,12 @@ class SlotSession(session.Session):
         super().tick()
         with self._held.lock:
             level = self._stack[-1] if self._stack else None
-            self.tick_s = STARTED_S
+            tick_s, self.tick_s = self.tick_s, STARTED_S
             if level is not None:
                 busy = self._output.drain_some(level)
-                self.tick_s = BUSY_S if busy else STARTED_S
+                # Not at once seldom again: its pipe may be empty for a moment, and full a
+                # millisecond later.
+                self.tick_s = BUSY_S if busy else min(2 * tick_s, STARTED_S)
                 self._page.write(level.ref, level.started, level.printed)
                 if not level.reported and self._wall() - level.started >= STARTED_S:
                     self.link.send(self._held.started(level))
